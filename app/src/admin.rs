@@ -22,14 +22,14 @@ use crate::supervise::Health;
 /// The text exposition format's media type, as the Prometheus documentation on exposition formats gives it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers to `/metrics` at a time, until they have been sent: each holds the text of every series.
+/// The maximum number of concurrent responses to `/metrics`: each holds the text of every series until it is sent.
 const SCRAPES_MAX: usize = 4;
 
-/// What the pages are made of.
+/// The state behind the pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) readiness: watch::Receiver<Readiness>,
-    /// Kinds that are cached and served besides.
+    /// Kinds that are cached and served in addition to those that routing reads.
     pub(crate) cached: watch::Receiver<CachedStates>,
     pub(crate) bound: watch::Receiver<Bound>,
     /// Cancelled when the process is ending.
@@ -54,7 +54,7 @@ pub(crate) fn metrics_page(registry: Registry) -> Router {
     Router::new().route("/metrics", get(metrics).with_state((registry, Arc::new(Semaphore::new(SCRAPES_MAX)))))
 }
 
-/// Whether the process is worth keeping. A task that waits for its restart is no reason to end the traffic.
+/// Liveness. A task that waits for its restart does not fail it: ending the process would end its traffic.
 async fn healthz(State(admin): State<Admin>) -> Response {
     health(&admin.health)
 }
@@ -71,7 +71,7 @@ pub(crate) fn health(health: &Health) -> Response {
     (status, if text.is_empty() { "ok\n".to_owned() } else { text }).into_response()
 }
 
-/// Whether traffic should be sent here.
+/// Readiness for traffic.
 async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
     let readiness = admin.readiness.borrow().clone();
     let bound = admin.bound.borrow().clone();
@@ -101,7 +101,7 @@ fn refusal(readiness: &Readiness, bound: &Bound, draining: bool) -> Option<&'sta
 fn details(readiness: &Readiness, bound: &Bound) -> String {
     let mut text = format!("degraded: {}\n", readiness.degraded);
     if let Some(as_of_s) = readiness.stale_since_s {
-        let _ = writeln!(text, "stale: what was kept on disk serves, as of {}", moment(as_of_s));
+        let _ = writeln!(text, "stale: serving the state kept on disk, as of {}", moment(as_of_s));
     }
     for source in &readiness.sources {
         let _ = writeln!(text, "{}", source_line(source));
@@ -116,10 +116,10 @@ fn details(readiness: &Readiness, bound: &Bound) -> String {
     text
 }
 
-/// The end of the year 9999: there is no form for what comes later, and nobody kept anything then.
+/// The end of the year 9999: later times have no RFC 3339 form.
 const YEAR_9999: u64 = 253_402_300_799;
 
-/// A time in seconds since the epoch, for people.
+/// A time in seconds since the epoch, in readable form.
 fn moment(seconds: u64) -> impl std::fmt::Display {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_9999)))
 }
@@ -136,7 +136,7 @@ fn source_line(source: &SourceState) -> String {
     format!("source {} in {place}: {synced}{at}{failing}", source.kind)
 }
 
-/// How far the caching of a kind has come, in one line.
+/// The state of a cached kind, in one line.
 pub(crate) fn cached_line((name, state): (&Arc<str>, &CachedState)) -> String {
     let standing = match state.standing {
         CachedStanding::Unknown => "not listed yet".to_owned(),
@@ -148,7 +148,7 @@ pub(crate) fn cached_line((name, state): (&Arc<str>, &CachedState)) -> String {
     format!("cached {name}: {standing}{failing}\n")
 }
 
-/// The text of every series, and the place of its scrape, which is free again when the text is.
+/// The text of every series, with its scrape permit, which is released when the text has been sent.
 struct Scrape {
     text: Vec<u8>,
     _place: OwnedSemaphorePermit,
@@ -208,7 +208,7 @@ mod tests {
         let readiness = Readiness { ready: true, degraded: true, stale_since_s: Some(86_400), sources };
         let text = details(&readiness, &Bound::default());
         let want = "degraded: true\n\
-            stale: what was kept on disk serves, as of 1970-01-02T00:00:00Z\n\
+            stale: serving the state kept on disk, as of 1970-01-02T00:00:00Z\n\
             source Service in all namespaces: synced, at 7\n\
             source Secret in shop: not synced, as of 1970-01-02T00:00:00Z, failing: 403 Forbidden\n";
         assert_eq!(text, want);

@@ -1,4 +1,4 @@
-//! Asking a running process at its debug address: what `explain`, `history`, `freeze`, `thaw` and `rollback` do.
+//! The client of a running process's debug address, which `explain`, `history`, `freeze`, `thaw` and `rollback` use.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use tokio::time::timeout;
 use crate::args::AskArgs;
 use crate::settings::{DebugAddress, debug_address};
 
-/// For the whole conversation.
+/// The deadline of the whole exchange.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Bytes of an answer.
+/// The maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// What is asked of a running process.
+/// A request to a running process.
 #[derive(Debug)]
 pub(crate) struct Question {
     path: String,
-    /// A command's words, as JSON; a mere question has none.
+    /// The parameters of a command, as JSON; `None` for a query.
     command: Option<String>,
 }
 
 impl Question {
-    /// The page with these parameters, as JSON or as text.
+    /// Queries a page with these parameters, as JSON or as text.
     pub(crate) fn page(path: &str, parameters: &[(&str, &str)], args: &AskArgs) -> Self {
         let format = if args.json { "json" } else { "text" };
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -39,13 +39,13 @@ impl Question {
         Self { path: format!("{path}?{}", query.finish()), command: None }
     }
 
-    /// A command with its words.
+    /// Sends a command with its parameters.
     pub(crate) fn command(path: &str, words: &serde_json::Value, args: &AskArgs) -> Self {
         Self { command: Some(words.to_string()), ..Self::page(path, &[], args) }
     }
 
-    /// Asks, and prints the answer: ends with 0 where that is what was asked for, with 1 where there is no such thing or it
-    /// cannot be done, and with 2 when nobody can be asked.
+    /// Sends the request and prints the answer. The exit code is 0 on success, 1 if the object does not exist or the
+    /// command cannot be done, and 2 if the process cannot be reached.
     pub(crate) async fn put(&self, args: &AskArgs) -> anyhow::Result<ExitCode> {
         let address = debug_address("--debug", &args.debug)?;
         let asked = timeout(DEADLINE, self.ask(&address)).await;
@@ -69,7 +69,7 @@ impl Question {
 
     async fn ask(&self, address: &DebugAddress) -> anyhow::Result<(StatusCode, String)> {
         match address {
-            DebugAddress::Off => bail!("dumps are off"),
+            DebugAddress::Off => bail!("the address is off"),
             DebugAddress::Tcp(wish) => {
                 let stream = TcpStream::connect(wish.address).await?;
                 self.converse(stream, &wish.address.to_string()).await
@@ -102,7 +102,7 @@ impl Question {
         let mut exchange = std::pin::pin!(exchange);
         tokio::select! {
             answer = &mut exchange => answer,
-            // The connection may end before the last of the answer has been read from it.
+            // The connection may end before the answer has been read to its end.
             ended = connection => {
                 ended?;
                 exchange.await

@@ -1,5 +1,5 @@
-//! Dumps of what the process knows, on an address of their own: routes, topology, findings, explanations, history; and the
-//! few commands that an operator may give. They hold no header value, no key and no token, but whoever reads them knows every route.
+//! Debug dumps on an address of their own: routes, topology, findings, explanations, history; and the commands of an
+//! operator. They hold no header value, no key and no token, but a reader of them learns every route.
 
 mod access;
 mod explain;
@@ -20,10 +20,10 @@ use tidegate_control::View;
 pub(crate) use access::{bind_unix, guarded, unlink};
 pub(crate) use routes::{Table, table};
 
-/// Hosts shown where the question sets no limit.
+/// The number of hosts shown by default.
 const HOSTS_MAX: usize = 10_000;
 
-/// What the dumps are made of.
+/// The state behind the dumps.
 #[derive(Clone, Debug)]
 pub(crate) struct Debug {
     pub(crate) published: Published,
@@ -32,8 +32,8 @@ pub(crate) struct Debug {
 
 impl Debug {
     /// `/debug/routes`, `/debug/topology`, `/debug/findings`, `/debug/explain` and `/debug/history`. The commands
-    /// `/debug/freeze`, `/debug/thaw` and `/debug/rollback` are taken only where `private` says that nobody else can
-    /// come, and from no web page.
+    /// `/debug/freeze`, `/debug/thaw` and `/debug/rollback` are enabled only if `private`, that is, if no other machine
+    /// or user can reach the address; they are refused to web pages.
     pub(crate) fn pages(self, private: bool) -> Router {
         let pages = Router::new()
             .route("/debug/routes", get(routes_page))
@@ -48,9 +48,9 @@ impl Debug {
 
 #[derive(Deserialize)]
 struct RoutesQuestion {
-    /// Only this host pattern, as the dump writes it.
+    /// Shows only this host pattern, as the dump writes it.
     host: Option<String>,
-    /// At most so many hosts.
+    /// The maximum number of hosts.
     limit: Option<usize>,
 }
 
@@ -79,7 +79,7 @@ async fn findings_page(State(debug): State<Debug>) -> Response {
     Json(findings.iter().map(FindingView::of).collect::<Vec<_>>()).into_response()
 }
 
-/// A question that cannot be answered, and why.
+/// The response to an invalid query, with the reason.
 fn bad_request(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response()
 }

@@ -43,7 +43,7 @@ use crate::signal::Signals;
 use crate::wire::{Clients, Wired, host_addresses};
 use crate::{logs, own};
 
-/// The namespace of objects that name none.
+/// The namespace of objects without one.
 const NAMESPACE: &str = "default";
 
 pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {

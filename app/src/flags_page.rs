@@ -1,4 +1,4 @@
-//! The test that keeps `docs/flags.md` equal to what the program accepts. `UPDATE_GOLDEN=1` rewrites the page.
+//! The test that keeps `docs/flags.md` equal to the flags of the program. `UPDATE_GOLDEN=1` rewrites the page.
 
 #![allow(clippy::disallowed_methods, reason = "whether to rewrite is asked of the environment")]
 

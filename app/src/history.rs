@@ -1,5 +1,5 @@
-//! `tidegate history`, `freeze`, `thaw` and `rollback`: what a running process has published and why, and whose routes it
-//! serves.
+//! `tidegate history`, `freeze`, `thaw` and `rollback`: the publications of a running process with their causes, and
+//! the choice of the routes that it serves.
 
 use std::process::ExitCode;
 
@@ -16,12 +16,12 @@ pub(crate) async fn main(args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     Question::page("/debug/history", &parameters, &args.ask).put(&args.ask).await
 }
 
-/// Keeps the routes that serve now.
+/// Freezes the current routes.
 pub(crate) async fn freeze(args: &AskArgs) -> anyhow::Result<ExitCode> {
     Question::command("/debug/freeze", &json!({}), args).put(args).await
 }
 
-/// Serves the routes of the cluster again.
+/// Returns to the routes of the cluster.
 pub(crate) async fn thaw(args: &AskArgs) -> anyhow::Result<ExitCode> {
     Question::command("/debug/thaw", &json!({}), args).put(args).await
 }

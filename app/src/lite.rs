@@ -1,4 +1,4 @@
-//! `tidegate lite`: a cache of a cluster that others read and watch, without routing.
+//! `tidegate lite`: a cache of a cluster for other readers and watchers, without routing.
 
 use std::process::ExitCode;
 
@@ -55,7 +55,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is followed, how far it has come, and the way of writes, if any are passed on.
+/// Starts the sources, and returns their states and the path for writes, if writes are passed on.
 async fn follow(
     settings: Lite,
     served: &Served,
@@ -75,7 +75,7 @@ async fn follow(
     Ok((states, following, pass))
 }
 
-/// What health and readiness are made of.
+/// The state behind health and readiness.
 #[derive(Clone)]
 struct Pages {
     states: watch::Receiver<CachedStates>,
@@ -95,7 +95,7 @@ async fn healthz(State(pages): State<Pages>) -> Response {
     health(&pages.health)
 }
 
-/// Whether clients should be sent here: every kind can be served, or never will be as things stand.
+/// Readiness for clients: every kind can be served, or cannot be served for good.
 async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
     let states = pages.states.borrow().clone();
     let refusal = if pages.ending.is_cancelled() {

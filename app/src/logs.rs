@@ -1,4 +1,4 @@
-//! The process's own log: to stderr, for people or machines. The access log is a stream of its own and not here.
+//! The process's own log: to stderr, for people or machines. The access log is a separate stream, in another module.
 
 use std::io::{self, IsTerminal as _};
 
@@ -11,8 +11,8 @@ use crate::settings::LogForm;
 /// Starts logging as the settings say. Called once.
 pub(crate) fn start(level: &str, form: LogForm) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(level).context("--log-level")?;
-    // A line that cannot be written is lost: complaining of it on the same stderr would panic, and a terminal that was
-    // closed must not keep the process from its orderly end.
+    // A line that cannot be written is lost: reporting that on the same stderr would panic, and a closed terminal must
+    // not keep the process from an orderly shutdown.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match form {
         LogForm::Json => lines.json().flatten_event(true).finish().try_init(),

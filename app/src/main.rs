@@ -1,4 +1,4 @@
-//! The binary `tidegate`: reads flags, wires the crates together and supervises what runs. Nothing depends on it.
+//! The binary `tidegate`: reads flags, wires the crates together and supervises their tasks. No crate depends on it.
 
 mod admin;
 mod args;
@@ -32,7 +32,7 @@ use crate::args::{Args, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Threads of the runtime that everything but traffic runs on: the control loop, and room beside it for health.
+/// The threads of the runtime for everything except traffic: the control loop, and room beside it for health.
 const CONTROL_THREADS: usize = 2;
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::
         .enable_all()
         .build()?;
     let over = runtime.block_on(command);
-    // A blocking call that hangs, such as a look-up of a name, must not keep the process.
+    // A blocking call that hangs, such as a DNS look-up, must not keep the process.
     runtime.shutdown_background();
     over
 }

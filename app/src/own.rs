@@ -1,4 +1,4 @@
-//! Where this process itself can be reached: no object of a tenant may lead there.
+//! The addresses of this process itself: no object of a tenant may lead there.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use nix::ifaddrs::getifaddrs;
 /// The addresses of every network interface of this host, or of the pod, as they are now.
 ///
 /// # Errors
-/// When the system does not tell.
+/// When the system does not report them.
 pub(crate) fn host_addresses() -> io::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address).filter_map(|address| {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
@@ -18,9 +18,9 @@ pub(crate) fn host_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(addresses.collect())
 }
 
-/// What leads to sockets that listen on these addresses: one that listens everywhere is reached by every address of the
-/// host, by IPv4 as well when it is `[::]`. Its unspecified address stands for what no interface lists, such as the other
-/// addresses of 127.0.0.0/8. Port 0 is none yet.
+/// The addresses that reach sockets listening on `listening`: a socket on an unspecified address is reached by every
+/// address of the host, by IPv4 as well when it is `[::]`. Its unspecified address stands for those that no interface
+/// lists, such as the other addresses of 127.0.0.0/8. Port 0 is not a port yet.
 pub(crate) fn sockets(listening: impl Iterator<Item = SocketAddr>, host: &[IpAddr]) -> Arc<[SocketAddr]> {
     let reached = |at: SocketAddr| -> Vec<SocketAddr> {
         let own = at.ip().to_canonical();
@@ -53,7 +53,7 @@ mod tests {
         check("0.0.0.0:0", &[]);
     }
 
-    /// Whether an EndpointSlice may name an address beside sockets that listen on another one.
+    /// Checks that an EndpointSlice may, or may not, name an address while sockets listen on another one.
     #[track_caller]
     fn check_endpoint(listening: &str, endpoint: &str, allowed: bool) {
         let sockets = sockets([listening.parse().unwrap()].into_iter(), &["127.0.0.1".parse().unwrap()]);

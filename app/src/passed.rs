@@ -1,5 +1,5 @@
-//! Writes of clients of the served API, sent on to the API server as theirs. The connection has none of this process's credentials: a
-//! client can do there what its own token allows it, and nothing more.
+//! Writes of clients of the served API, forwarded to the API server under their identity. The connection has none of
+//! this process's credentials: a client can do what its own token allows, and nothing more.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::settings::is_private;
 /// The API server gives a write a minute, admission webhooks included.
 const DEADLINES: Deadlines =
     Deadlines { headers: Duration::from_secs(65), read: Duration::from_secs(65), ..Deadlines::WRITE };
-/// The longest answer that is passed back.
+/// The maximum size of an answer that is passed back, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The way to the API server of this configuration, without its credentials.
+/// A client for the API server of this configuration, without its credentials.
 ///
 /// # Errors
 /// When clients' tokens would cross a network in clear text, or the configuration cannot be used.
@@ -40,7 +40,7 @@ pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Resu
 
 /// Passes requests on this way, and counts them.
 pub(crate) fn pass_on(way: kube::Client, registry: &Registry) -> prometheus::Result<PassOn> {
-    let opts = Opts::new("tidegate_served_writes_total", "Writes that were passed on, by what became of them.");
+    let opts = Opts::new("tidegate_served_writes_total", "Writes passed on to the API server, by outcome.");
     let writes = IntCounterVec::new(opts, &["outcome"])?;
     registry.register(Box::new(writes.clone()))?;
     Ok(PassOn::to(move |request| {
@@ -66,7 +66,7 @@ async fn passed(way: &kube::Client, request: Request<Bytes>) -> Result<Response<
     Ok(Response::from_parts(head, body.to_bytes()))
 }
 
-/// Whether a request that failed so can have reached the server: not where there was no connection.
+/// Classifies a failed request: the server cannot have received it if no connection was made.
 fn reached(why: &kube::Error) -> NotPassed {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(why);
     while let Some(error) = cause {

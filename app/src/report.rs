@@ -1,4 +1,5 @@
-//! What this process writes to the cluster: the task for it, and the name under which it takes part in the election.
+//! Writes of this process to the cluster: the task for them, and the identity under which it takes part in the
+//! election.
 
 use prometheus::Registry;
 use tidegate_config::object::ObjectName;
@@ -18,7 +19,8 @@ pub(crate) fn reporter(
     Reporter::new(view, client, ObjectName::new(namespace, lease.name), identity(), registry)
 }
 
-/// The name of the host, which is the pod's, so that people know it, and chance, because a pod's next process is another candidate.
+/// The identity of the candidate: the name of the host, which is the pod's, for people; and random bits, because the next process of a pod
+/// is another candidate.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:032x}", host.trim(), clock::draw_bits())

@@ -1,11 +1,11 @@
-//! How many files the process may have open and how much memory it may take, and the budget of traffic that follows.
+//! The limits of open files and memory of the process, and the budget of traffic that follows from them.
 
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_proxy::BudgetLimits;
 
-/// Files for everything but traffic: health and metrics, the API server, logs, sockets that listen.
+/// Files reserved for everything except traffic: health and metrics, the API server, logs, listening sockets.
 const RESERVE: u64 = 256;
 
 /// Pools of connections that a thread keeps idle: to endpoints in HTTP/1.1 and in HTTP/2, and to authorisation services.
@@ -14,10 +14,10 @@ const POOLS: u64 = 3;
 /// Connections in each of them at most.
 const POOL_MAX: u64 = 512;
 
-/// The share of the memory that traffic may take, in percent; the rest is for the routing model and the process itself.
+/// The share of the memory for traffic, in percent; the rest is for the routing model and the process itself.
 const TRAFFIC_PERCENT: u64 = 70;
 
-/// Raises the limit of open files as far as the process may, and returns what it is then; `None` is none.
+/// Raises the limit of open files to its maximum, and returns the result; `None` means no limit.
 pub(crate) fn raise() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -38,13 +38,13 @@ pub(crate) fn share_files(open_files: Option<u64>, threads: usize, limits: &mut 
     let pools = POOLS * (threads as u64).max(1);
     let traffic = files.saturating_sub(RESERVE);
     let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
-    // A connection and its request take two.
+    // A connection and its request use two files.
     let rest = traffic.saturating_sub(pool * pools).max(2);
     limits.files = u32::try_from(rest).map_or(limits.files, |rest| rest.min(limits.files));
     usize::try_from(pool).unwrap_or(1)
 }
 
-/// Shares out the memory that the process may take, in KiB.
+/// Divides the memory available to the process, in KiB.
 pub(crate) const fn share_memory(memory_kib: Option<u64>, limits: &mut BudgetLimits) {
     if let Some(memory_kib) = memory_kib {
         limits.resident_max_kib = memory_kib;
@@ -52,8 +52,8 @@ pub(crate) const fn share_memory(memory_kib: Option<u64>, limits: &mut BudgetLim
     }
 }
 
-/// The memory that the process may take, in KiB: the least limit of its control groups, or else that of the machine;
-/// `None` where neither is told.
+/// The memory available to the process, in KiB: the least limit of its control groups, or else that of the machine;
+/// `None` if the kernel reports neither.
 pub(crate) fn memory_max_kib() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = limit_files(&groups).iter().filter_map(|file| bytes(&std::fs::read_to_string(file).ok()?)).min();
@@ -61,13 +61,13 @@ pub(crate) fn memory_max_kib() -> Option<u64> {
     limit.map(|bytes| bytes / 1024).into_iter().chain(machine).min()
 }
 
-/// The memory that the process takes, in KiB; `None` where that is not told.
+/// The resident memory of the process, in KiB; `None` if the kernel does not report it.
 pub(crate) fn resident_kib() -> Option<u64> {
     kib(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
-/// The files that may tell a memory limit of the groups of `/proc/self/cgroup` and of those above them (cgroups(7)). In a
-/// container the path may be that of the host, and the file is at the root.
+/// The files that may have a memory limit for the groups of `/proc/self/cgroup` and of those above them (cgroups(7)).
+/// In a container the path may be that of the host, and the file is at the root.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -86,12 +86,12 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A limit; `None` for `max`, which is none.
+/// Parses a limit; `None` for `max`, which means no limit.
 fn bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// A size as the kernel tells it in `/proc` (proc(5)): a line of its name, a number and `kB`.
+/// A size from a file in `/proc` (proc(5)): a line of its name, a number and `kB`.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let size = text.lines().find_map(|line| line.strip_prefix(name))?;
     size.trim().strip_suffix("kB")?.trim().parse().ok()

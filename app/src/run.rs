@@ -53,7 +53,8 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
     }
 }
 
-/// Clients for the cluster, and where it is. No connection is made yet, so an absent API server is no error here.
+/// The clients of the cluster, and its address. No connection is made yet, so an absent API server is not an error
+/// here.
 async fn connect(cluster: &Cluster, passes: bool) -> anyhow::Result<(Clients, String)> {
     let config = config(cluster).await?;
     let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
@@ -63,7 +64,7 @@ async fn connect(cluster: &Cluster, passes: bool) -> anyhow::Result<(Clients, St
     Ok((Clients { watch, write, pass, api_server }, server))
 }
 
-/// How the API server is reached.
+/// The client configuration for the API server.
 pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
     Ok(match (&cluster.server, &cluster.kubeconfig) {
         (Some(server), _) => served::config(server)?,

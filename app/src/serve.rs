@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 server for the process's own pages: one request a connection, short deadlines, TCP or unix socket. It
-//! is not the edge: it never carries traffic.
+//! A small HTTP/1.1 server for the process's own pages: one request a connection, short deadlines, TCP or unix socket.
+//! It never carries the traffic of the edge.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,24 +13,24 @@ use hyper_util::service::TowerToHyperService;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of a request head.
+/// The maximum size of a request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// What a stranger who reaches the port can take.
+/// The limits on strangers who reach the port.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections at a time. One more closes the oldest: whoever holds places in silence loses them to those who ask,
-    /// so that a kubelet is always answered.
+    /// The number of concurrent connections. A further one closes the oldest: idle connections lose their places to
+    /// those that send a request, so that a kubelet is always answered.
     connections: usize,
     /// From the beginning of a connection to the end of its request's head.
     head: Duration,
-    /// The whole life of a connection, the reading of the answer included.
+    /// The whole life of a connection, including the client's reading of the answer.
     life: Duration,
 }
 
 const LIMITS: Limits = Limits { connections: 256, head: Duration::from_secs(2), life: Duration::from_secs(30) };
 
-/// Serves until told to stop. What is being answered then is cut: these pages are asked again.
+/// Serves until told to stop. Responses in progress are then cut: clients of these pages retry.
 pub(crate) async fn serve<L: Listener>(listener: L, pages: Router, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -56,7 +56,7 @@ async fn accept<L: Listener>(mut listener: L, pages: Router, limits: Limits) -> 
             .header_read_timeout(limits.head)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(pages.clone()));
-        // A client that breaks off is no event of ours.
+        // A connection that the client aborts is not worth reporting.
         open.push_back(tasks.spawn(async move { drop(tokio::time::timeout(limits.life, connection).await) }));
     }
 }
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than any test lasts: what passes with it does not owe it to a deadline.
+    /// Longer than any test lasts: a test that passes with it does not depend on a deadline.
     const NEVER: Duration = Duration::from_secs(3600);
     /// Long enough for a busy machine.
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -93,16 +93,16 @@ mod tests {
         stream
     }
 
-    /// What comes until the connection ends.
+    /// Reads everything until the connection ends.
     async fn rest(mut stream: TcpStream) -> String {
         let mut text = Vec::new();
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("an end");
-        // A connection that is cut is an end as well.
+        // A cut connection is an end as well.
         drop(read);
         String::from_utf8(text).unwrap()
     }
 
-    /// Holds more connections than there is room for, each with these bytes sent, and asks for health.
+    /// Holds more connections than the limit, each with these bytes sent, and requests health.
     #[track_caller]
     fn check_held(sent: &'static str) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();

@@ -1,5 +1,5 @@
-//! The served API: what the control loop reads, handed to a replica that programs of this machine or site read from. And the client of
-//! somebody else's.
+//! The served API: a copy of the objects that the control loop reads, for programs of this machine or site. And the
+//! client of another process's served API.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -26,10 +26,10 @@ use crate::supervise::Supervisor;
 use crate::wire::DebugPlace;
 use crate::{debug, passed};
 
-/// A token has at least so many characters: fewer could be guessed.
+/// The minimum length of a token in characters: shorter ones could be guessed.
 const TOKEN_MIN: usize = 16;
 
-/// The served API, its socket open.
+/// The served API with its open socket.
 #[derive(Debug)]
 pub(crate) struct Served {
     door: Door,
@@ -40,7 +40,7 @@ pub(crate) struct Served {
     routed: Vec<Kind>,
 }
 
-/// The parts of the door, which is opened again after a failure.
+/// The parts of the server, which is started again after a failure.
 #[derive(Clone)]
 struct Door {
     lite: Lite,
@@ -62,7 +62,7 @@ enum Socket {
 }
 
 impl Served {
-    /// Opens the socket, and makes a replica. When much that is gone is believed, `sweep` says.
+    /// Opens the socket, and creates the replica. `sweep` limits the objects that one list may remove.
     pub(crate) fn open(serve: &Serve, sweep: SweepLimit) -> anyhow::Result<Self> {
         let token = serve.token_file.as_deref().map(|path| token("--serve-token-file", path)).transpose()?;
         let tls = serve.tls.as_ref().map(certificates).transpose()?;
@@ -84,7 +84,7 @@ impl Served {
         Ok(Self { door, socket, limits, passes_writes: serve.pass_writes, routed: Vec::new() })
     }
 
-    /// Where it is, if it is an address.
+    /// The TCP address, if there is one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok(),
@@ -92,8 +92,8 @@ impl Served {
         }
     }
 
-    /// Where the control loop hands over what it reads: the kinds that are read in all namespaces, and Secrets only if they are to be
-    /// served.
+    /// The sinks for the kinds that the control loop reads: those read in all namespaces, and Secrets only if they are
+    /// to be served.
     pub(crate) fn copies(&mut self, options: &Options, secrets: bool) -> Copies {
         self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
         let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
@@ -113,7 +113,7 @@ impl Served {
         })
     }
 
-    /// Where cached kinds are handed over.
+    /// The sinks for cached kinds.
     pub(crate) fn cached_copies(&self) -> Copies<ServedKind> {
         let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
         Copies::to(move |served: &ServedKind| {
@@ -163,7 +163,7 @@ impl Served {
     }
 }
 
-/// Hands what is told of a kind to its feed.
+/// Passes the events of a kind to its feed.
 fn taker(feed: Feed) -> Taker {
     Arc::new(move |copied| take(&feed, &copied))
 }
@@ -191,7 +191,7 @@ fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("{flag} {}", path.display()))
 }
 
-/// The certificates in a file, none where nothing in it is PEM.
+/// The certificates in a file; empty if it holds no PEM certificate.
 fn certificates_in(flag: &str, path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_slice_iter(&read(flag, path)?).collect::<Result<_, _>>();
     certificates.map_err(|_| anyhow::anyhow!("{flag} {}: holds no certificates in PEM", path.display()))
@@ -212,7 +212,7 @@ fn certificates(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
         Ok(certificates)
     };
     let chain = parsed("--serve-cert", &files.cert)?;
-    // What the parser says could quote the key.
+    // The parser's message could quote the key.
     let key = PrivateKeyDer::from_pem_slice(&read("--serve-key", &files.key)?)
         .map_err(|_| anyhow::anyhow!("--serve-key {}: holds no private key in PEM", files.key.display()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -233,7 +233,7 @@ fn certificates(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// How a server that is named by its URL is reached.
+/// The client configuration for a server named by its URL.
 pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
     let mut config = kube::Config::new(server.url.clone());
     if let Some(path) = &server.ca {
@@ -246,7 +246,7 @@ pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
     Ok(config)
 }
 
-/// The figures of every served kind at the time of a scrape.
+/// The metrics of every served kind at the time of a scrape.
 struct FeedCollector {
     lite: Lite,
     /// The label of each kind that routing reads, by group and plural.
@@ -278,7 +278,7 @@ impl Collector for FeedCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for series in [&self.objects, &self.bytes, &self.watches] {
-            // A kind that is not served any more has none.
+            // A kind that is no longer served has no series.
             series.reset();
         }
         for (name, figures) in self.lite.figures() {

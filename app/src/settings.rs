@@ -1,4 +1,4 @@
-//! Flags and environment as typed settings, read once. Every complaint names the flag, the value and the reason.
+//! Flags and environment as typed settings, parsed once. Every error names the flag, the value and the reason.
 
 mod address;
 mod budget;
@@ -31,19 +31,19 @@ use status::Written;
 
 use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
 
-/// No Secret is asked for more often.
+/// The minimum interval between two reads of a Secret.
 const SECRETS_AGAIN_MIN: Duration = Duration::from_secs(1);
 
-/// Which command is run; some defaults differ.
+/// The command; some defaults differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// A cluster, strangers, a load balancer before us.
+    /// A cluster, with untrusted clients and a load balancer in front.
     Run,
-    /// One person's machine.
+    /// A developer's machine.
     Dev,
 }
 
-/// A flag that cannot be read.
+/// A flag with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Misread {
     flag: &'static str,
@@ -65,38 +65,38 @@ impl fmt::Display for Misread {
 
 impl std::error::Error for Misread {}
 
-/// What `run` and `dev` have in common.
+/// The settings that `run` and `dev` share.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
-    /// The least rate of clients.
+    /// The minimum rates of clients.
     pub(crate) rates: RateLimits,
-    /// How long authorisation services are waited for.
+    /// The timeout of authorisation services.
     pub(crate) external_auth: Duration,
     pub(crate) drain: Drain,
     pub(crate) process: Process,
-    /// How traffic is shared out; what the machine has is added later.
+    /// The limits of the traffic budget; the resources of the machine are added later.
     pub(crate) budget: BudgetLimits,
-    /// The Lease of those who write to the cluster; `None` when nothing is to be written.
+    /// The Lease of the writers to the cluster; `None` if nothing is to be written.
     pub(crate) lease: Option<LeaseName>,
-    /// For the control loop; its binds are set when the sockets are.
+    /// The options of the control loop; its binds are set when the sockets are.
     pub(crate) control: Options,
-    /// For its lists and watches.
+    /// The limits of its lists and watches.
     pub(crate) limits: Limits,
-    /// Where the state of the cluster is kept over restarts, if it is.
+    /// The storage of the cluster's state over restarts, if it is kept.
     pub(crate) cache: Option<CacheOptions>,
-    /// Where what is read is served again, if it is.
+    /// The served API, if there is one.
     pub(crate) serve: Option<Serve>,
-    /// Kinds that are cached and served besides.
+    /// Kinds that are cached and served in addition.
     pub(crate) cached: Vec<CachedKind>,
 }
 
-/// How the process ends.
+/// The timing of shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Drain {
-    /// How long connections are still accepted.
+    /// The time during which connections are still accepted.
     pub(crate) delay: Duration,
-    /// Then, how long what is in flight may take.
+    /// The time after that for requests in flight.
     pub(crate) grace: Duration,
 }
 
@@ -107,12 +107,12 @@ pub(crate) struct Run {
     pub(crate) cluster: Cluster,
 }
 
-/// Which cluster.
+/// The cluster to read from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cluster {
     /// A kubeconfig, and its context where it is not the current one; `None` for the pod's service account.
     pub(crate) kubeconfig: Option<(PathBuf, Option<String>)>,
-    /// A server in the place of either.
+    /// A server in place of either.
     pub(crate) server: Option<Server>,
     /// The namespaces; empty for all.
     pub(crate) namespaces: Vec<Arc<str>>,
@@ -123,13 +123,13 @@ pub(crate) struct Cluster {
 pub(crate) struct Dev {
     pub(crate) edge: Edge,
     pub(crate) folder: PathBuf,
-    /// Where the API server listens.
+    /// The address of the API server.
     pub(crate) api: std::net::SocketAddr,
-    /// Whether the definitions of Gateway API are made.
+    /// `true` if the definitions of the Gateway API are created.
     pub(crate) gateway_api: bool,
-    /// Where the API server keeps its objects, if they are to outlive it.
+    /// The folder of the API server's objects, if they are kept.
     pub(crate) data_dir: Option<PathBuf>,
-    /// Whether templates of pods may name commands to run.
+    /// `true` if pod templates may name commands to run.
     pub(crate) run_commands: bool,
 }
 
@@ -144,14 +144,18 @@ impl TryFrom<&RunArgs> for Run {
         let mut cluster = Cluster::try_from(&args.cluster)?;
         cluster.server = serve::server(&args.server)?;
         if cluster.server.is_some() {
-            // Whoever feeds this process writes what there is to write.
+            // The process that feeds this one does the writing.
             edge.lease = None;
         }
         edge.serve = serve::read(&args.serve, &cluster, &edge.control.secrets)?;
         edge.cached = cached::read(&args.cached)?;
         cached::beside(&edge.cached, served_kinds(&edge.control))?;
         if let (Some(kind), None) = (edge.cached.first(), &edge.serve) {
-            return Err(Misread::new("--cache-kinds", kind.to_string(), "needs --serve-api, for nobody here reads it"));
+            return Err(Misread::new(
+                "--cache-kinds",
+                kind.to_string(),
+                "needs --serve-api, because no other part of the process reads it",
+            ));
         }
         Ok(Self { edge, cluster })
     }
@@ -183,20 +187,28 @@ impl TryFrom<&DevArgs> for Dev {
 impl Edge {
     fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
         let sockets = Sockets::read(&args.sockets, mode)?;
-        // A Deis router trusts some by itself.
+        // A Deis router trusts some networks by default.
         let trusts = !args.routing.trusted_proxies.is_empty() || args.routing.source.iter().any(|it| it == "deis");
         if sockets.proxy_protocol && !trusts {
-            return Err(Misread::new("--proxy-protocol", "true", "trusts nobody without --trusted-proxies"));
+            return Err(Misread::new(
+                "--proxy-protocol",
+                "true",
+                "needs --trusted-proxies: without it no header is trusted",
+            ));
         }
         let Written { publish, events, lease } = status::read(&args.status, mode)?;
         let routing = routing::read(&args.routing, &sockets, &publish, mode)?;
-        // The status of what Gateways and their routes are is written whatever else is.
+        // The status of Gateways and their routes is written in any case.
         let lease = lease.filter(|_| events || publish != Publish::Nothing || routing.sources.gateway.is_some());
         if lease.is_none()
             && let Some(gateway) = &routing.sources.gateway
             && gateway.services != GatewayServices::Off
         {
-            return Err(Misread::new("--status", "off", "has no Service be made for any Gateway (--gateway-services)"));
+            return Err(Misread::new(
+                "--status",
+                "off",
+                "prevents the creation of Services for Gateways (--gateway-services)",
+            ));
         }
         Ok(Self {
             sockets,
@@ -260,7 +272,7 @@ fn secrets(args: &ClusterArgs) -> Result<Secrets, Misread> {
     }
 }
 
-/// A time, such as `250ms` or `1m 30s`, of at most a day.
+/// Parses a time, such as `250ms` or `1m 30s`, of at most a day.
 fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
     const MAX: Duration = Duration::from_secs(24 * 3600);
     let time = humantime::parse_duration(text).map_err(|why| Misread::new(flag, text, why))?;
@@ -270,7 +282,7 @@ fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
     Ok(time)
 }
 
-/// A DNS label (RFC 1123), as namespaces are named.
+/// Checks a DNS label (RFC 1123), the form of namespace names.
 fn label(flag: &'static str, text: &str) -> Result<(), Misread> {
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {

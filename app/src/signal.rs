@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
-/// What follows a signal this closely is the same signal.
+/// A signal that follows another within this time is taken for the same one.
 const TWIN: Duration = Duration::from_millis(250);
 
-/// All of them; each arrival is told once.
+/// The termination signals; each arrival is reported once.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on the signals come here instead of ending the process.
+    /// Installs the handlers; from then on the signals no longer end the process.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -27,8 +27,8 @@ impl Signals {
         })
     }
 
-    /// As [`Self::next`], but what comes at once is passed over: some wrappers send a signal to the process and again to
-    /// its group.
+    /// Like [`Self::next`], but skips signals that follow at once: some wrappers send a signal to the process and again
+    /// to its group.
     pub(crate) async fn next_but_twins(&mut self) -> &'static str {
         let twins = async {
             loop {
@@ -39,7 +39,7 @@ impl Signals {
         self.next().await
     }
 
-    /// Waits for the next one and names it. Safe to drop.
+    /// Waits for the next signal and returns its name. Cancel-safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

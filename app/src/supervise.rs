@@ -1,5 +1,5 @@
-//! The one set that every task of the process is in. A task that ends or panics is counted, logged and started again
-//! after a pause; one that cannot be started again makes the process unhealthy. None of them takes the traffic with it.
+//! The set of all tasks of the process. A task that ends or panics is counted, logged and started again after a pause;
+//! one that cannot be started again makes the process unhealthy. Traffic goes on in either case.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A task that has run for this long begins with the shortest pause again.
+/// A task that has run for this long starts over with the shortest pause.
 const SOUND_AFTER: Duration = Duration::from_secs(60);
 
-/// How long to wait before a task is started again.
+/// The pauses before restarts of a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -37,16 +37,16 @@ impl Backoff {
     }
 }
 
-/// A task that does not run now.
+/// A task that is not running now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Down {
-    /// How it ended.
+    /// The reason of its end.
     pub(crate) why: String,
-    /// Whether it is not started again.
+    /// `true` if it is not restarted.
     pub(crate) for_good: bool,
 }
 
-/// Which tasks do not run now, by name.
+/// The tasks that are not running now, by name.
 pub(crate) type Health = watch::Receiver<BTreeMap<&'static str, Down>>;
 
 /// Runs named tasks until told to stop.
@@ -58,7 +58,7 @@ pub(crate) struct Supervisor {
     draw: fn() -> f64,
 }
 
-/// Where the ends of tasks are told.
+/// The record of ended tasks.
 #[derive(Clone, Debug)]
 struct Board {
     down: watch::Sender<BTreeMap<&'static str, Down>>,
@@ -78,12 +78,12 @@ impl Supervisor {
         Ok(Self { set: JoinSet::new(), board, stop, draw })
     }
 
-    /// Which tasks do not run.
+    /// The tasks that are not running.
     pub(crate) fn health(&self) -> Health {
         self.board.down.subscribe()
     }
 
-    /// Keeps a task running: `make` is called for every start. A task that the stop reaches may end by itself.
+    /// Keeps a task running: `make` is called for every start. A task that sees the stop signal may end by itself.
     pub(crate) fn keep<F>(&mut self, name: &'static str, mut make: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -100,7 +100,7 @@ impl Supervisor {
                     return;
                 }
                 let pause = backoff.after(started.elapsed(), draw());
-                tracing::error!(task = name, why, pause_ms = pause.as_millis(), "a task ended; it is started again");
+                tracing::error!(task = name, why, pause_ms = pause.as_millis(), "a task ended; it will be restarted");
                 board.ended(name, why, false);
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -110,7 +110,7 @@ impl Supervisor {
         });
     }
 
-    /// Runs a task that cannot be started again: its end makes the process unhealthy.
+    /// Runs a task that cannot be restarted: its end makes the process unhealthy.
     pub(crate) fn once(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let (board, stop) = (self.board.clone(), self.stop.clone());
         board.restarts.with_label_values(&[name]);
@@ -123,7 +123,7 @@ impl Supervisor {
         });
     }
 
-    /// Tells every task to stop and waits for them; those that take longer than the limit are dropped.
+    /// Tells every task to stop and waits for them; those that exceed the limit are dropped.
     pub(crate) async fn finish(mut self, limit: Duration) {
         self.stop.cancel();
         if timeout(limit, async { while self.set.join_next().await.is_some() {} }).await.is_err() {
@@ -145,7 +145,7 @@ impl Board {
     }
 }
 
-/// Runs a task to its end and says how it ended.
+/// Runs a task to its end and returns the reason of the end.
 async fn ending(task: impl Future<Output = ()>) -> String {
     match AssertUnwindSafe(task).catch_unwind().await {
         Ok(()) => "it ended by itself".to_owned(),

@@ -1,11 +1,11 @@
-//! `tidegate topology`: asks a running process what is attached to what, and prints it.
+//! `tidegate topology`: queries a running process for its attachments, and prints them.
 
 use std::process::ExitCode;
 
 use crate::args::TopologyArgs;
 use crate::ask::Question;
 
-/// Ends with 0 when there is anything of the kind, with 1 when there is not, and with 2 when nobody can be asked.
+/// Exits with 0 if there are any, with 1 if there are none, and with 2 if the process cannot be reached.
 pub(crate) async fn main(args: &TopologyArgs) -> anyhow::Result<ExitCode> {
     let limit = args.limit.to_string();
     let mut parameters = vec![("limit", &*limit)];

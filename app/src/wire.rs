@@ -1,5 +1,5 @@
-//! What `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one published
-//! snapshot, and their orderly end.
+//! The parts that `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one
+//! published snapshot, and their orderly shutdown.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -32,48 +32,48 @@ use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
 use crate::signal::Signals;
 use crate::supervise::Supervisor;
 
-/// How long no socket may be open before the process gives up: a port may be held by a predecessor for a moment.
+/// The time without any open socket after which the process gives up: a predecessor may hold a port for a moment.
 const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
-/// What the tasks get to end after the traffic has ended.
+/// The time for the tasks to end after the traffic has ended.
 pub(crate) const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// How often the memory of the process is looked at.
+/// The interval of checks of the memory.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
 
-/// How long the series and the state of what is gone are kept at most.
+/// The maximum time that series and state of removed objects are kept.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
-/// The ways to the API server. Each belongs to the runtime that it is made on.
+/// The clients of the API server. Each belongs to the runtime that it is created on.
 #[derive(Clone)]
 pub(crate) struct Clients {
-    /// For lists and watches.
+    /// The client for lists and watches.
     pub(crate) watch: kube::Client,
-    /// For what is written, whose answers are short.
+    /// The client for writes, whose answers are short.
     pub(crate) write: kube::Client,
-    /// For writes of others, without credentials of ours; `None` where none are passed on.
+    /// The client for writes of others, without this process's credentials; `None` if none are passed on.
     pub(crate) pass: Option<kube::Client>,
-    /// Where they lead, as far as that is known.
+    /// The addresses of the API server, as far as they are known.
     pub(crate) api_server: ApiServer,
 }
 
-/// Everything that runs.
+/// The running parts.
 #[derive(Debug)]
 pub(crate) struct Wired {
     pub(crate) tasks: Supervisor,
     pub(crate) published: Published,
     pub(crate) view: View,
-    /// Told to the tasks of the set when they have to end.
+    /// Cancelled when the tasks of the set have to end.
     pub(crate) stop: CancellationToken,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) debug: Option<DebugPlace>,
-    /// Where what is read is served again.
+    /// The address of the served API.
     pub(crate) api: Option<DebugPlace>,
     proxy: Proxy,
     draining: CancellationToken,
     drain: Drain,
 }
 
-/// Where dumps are served, with the real port.
+/// The address of the dumps, with the real port.
 #[derive(Clone, Debug)]
 pub(crate) enum DebugPlace {
     Tcp(SocketAddr),
@@ -90,7 +90,7 @@ impl std::fmt::Display for DebugPlace {
 }
 
 impl Wired {
-    /// Starts everything, on the runtime that it is called on; traffic is taken as soon as the first snapshot is published.
+    /// Starts everything on the current runtime; traffic is accepted as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
         let Edge { sockets, rates, external_auth, drain, process, budget, lease, .. } = edge;
         let (mut control, limits, cache, serve, cached) =
@@ -164,13 +164,13 @@ impl Wired {
         Ok(Self { tasks, published, view, stop, admin, debug, api, proxy, draining, drain })
     }
 
-    /// The sockets as they really are.
+    /// The sockets with their real addresses.
     pub(crate) fn bound(&self) -> watch::Receiver<Bound> {
         self.proxy.bound()
     }
 
-    /// Runs until a signal, then ends in order: unready and still accepting, while clients are told; draining; over. A second
-    /// signal cuts.
+    /// Runs until a signal, then shuts down in order: unready and still accepting, while clients are asked to close;
+    /// draining; end. A second signal cuts connections.
     pub(crate) async fn until_over(self, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let why = tokio::select! {
             signal = signals.next() => Ok(signal),
@@ -209,7 +209,7 @@ impl Wired {
     }
 }
 
-/// Which objects have routes in use, as the proxy knows once it runs; until then, none is.
+/// The objects whose routes are in use, as the proxy reports once it runs; until then, none.
 #[derive(Clone, Default)]
 struct InUse(Arc<OnceLock<Box<Lately>>>);
 
@@ -220,21 +220,21 @@ impl InUse {
         self.0.get_or_init(|| Box::new(lately));
     }
 
-    /// What is in use goes first.
+    /// Objects in use are first.
     fn first(&self) -> Order {
         let Self(lately) = self.clone();
         Order::by(move |object| u64::from(!lately.get().is_some_and(|lately| lately(object))))
     }
 }
 
-/// Forgets, now and then, what outlived its objects.
+/// Removes state that outlived its objects, at intervals.
 async fn sweep(sweeper: Sweeper, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(SWEEP_EVERY)).await.is_some() {
         sweeper.sweep();
     }
 }
 
-/// Holds the memory that the process takes against what it may take.
+/// Compares the memory of the process with its limit, at intervals.
 async fn watch_memory(memory: Memory, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(MEMORY_EVERY)).await.is_some() {
         if let Some(kib) = resources::resident_kib() {
@@ -243,7 +243,8 @@ async fn watch_memory(memory: Memory, stop: CancellationToken) {
     }
 }
 
-/// The budget with what the process may open and take; and how many connections to endpoints a thread keeps idle.
+/// Completes the budget with the open files and memory of the process, and returns it with the number of idle
+/// connections to endpoints per thread.
 fn shared_out(mut budget: BudgetLimits, threads: usize) -> (BudgetLimits, usize) {
     let (open_files, memory_kib) = (resources::raise(), resources::memory_max_kib());
     let pool_size = resources::share_files(open_files, threads, &mut budget);
@@ -253,7 +254,7 @@ fn shared_out(mut budget: BudgetLimits, threads: usize) -> (BudgetLimits, usize)
     (budget, pool_size)
 }
 
-/// Waits until no socket has been open for longer than a moment, and says why.
+/// Waits until no socket has been open for longer than a moment, and returns the reason.
 async fn lost(mut bound: watch::Receiver<Bound>) -> String {
     loop {
         if bound.wait_for(Bound::is_lost).await.is_err() {
@@ -290,10 +291,11 @@ pub(crate) fn registry() -> prometheus::Result<Registry> {
     Ok(registry)
 }
 
-/// The addresses of this host. Without them only what an address names by itself is known to be our own.
+/// The addresses of this host. Without them only addresses that name this process by themselves are known to be its
+/// own.
 pub(crate) fn host_addresses() -> Vec<IpAddr> {
     own::host_addresses().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the addresses of this host are not known; give them by --own-address");
+        tracing::warn!(%error, "the addresses of this host are unknown; set them with --own-address");
         Vec::new()
     })
 }
@@ -312,7 +314,7 @@ pub(crate) fn listen_admin(wish: Option<Wish>) -> anyhow::Result<Option<TcpListe
     wish.map(|wish| listen(wish).with_context(|| format!("--admin {}", wish.address))).transpose()
 }
 
-/// The socket of the dumps, open.
+/// The open socket of the dumps.
 #[derive(Debug)]
 enum DebugSocket {
     Off,

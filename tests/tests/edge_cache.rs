@@ -118,7 +118,10 @@ async fn a_restart_without_the_api_server_serves_what_was_kept() {
     assert_eq!(certificate_of(run.https.unwrap(), "kept.test").await.unwrap(), certificate);
     run.answers("shop.test", 200).await;
     let (text, metrics) = (verbose(&run).await, run.metrics().await);
-    assert!(text.contains("stale: what was kept on disk serves, as of 2") && text.contains("degraded: true"), "{text}");
+    assert!(
+        text.contains("stale: serving the state kept on disk, as of 2") && text.contains("degraded: true"),
+        "{text}"
+    );
     assert!(sum(&metrics, "tidegate_cache_stale_since_timestamp_seconds") > 0.0, "{metrics}");
 
     // What happens meanwhile: one host goes, one comes, and the certificate is another one.

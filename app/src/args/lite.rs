@@ -29,13 +29,15 @@ pub(crate) struct LiteClusterArgs {
     /// The context of the kubeconfig [default: its current one].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTEXT", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
-    /// The share of a kind, from 0 to 1, that a complete list may remove before a second one has to confirm it.
+    /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
+    /// it.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
     pub(crate) sweep_share_max: String,
-    /// How many objects a complete list may remove unconfirmed, whatever their share, as long as it leaves any.
+    /// The number of objects that a complete list may remove unconfirmed, whatever their share, as long as it leaves
+    /// any.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
-    /// How long after a list of a kind, and up to half as long again, another one is made: what no watch told of is found by it.
+    /// The interval between two lists of a kind, lengthened by up to a half at random. Lists find changes that the watch missed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
     pub(crate) list_again: String,
 }
@@ -43,13 +45,14 @@ pub(crate) struct LiteClusterArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Process")]
 pub(crate) struct LiteProcessArgs {
-    /// Where health and metrics are served, or `off`.
+    /// The address for health and metrics, or `off`.
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", default_value = "0.0.0.0:9180")]
     pub(crate) admin: String,
-    /// What is logged to stderr: `error`, `warn`, `info`, `debug`, or directives such as `warn,tidegate_control=debug`.
+    /// The level of the log on stderr: `error`, `warn`, `info`, `debug`, or directives such as
+    /// `warn,tidegate_control=debug`.
     #[arg(long, value_name = "LEVEL", env = "TIDEGATE_LOG_LEVEL", default_value = "info")]
     pub(crate) log_level: String,
-    /// How it is logged: `text` or `json`.
+    /// The format of the log on stderr: `text` or `json`.
     #[arg(long, value_name = "FORM", env = "TIDEGATE_LOG_FORM", default_value = "json")]
     pub(crate) log_form: String,
 }

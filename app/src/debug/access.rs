@@ -1,5 +1,5 @@
-//! Who may read the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner. Web pages may give
-//! no commands.
+//! Access to the dumps: on TCP, requests that name an address and no DNS name; on a unix socket, its owner. Web pages
+//! cannot send commands.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -14,8 +14,8 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 
-/// Pages that answer only to an IP address or `localhost`. A page in a browser can make a name of its own lead here
-/// (DNS rebinding), but its requests then carry that name.
+/// Restricts pages to requests whose host is an IP address or `localhost`. A web page can make a name of its own
+/// resolve to this address (DNS rebinding), but its requests then carry that name.
 pub(crate) fn guarded(pages: Router) -> Router {
     pages.layer(from_fn(check))
 }
@@ -29,8 +29,8 @@ async fn check(request: Request, next: Next) -> Response {
     }
 }
 
-/// Pages that take no command from a web page. A browser says for each `POST` which page has sent it (Fetch Standard, `Origin`
-/// header); no tool of an operator sends that header.
+/// Refuses commands from web pages. A browser names the page that sends a `POST` (Fetch Standard, `Origin` header); the
+/// tools of operators do not send that header.
 pub(crate) fn without_origin<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
     pages.layer(from_fn(check_origin))
 }
@@ -50,11 +50,11 @@ fn names_no_stranger(host: &str) -> bool {
     address || bracketed.is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()) || name == "localhost"
 }
 
-/// A unix socket that only its owner can use, from its first moment: it is made in a directory that nobody else can
-/// enter and then moved into place. A socket that nobody listens on any more is replaced; nothing else is.
+/// Binds a unix socket that only its owner can use, from its first moment: it is created in a directory that nobody
+/// else can enter and then moved into place. A socket without a listener is replaced; any other file is not.
 ///
 /// # Errors
-/// When something else is there, or somebody listens there, or the folder does not take it.
+/// When another file exists there, another process listens there, or the folder is not writable.
 pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if !free_or_socket(path)? {
         return Err(io::Error::new(
@@ -76,15 +76,15 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Takes the socket away at the end, unless something else has taken its place.
+/// Removes the socket at the end, unless another process has replaced it.
 pub(crate) fn unlink(path: &Path) {
-    // While we listen there, no successor can have taken the path over.
+    // While this process listens there, no successor can have replaced it.
     if matches!(free_or_socket(path), Ok(true)) {
         drop(fs::remove_file(path));
     }
 }
 
-/// Whether nothing is at a path, or a socket itself and no link to one.
+/// Returns `true` if the path is free or is itself a socket and not a link to one.
 fn free_or_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(there) => Ok(there.file_type().is_socket()),

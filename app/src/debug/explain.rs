@@ -8,7 +8,7 @@ use tidegate_control::{Asked, explain};
 
 use super::{Debug, bad_request};
 
-/// The question as the query of the page says it. A header may stand there several times.
+/// The query of the page. A header may be given several times.
 #[derive(Default)]
 struct Question {
     url: Option<String>,
@@ -26,7 +26,7 @@ impl Question {
                 "method" => question.method = Some(value.into_owned()),
                 "header" => question.headers.push(value.into_owned()),
                 "format" => question.text = value == "text",
-                name => return Err(format!("{name:?} is no parameter: url, method, header and format are")),
+                name => return Err(format!("unknown parameter {name:?}: expected url, method, header or format")),
             }
         }
         Ok(question)
@@ -38,7 +38,7 @@ impl Question {
     }
 }
 
-/// 200 when a route serves the URL, 404 when none does; the explanation is the body of both.
+/// Responds with 200 if a route serves the URL and with 404 otherwise; the explanation is the body of both.
 pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) -> Response {
     let question = match Question::of(&query.unwrap_or_default()) {
         Ok(question) => question,
@@ -50,7 +50,7 @@ pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) 
     };
     let findings = debug.view.findings().await.unwrap_or_default();
     let not_serving = debug.view.not_serving().await.unwrap_or_default();
-    // The snapshot is let go before anything is waited for.
+    // The snapshot is released before anything is awaited.
     let explained = explain(&debug.published.pin(), &findings, &not_serving, &asked);
     let mut explanation = match explained {
         Ok(explanation) => explanation,
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!((question.method.as_deref(), question.text), (Some("PUT"), true));
         assert!(question.asked().is_ok());
         assert_eq!(Question::of("").unwrap().asked().unwrap_err(), "the parameter url is missing");
-        let unknown = "\"headers\" is no parameter: url, method, header and format are";
+        let unknown = "unknown parameter \"headers\": expected url, method, header or format";
         assert_eq!(Question::of("headers=a").err().as_deref(), Some(unknown));
     }
 }

@@ -1,6 +1,6 @@
-//! What was published and why, and an operator's commands. Commands are JSON by `POST`: a page in a browser cannot send that to
-//! an address of the machine without being asked whether it may (the preflight of CORS), and nobody here answers that. A `POST`
-//! with an `Origin` header is refused before it gets here.
+//! The history of publications with their causes, and the commands of an operator. Commands are JSON by `POST`: a web
+//! page cannot send that to an address of the machine without a CORS preflight, and no handler here answers one. A
+//! `POST` with an `Origin` header is refused before it gets here.
 
 use std::fmt::{self, Display};
 use std::time::SystemTime;
@@ -16,14 +16,14 @@ use tidegate_control::{Coalesced, Command, Past, Publication, Refusal, Sample};
 
 use super::{Debug, not_running};
 
-/// Publications shown where the question sets no limit.
+/// The number of publications shown by default.
 const LAST: usize = 100;
 
 #[derive(Deserialize)]
 pub(super) struct HistoryQuestion {
-    /// At most so many publications, the latest.
+    /// The number of latest publications to show.
     last: Option<usize>,
-    /// Only those that may have changed this host, as rules write it.
+    /// Shows only publications that may have changed this host, as rules write it.
     host: Option<String>,
     format: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(super) async fn history_page(State(debug): State<Debug>, Query(question): Qu
     }
 }
 
-/// Where commands are taken.
+/// The routes of commands.
 pub(super) fn commands() -> Router<Debug> {
     Router::new()
         .route("/debug/freeze", post(freeze))
@@ -45,7 +45,7 @@ pub(super) fn commands() -> Router<Debug> {
         .route("/debug/rollback", post(rollback))
 }
 
-/// Where they are not, because others can reach the address.
+/// The same routes where commands are refused because others can reach the address.
 pub(super) fn no_commands() -> Router<Debug> {
     let refused = || async { (StatusCode::FORBIDDEN, "commands are taken on a loopback address or a unix socket\n") };
     ["/debug/freeze", "/debug/thaw", "/debug/rollback"]
@@ -80,15 +80,16 @@ async fn rollback(debug: State<Debug>, format: Query<Format>, earlier: Json<Earl
     commanded(debug, Command::Rollback(Generation(earlier.generation)), format).await
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Serialize)]
 struct Done {
     command: Command,
-    /// The generation that was published for it.
+    /// The generation published by the command.
     generation: Generation,
 }
 
-/// 200 with the generation that was published for it, 404 when there is no such generation, and 409 when there is nothing to do.
+/// Responds with 200 and the generation published by the command, with 404 if there is no such generation, and with 409 if there is nothing
+/// to do.
 async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { format }): Query<Format>) -> Response {
     match debug.view.command(command).await {
         None => not_running(),
@@ -107,7 +108,7 @@ async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { 
     }
 }
 
-/// For people: the latest publication last.
+/// Plain text, the latest publication last.
 struct Text<'a>(&'a Past);
 
 impl Display for Text<'_> {

@@ -1,4 +1,4 @@
-//! The routes of a snapshot for people and scripts. Of conditions only names are shown: the values that a header must
+//! The routes of a snapshot for people and scripts. Conditions are shown by name only: the values that a header must
 //! have may be secrets.
 
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tidegate_config::model::{
 pub(crate) struct Table<'a> {
     generation: u64,
     binds: &'a [Bind],
-    /// Hosts in the snapshot; there may be more than are shown.
+    /// The number of hosts in the snapshot; it may be more than are shown.
     hosts_total: usize,
     pub(crate) hosts: Vec<HostView<'a>>,
     certificates: Vec<CertificateView<'a>>,
@@ -28,10 +28,10 @@ pub(crate) struct HostView<'a> {
     pub(crate) table: &'a TableName,
     pub(crate) routes: Vec<RouteView<'a>>,
     pub(crate) fallback: Option<RouteView<'a>>,
-    /// Of the rules without a host: what takes the requests of other hosts that nothing of theirs takes.
+    /// The route of the rules without a host, for requests of other hosts that match none of their own routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_resort: Option<RouteView<'a>>,
-    /// The namespace that the host belongs to, where hosts belong to namespaces.
+    /// The namespace that owns the host, if hosts belong to namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<&'a str>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct RouteView<'a> {
     pub(crate) targets: Vec<TargetView<'a>>,
 }
 
-/// Where a route leads.
+/// The destination of a route.
 #[derive(Serialize)]
 pub(crate) struct TargetView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub(crate) struct TargetView<'a> {
     pub(crate) endpoints: &'a [Endpoint],
 }
 
-/// The certificates for a server name, as long as its requests go to a host.
+/// The certificates of a server name whose requests go to a host.
 #[derive(Serialize)]
 struct CertificateView<'a> {
     host: String,
@@ -81,7 +81,7 @@ struct CertificateView<'a> {
     certificates: Vec<&'a Certificate>,
 }
 
-/// The hosts in ascending order, at most so many of them; or only the one that is asked for.
+/// Lists the hosts in ascending order up to a limit, or only the host that is given.
 pub(crate) fn table<'a>(snapshot: &'a Snapshot, host: Option<&str>, limit: usize) -> Table<'a> {
     let mut hosts: Vec<(String, &HostRoutes)> =
         snapshot.hosts().iter().map(|(host, routes)| (host.pattern.to_string(), &**routes)).collect();

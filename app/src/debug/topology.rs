@@ -17,17 +17,17 @@ use super::{Debug, bad_request, not_running};
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     format: Option<String>,
-    /// Only Gateways and routes of this namespace, and what is attached to such Gateways.
+    /// Shows only Gateways and routes of this namespace, and what is attached to such Gateways.
     namespace: Option<String>,
     /// The same by name.
     name: Option<String>,
-    /// Where the page before says that this one begins.
+    /// The start of this page, as the previous page gave it.
     after: Option<String>,
-    /// At most so many Gateways and routes.
+    /// The maximum number of Gateways and routes.
     limit: Option<usize>,
 }
 
-/// 404 where nothing stands in the tree that is asked for.
+/// Responds with 404 if the selected part of the tree is empty.
 pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Question>) -> Response {
     let Question { format, namespace, name, after, limit } = question;
     let after = match after.as_deref().map(TreeQuery::read_after).transpose() {
@@ -52,7 +52,7 @@ pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Ques
             Some(all) => ([(CONTENT_TYPE, "text/vnd.graphviz; charset=utf-8")], dot(&all)).into_response(),
             None => not_running(),
         },
-        Some(other) => bad_request(&format!("{other:?} is no format: json, text, edges and dot are")),
+        Some(other) => bad_request(&format!("unknown format {other:?}: expected json, text, edges or dot")),
     }
 }
 
@@ -76,7 +76,7 @@ fn dot(edges: &[(ObjectRef, Key)]) -> String {
     text
 }
 
-/// A quoted ID of the DOT language: only the quotation mark and a backslash before it need care.
+/// A quoted ID of the DOT language, in which only the quotation mark and a backslash before it need escaping.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,4 +1,4 @@
-//! Brings objects of any kind to what a manifest says, through the API like any other client.
+//! Applies objects of any kind from manifests, through the API like any other client.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::NAMESPACE;
 use super::documents::Identity;
 use super::folder::patch;
 
-/// A client with the kinds it has asked the server about.
+/// A client that caches discovery of the server's kinds.
 pub(super) struct Applier {
     client: kube::Client,
     kinds: BTreeMap<(String, String), (ApiResource, Scope)>,
@@ -22,10 +22,10 @@ impl Applier {
         Self { client, kinds: BTreeMap::new() }
     }
 
-    /// Makes an object, or brings the one that is there to what the manifest says. `before` is what it said the last time.
+    /// Creates an object, or patches the existing one to the state of the manifest. `before` is the manifest's previous state.
     ///
     /// # Errors
-    /// Says in the server's words why the object is not taken.
+    /// The server's message, if it refuses the object.
     pub(super) async fn put(
         &mut self,
         identity: &Identity,
@@ -39,25 +39,25 @@ impl Applier {
         let patch = Patch::Merge(patch(before, object));
         match api.patch(&identity.name, &PatchParams::default(), &patch).await {
             Ok(_) => Ok(()),
-            // Somebody has deleted it meanwhile; the file still asks for it.
+            // Another client has deleted it meanwhile; the file still asks for it.
             Err(kube::Error::Api(status)) if status.is_not_found() => self.create(&api, object).await.map(|_| ()),
             Err(error) => Err(sentence(&error)),
         }
     }
 
-    /// Makes an object; one that is there already stays as it is.
+    /// Creates an object; an existing one stays as it is.
     ///
     /// # Errors
-    /// Says in the server's words why the object is not taken.
+    /// The server's message, if it refuses the object.
     pub(super) async fn make(&mut self, identity: &Identity, object: &Value) -> Result<(), String> {
         let api = self.api(identity).await?;
         self.create(&api, object).await.map(|_| ())
     }
 
-    /// Deletes an object; that it is gone already is no error.
+    /// Deletes an object; a missing object is not an error.
     ///
     /// # Errors
-    /// Says in the server's words why it stays.
+    /// The server's message, if it refuses the deletion.
     pub(super) async fn delete(&mut self, identity: &Identity) -> Result<(), String> {
         let api = self.api(identity).await?;
         match api.delete(&identity.name, &DeleteParams::default()).await {
@@ -67,7 +67,7 @@ impl Applier {
         }
     }
 
-    /// Whether the object is made; not when it is there already.
+    /// Returns `true` if the object was created, and `false` if it exists already.
     async fn create(&self, api: &Api<DynamicObject>, object: &Value) -> Result<bool, String> {
         let object: DynamicObject = serde_json::from_value(object.clone()).map_err(|why| why.to_string())?;
         match api.create(&PostParams::default(), &object).await {
@@ -96,7 +96,7 @@ impl Applier {
     }
 }
 
-/// The server's own words, where the error is one of its answers.
+/// The server's message, if the error is one of its answers.
 pub(super) fn sentence(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error { status.message.clone() } else { error.to_string() }
 }

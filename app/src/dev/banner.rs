@@ -1,4 +1,4 @@
-//! What `dev` says when it is ready: where everything is, what is routed, and what to type next.
+//! The banner that `dev` prints when it is ready: addresses, routes, and commands to try next.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use tokio::time::timeout;
 use crate::debug::{Table, table};
 use crate::wire::DebugPlace;
 
-/// What is said is said after this long, ready or not.
+/// The banner is printed after this time, ready or not.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// When no snapshot has been published for this long, the routes are those of the files.
+/// After this time without a publication, the routes are those of the files.
 const QUIET: Duration = Duration::from_millis(150);
-/// Hosts that are shown; the debug page has them all.
+/// The number of hosts shown; the debug page has them all.
 const HOSTS_MAX: usize = 30;
 
-/// What it is made of.
+/// The parts of the banner.
 #[derive(Debug)]
 pub(super) struct Banner {
     pub(super) folder: PathBuf,
@@ -32,14 +32,14 @@ pub(super) struct Banner {
     pub(super) bound: watch::Receiver<Bound>,
     pub(super) published: Published,
     pub(super) generation: watch::Receiver<Generation>,
-    /// How many Deployments came from the folder, when it has been applied.
+    /// The number of Deployments in the folder, once it has been applied.
     pub(super) loaded: watch::Receiver<Option<usize>>,
-    /// How many Deployments have all their replicas ready.
+    /// The number of Deployments with all their replicas ready.
     pub(super) steady: watch::Receiver<usize>,
 }
 
 impl Banner {
-    /// Waits until everything is in place, prints once, and rests.
+    /// Waits until everything is in place, prints once, and then waits forever.
     pub(super) async fn print(mut self) -> Infallible {
         let in_time = timeout(PATIENCE, self.settle()).await.is_ok_and(|settled| settled.is_ok());
         println!("{}", self.text(&self.published.pin()));
@@ -49,7 +49,7 @@ impl Banner {
         std::future::pending().await
     }
 
-    /// An error means that a task is gone for good; then there is nothing to wait for.
+    /// Fails if a task has ended for good; then there is nothing to wait for.
     async fn settle(&mut self) -> Result<(), watch::error::RecvError> {
         let deployments = self.loaded.wait_for(Option::is_some).await?.unwrap_or_default();
         self.steady.wait_for(|steady| *steady >= deployments).await?;
@@ -100,7 +100,7 @@ impl Banner {
         Ok(())
     }
 
-    /// Where plain requests for the hosts of a route table come in.
+    /// The address for plain requests to the hosts of a route table.
     fn door(&self, snapshot: &Snapshot, table: &TableName) -> Option<SocketAddr> {
         let takes = |bind: &&Bind| bind.listeners.iter().any(|listener| listener.table == *table);
         let mut binds = snapshot.binds().iter().filter(|bind| bind.key.protocol == BindProtocol::Http).filter(takes);
@@ -110,13 +110,13 @@ impl Banner {
 
     fn next(&self, text: &mut String, snapshot: &Snapshot, routes: &Table<'_>) -> std::fmt::Result {
         writeln!(text, "\nTry:\n")?;
-        // The broadest path of a real name is the likeliest to be wanted.
+        // The shortest path of a real name is likely the most useful.
         let named = routes.hosts.iter().filter(|host| !host.host.contains('*'));
         let all = named.flat_map(|host| host.routes.iter().map(|route| (&*host.host, route.path, host.table)));
         let example = all.min_by_key(|(_, path, _)| path.len());
         let example = example.and_then(|(host, path, table)| Some((host, path, self.door(snapshot, table)?)));
         if let Some((host, path, http)) = example {
-            // Everything under localhost leads to loopback (RFC 6761 section 6.3), which is one address of many.
+            // Names under localhost resolve to loopback (RFC 6761 section 6.3), which is one address of many.
             if host.ends_with(".localhost") && http.ip() == Ipv4Addr::LOCALHOST {
                 writeln!(text, "  curl http://{host}:{}{path}", http.port())?;
             } else {
@@ -128,7 +128,10 @@ impl Banner {
         }
         writeln!(text, "  export KUBECONFIG={}", self.kubeconfig.display())?;
         writeln!(text, "  kubectl get ingress,service,deployment -A")?;
-        write!(text, "\nChanges of files and of the API act at once. Ctrl-C ends it and leaves nothing behind.")
+        write!(
+            text,
+            "\nChanges to files and through the API take effect at once. Ctrl-C stops everything and leaves nothing behind."
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a pod template asks to be run instead of an echo process: its words, its environment and how it is ended. Pure.
+//! The command that a pod template runs instead of an echo process: its words, its environment and its termination.
+//! Pure.
 
 use std::time::Duration;
 
@@ -6,29 +7,29 @@ use serde_json::Value;
 
 /// The annotation of a pod template that names the command.
 pub(super) const COMMAND: &str = "tidegate.io/command";
-/// `terminationGracePeriodSeconds` where it is absent, as in Kubernetes.
+/// The default of `terminationGracePeriodSeconds`, as in Kubernetes.
 const GRACE_SECONDS: u64 = 30;
-/// No process gets more time to end.
+/// The maximum grace period of a process.
 const GRACE_SECONDS_MAX: u64 = 600;
 
-/// A command, as a template asks for it.
+/// A command from a pod template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Command {
     /// The program and its arguments; never empty.
     pub(super) words: Vec<String>,
-    /// Those variables of the first container whose values stand in the template.
+    /// The variables of the first container whose values are in the template.
     pub(super) env: Vec<(String, String)>,
     pub(super) grace: Duration,
 }
 
 impl Command {
-    /// `None`: the template has no such annotation. The error says why its value is no command.
+    /// Returns `None` if the template has no such annotation. The error says why its value is not a command.
     pub(super) fn of(template: &Value) -> Option<Result<Self, String>> {
         let text = template["metadata"]["annotations"][COMMAND].as_str()?;
         Some(words(text).map(|words| {
             let spec = &template["spec"];
             let env = spec["containers"][0]["env"].as_array().into_iter().flatten();
-            // A variable without a value is empty; one with a source cannot be known here.
+            // A variable without a value is empty; the value of one with a source is unknown here.
             let env = env.filter(|one| one["valueFrom"].is_null()).filter_map(|one| {
                 let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
                 let sound = |name: &String| !name.is_empty() && !name.contains(['=', '\0']);
@@ -40,7 +41,7 @@ impl Command {
     }
 }
 
-/// A list of JSON, or words as a shell splits them.
+/// Parses a JSON list, or splits words as a shell does.
 fn words(text: &str) -> Result<Vec<String>, String> {
     let refused = |why: &str| format!("{COMMAND}: {text:?} is not a command: {why}");
     let words = if text.trim_start().starts_with('[') {

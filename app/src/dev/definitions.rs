@@ -1,4 +1,4 @@
-//! The kinds of Gateway API. In a cluster somebody installs them; here they are there from the start.
+//! The CustomResourceDefinitions of the Gateway API. In a cluster somebody installs them; `dev` installs them at start.
 
 use super::apply::Applier;
 use super::documents::{self, Identity};
@@ -6,19 +6,19 @@ use super::documents::{self, Identity};
 /// The group whose kinds are defined.
 const GROUP: &str = "gateway.networking.k8s.io";
 
-/// Whether an object is of a kind that these definitions bring.
+/// Returns `true` if an object is of a kind that these definitions add.
 pub(super) fn are_for(identity: &Identity) -> bool {
     identity.api_version.strip_prefix(GROUP).is_some_and(|version| version.starts_with('/'))
 }
 
-/// Makes the definitions. One that is there already, from a file or by hand, stays as it is.
+/// Creates the definitions. An existing one, from a file or by hand, stays as it is.
 pub(super) async fn make(applier: &mut Applier) {
-    // They are a megabyte of text: another thread reads it.
+    // They are a megabyte of text, so another thread parses it.
     let read = || tidegate_lite::GATEWAY_API.iter().flat_map(|text| documents::read(text)).collect::<Vec<_>>();
     let Ok(documents) = tokio::task::spawn_blocking(read).await else { return };
     for document in documents.into_iter().flatten() {
         if let Err(why) = applier.make(&document.identity, &document.object).await {
-            tracing::warn!(why, "{} could not be made", document.identity);
+            tracing::warn!(why, "{} could not be created", document.identity);
         }
     }
 }

@@ -1,20 +1,19 @@
-//! Manifests as text: YAML files of several documents, JSON files, Lists. Every document stands for itself, so that a
-//! broken one stops no other.
+//! Manifests as text: YAML files of several documents, JSON files, Lists. A broken document does not affect the others.
 
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// The largest file that is read.
+/// The maximum size of a file.
 pub(super) const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// What an object is called, in the order in which objects are made: namespaces first, then the rest by name.
+/// The identity of an object. Its order is the order of creation: namespaces first, then the rest by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Identity {
-    /// Whether others may live in it: false sorts first.
+    /// `true` for kinds that may be contained in others: false sorts first.
     contained: bool,
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// Empty where the manifest gives none.
+    /// Empty if the manifest has no namespace.
     pub(super) namespace: String,
     pub(super) name: String,
 }
@@ -29,7 +28,7 @@ impl std::fmt::Display for Identity {
 /// One object of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Document {
-    /// Its place in the file, from 1; comments and empty documents are counted.
+    /// Its position in the file, from 1; comments and empty documents are counted.
     pub(super) place: usize,
     pub(super) identity: Identity,
     pub(super) object: Value,
@@ -38,12 +37,12 @@ pub(super) struct Document {
 /// A document that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Unreadable {
-    /// Its place in the file, from 1.
+    /// Its position in the file, from 1.
     pub(super) place: usize,
     pub(super) why: String,
 }
 
-/// Reads the text of a file. JSON is YAML, so both are read alike.
+/// Reads the text of a file. JSON is YAML, so both are read in the same way.
 pub(super) fn read(text: &str) -> Vec<Result<Document, Unreadable>> {
     let mut found = Vec::new();
     for (place, text) in (1..).zip(split(text)) {
@@ -61,8 +60,8 @@ pub(super) fn read(text: &str) -> Vec<Result<Document, Unreadable>> {
     found
 }
 
-/// The documents of a stream. A line that begins with `---` is a boundary wherever it stands: YAML 1.2 section 9.1.2
-/// allows it in no scalar.
+/// The documents of a stream. A line that begins with `---` is always a boundary: YAML 1.2 section 9.1.2 allows it in
+/// no scalar.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -70,7 +69,7 @@ fn split(text: &str) -> Vec<&str> {
         let rest = line.strip_prefix("---");
         if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
             parts.extend(text.get(start..at).filter(|_| at > 0));
-            // What follows the dashes on their line belongs to the document.
+            // The rest of the line after the dashes belongs to the document.
             start = at + 3;
         }
         at += line.len();

@@ -1,5 +1,6 @@
-//! `tidegate echo`: stands in for a pod in `dev`. It answers every request with its own name and what was asked, sends
-//! WebSocket messages back, and ends when its standard input closes, so that it cannot outlive who started it.
+//! `tidegate echo`: stands in for a pod in `dev`. It answers every request with its own name and a description of the
+//! request, sends WebSocket messages back, and ends when its standard input closes, so that it cannot outlive its
+//! parent.
 //!
 //! It serves one developer on a loopback address, never strangers.
 
@@ -28,18 +29,18 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use crate::args::EchoArgs;
 use crate::signal::Signals;
 
-/// What is in flight may take so long after the end of standard input.
+/// The time for requests in flight to end after standard input has closed.
 const GRACE: Duration = Duration::from_secs(5);
-/// After a failed accept, before the next.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The header that names the pod, for those who do not read the body.
+/// The header that names the pod, for clients that do not read the body.
 const POD: HeaderName = HeaderName::from_static("x-echo-pod");
 
 pub(crate) async fn main(args: &EchoArgs) -> anyhow::Result<ExitCode> {
-    // Ctrl-C goes to everybody in the terminal; this process ends when its parent is done with it.
+    // Ctrl-C goes to every process in the terminal; this process ends when its parent closes standard input.
     let mut ignored = Signals::listen()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    // The parent reads this line: from now on connections are accepted.
+    // The parent reads this line: connections are accepted from here on.
     println!("{}", listener.local_addr()?.port());
     let pod: Arc<str> = args.pod.as_str().into();
     let connections = GracefulShutdown::new();
@@ -65,7 +66,7 @@ async fn stdin_closed() {
     while matches!(stdin.read(&mut waste).await, Ok(read) if read > 0) {}
 }
 
-/// One connection: HTTP/1.1 with upgrades, or HTTP/2 by prior knowledge.
+/// Serves one connection: HTTP/1.1 with upgrades, or HTTP/2 by prior knowledge.
 async fn connection(stream: TcpStream, pod: Arc<str>, watcher: hyper_util::server::graceful::Watcher) {
     let service = service_fn(move |request| {
         let pod = Arc::clone(&pod);
@@ -74,7 +75,7 @@ async fn connection(stream: TcpStream, pod: Arc<str>, watcher: hyper_util::serve
     let mut server = auto::Builder::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new());
     let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    // A client that breaks off is no event of ours.
+    // A connection that the client aborts is not worth reporting.
     drop(watcher.watch(connection).await);
 }
 
@@ -105,8 +106,8 @@ async fn answer(mut request: Request<Incoming>, pod: &str) -> Response<Full<Byte
     response.body(Full::from(text)).unwrap_or_default()
 }
 
-/// Writes the line of a request, which the parent keeps as the log of the pod: method, path, version, host, status, and the bytes
-/// of its body. Nobody may be there to read it.
+/// Writes the log line of a request, which the parent keeps as the log of the pod: method, path, version, host, status,
+/// and the bytes of its body. Its reader may be gone.
 fn log(head: &http::request::Parts, outcome: &str) {
     let http::request::Parts { method, uri, version, headers, .. } = head;
     let host = uri.host().or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or("-");
@@ -114,7 +115,7 @@ fn log(head: &http::request::Parts, outcome: &str) {
     drop(writeln!(std::io::stdout().lock(), "{method} {path} {version:?} {host} {outcome}"));
 }
 
-/// What is said about a request.
+/// The description of a request.
 struct Said<'a> {
     pod: &'a str,
     head: &'a http::request::Parts,
@@ -153,14 +154,14 @@ fn version_name(version: Version) -> String {
     format!("{version:?}")
 }
 
-/// The key of a WebSocket handshake (RFC 6455 section 4.2.1), if this is one.
+/// The key of a WebSocket handshake (RFC 6455 section 4.2.1); `None` for any other request.
 fn websocket_key(headers: &HeaderMap) -> Option<Vec<u8>> {
     let upgrade = headers.get(UPGRADE)?;
     let key = headers.get(SEC_WEBSOCKET_KEY)?;
     upgrade.as_bytes().eq_ignore_ascii_case(b"websocket").then(|| key.as_bytes().to_vec())
 }
 
-/// Sends every message back until the other side closes.
+/// Sends every message back until the peer closes.
 async fn echo_messages(upgrade: hyper::upgrade::OnUpgrade) {
     let Ok(upgraded) = upgrade.await else { return };
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
@@ -169,6 +170,6 @@ async fn echo_messages(upgrade: hyper::upgrade::OnUpgrade) {
         let data = message.as_ref().is_ok_and(|message| message.is_text() || message.is_binary());
         std::future::ready(data || message.is_err())
     });
-    // An end in the middle is the other side's choice.
+    // The peer may end the connection at any time.
     drop(data.forward(sink).await);
 }

@@ -1,5 +1,6 @@
-//! Stands in for the controllers of a cluster: runs a process for every replica of every Deployment, and keeps their
-//! ReplicaSets and Pods, the EndpointSlices of Services and the status of Deployments. It acts on what is now, so what came first is no matter.
+//! Stands in for the controllers of a cluster: runs a process for every replica of every Deployment, and keeps their ReplicaSets and Pods,
+//! the EndpointSlices of Services and the status of Deployments. It is level-triggered: it acts on the current state, whatever the order of
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,34 +34,34 @@ use super::status::status;
 use super::workload::{Desired, Phase, REPLICAS_MAX, Replica, plan};
 use crate::clock;
 
-/// Words that wait to be read.
+/// The capacity of the channel of events.
 const WORDS_MAX: usize = 256;
-/// After a write that failed.
+/// The pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
-/// What processes get to end when everything ends.
+/// The time for processes to end at shutdown.
 const END: Duration = Duration::from_secs(3);
 
-/// What may run for pods.
+/// The programs that may run for pods.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
-    /// This program, which has an echo server in it.
+    /// This program, which contains an echo server.
     pub(super) echo: Arc<Path>,
-    /// Whether the commands of templates are run.
+    /// `true` if the commands of templates are run.
     pub(super) run_commands: bool,
 }
 
 /// The state of the stand-in.
 pub(super) struct Fleet {
     client: kube::Client,
-    /// Where the processes' logs are kept.
+    /// The storage of the processes' logs.
     lite: Lite,
     programs: Programs,
-    /// Told how many Deployments have all their replicas ready, and in their slices.
+    /// Receives the number of Deployments whose replicas are all ready and in their slices.
     steady: watch::Sender<usize>,
     deployments: BTreeMap<ObjectName, Deployment>,
     services: BTreeMap<ObjectName, Service>,
     replicas: BTreeMap<Arc<str>, (Replica, CancellationToken)>,
-    /// The slices that are on the server.
+    /// The slices on the server.
     written: BTreeMap<ObjectName, EndpointSlice>,
     sets: Sets,
     keeper: Keeper,
@@ -68,7 +69,7 @@ pub(super) struct Fleet {
 }
 
 impl Programs {
-    /// What runs for a pod of a template.
+    /// The program of a pod template.
     fn of(&self, template: &Value) -> Program {
         match Command::of(template) {
             Some(command) if self.run_commands => Program::Command(command),
@@ -111,7 +112,7 @@ impl Fleet {
             let retry = async { if settled { std::future::pending().await } else { sleep(RETRY).await } };
             tokio::select! {
                 () = stop.cancelled() => break,
-                // A follower that fails takes this life with it; the next begins with lists.
+                // A failed follower ends this run of the task; the next run begins with lists.
                 _ = followers.join_next() => break,
                 () = retry => {}
                 Some(seen) = deployments.recv() => see(&mut self.deployments, seen),
@@ -120,7 +121,7 @@ impl Fleet {
                 Some(seen) = sets.recv() => self.see_set(&seen),
                 Some((pod, what)) = happened.recv() => self.note(&pod, &what),
             }
-            // What else has come in is taken along, so that a storm of changes costs one round and not many.
+            // Further events that have arrived are taken along, so that a burst of changes costs one round.
             while let Ok(seen) = deployments.try_recv() {
                 see(&mut self.deployments, seen);
             }
@@ -142,21 +143,22 @@ impl Fleet {
         self.end_all(happened).await;
     }
 
-    /// Takes over the slices of an earlier life, so that those that are wrong now are deleted.
+    /// Takes over the slices of an earlier run, so that wrong ones are deleted.
     async fn adopt(&mut self) -> bool {
         let slices: Api<EndpointSlice> = Api::all(self.client.clone());
         let ours = ListParams::default().labels(&format!("{KEEPER}={KEEPER_NAME}"));
         let Ok(list) = slices.list(&ours).await else { return false };
         for slice in list.items {
             if let Some(name) = slice::name(&slice) {
-                // What this life has written since is newer than the list.
+                // Slices written in this run are newer than the list.
                 self.written.entry(name).or_insert(slice);
             }
         }
         self.keeper.adopt().await.is_ok()
     }
 
-    /// A Pod that somebody deletes is a replica that ends; what holds the Pod is taken away when its process has ended.
+    /// Handles a change of a Pod. A deleted Pod is a replica to end; the Pod's finalizer is removed when its process
+    /// has ended.
     fn see_pod(&mut self, seen: Seen<Pod>) {
         let going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         let ended: Vec<Pod> = match seen {
@@ -177,7 +179,7 @@ impl Fleet {
         }
     }
 
-    /// Lets a process finish what is in flight.
+    /// Lets a process finish requests in flight.
     fn end(&mut self, pod: &str) {
         let Some((replica, end)) = self.replicas.get_mut(pod) else { return };
         replica.phase = match replica.phase {
@@ -231,7 +233,7 @@ impl Fleet {
         while self.processes.try_join_next().is_some() {}
     }
 
-    /// How many Deployments have as many replicas ready as they ask for.
+    /// The number of Deployments with as many replicas ready as they ask for.
     fn steady(&self) -> usize {
         let ready = |name: &ObjectName| self.of(name).into_iter().filter(|replica| replica.is_ready()).count();
         self.deployments
@@ -259,7 +261,7 @@ impl Fleet {
         self.replicas.values().map(|(replica, _)| replica).filter(|replica| replica.workload == *name).collect()
     }
 
-    /// Writes what is different; whether all of it was taken.
+    /// Writes the differences. Returns `true` if every write succeeded.
     async fn write(&mut self) -> bool {
         let mut settled = self.write_sets().await & self.write_pods().await;
         let replicas: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).collect();
@@ -295,14 +297,14 @@ impl Fleet {
         self.sets.write(&mut self.keeper, &self.client, deployments).await
     }
 
-    /// A Pod for every process, until it has ended; whether all are as they should be.
+    /// Writes a Pod for every process until it has ended. Returns `true` if every write succeeded.
     async fn write_pods(&mut self) -> bool {
         let (mut wanted, mut settled) = (BTreeSet::new(), true);
         for (replica, _) in self.replicas.values_mut() {
             let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
             let set = objects::set_name(&replica.workload.name, replica.revision);
             let set = self.keeper.uid(Kept::ReplicaSet, &ObjectName::new(&*replica.workload.namespace, set));
-            // One that ends has its Pod already, or never gets one.
+            // A replica that ends has its Pod already, or never gets one.
             let known = self.keeper.uid(Kept::Pod, &name).is_some();
             if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
                 let (object, status) = objects::pod(replica, &set);
@@ -336,7 +338,7 @@ impl Fleet {
         let Some(desired) = self.sets.desired(deployment) else { return true };
         let Some(status) = status(deployment, &desired, &self.of(&desired.name), clock::wall()) else { return true };
         let deployments = self.api::<Deployment>(&desired.name);
-        // What is not said is taken back: a number that has become 0 is absent.
+        // Absent fields are removed: a number that has become 0 is absent.
         let cleared = json!({
             "observedGeneration": null, "replicas": null, "updatedReplicas": null, "readyReplicas": null,
             "availableReplicas": null, "unavailableReplicas": null,
@@ -354,19 +356,19 @@ impl Fleet {
         Api::namespaced(self.client.clone(), &name.namespace)
     }
 
-    /// Ends every process, those that take too long by force.
+    /// Ends every process; those that exceed the time are killed.
     async fn end_all(mut self, mut happened: mpsc::Receiver<(Arc<str>, Happened)>) {
         happened.close();
         for (_, end) in self.replicas.values() {
             end.cancel();
         }
         let ended = async { while self.processes.join_next().await.is_some() {} };
-        // What is left then is killed as the set is dropped.
+        // Remaining processes are killed as the set is dropped.
         drop(timeout(END, ended).await);
     }
 }
 
-/// Takes a word about an object into a map.
+/// Applies a change of an object to a map.
 fn see<K: kube::Resource>(objects: &mut BTreeMap<ObjectName, K>, seen: Seen<K>) {
     let name = |object: &K| ObjectName::new(object.namespace().unwrap_or_default(), object.name_any());
     match seen {
@@ -376,7 +378,7 @@ fn see<K: kube::Resource>(objects: &mut BTreeMap<ObjectName, K>, seen: Seen<K>) 
     }
 }
 
-/// Whether a write was taken, or has lost its point because the object is gone.
+/// Returns `true` if a write succeeded, or has become pointless because the object is gone.
 pub(super) fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
     match written {
         Ok(()) => true,

@@ -1,5 +1,5 @@
-//! What the files of a folder ask for, and what has to be done when they change. Only objects that came from a file are
-//! ever deleted, and a file that cannot be read takes nothing away.
+//! The desired objects of a folder's files, and the changes that follow when files change. Only objects that came from
+//! a file are ever deleted, and an unreadable file deletes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,16 +10,16 @@ use serde_json::Value;
 
 use super::documents::{self, FILE_BYTES_MAX, Identity};
 
-/// Files that are read; a folder with more is probably not meant.
+/// The maximum number of files; a folder with more is probably a mistake.
 const FILES_MAX: usize = 1000;
-/// Folders within folders that are looked into.
+/// The maximum depth of nested folders.
 const DEPTH_MAX: usize = 8;
 
 /// A complaint about a file or a document of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Complaint {
     pub(super) file: PathBuf,
-    /// The place of the document, from 1; `None` for the file as a whole.
+    /// The position of the document, from 1; `None` for the file as a whole.
     pub(super) place: Option<usize>,
     pub(super) why: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// An object and where it is written.
+/// An object and its place in the files.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Wanted {
     pub(super) file: PathBuf,
@@ -48,12 +48,12 @@ pub(super) struct Reading {
     pub(super) complaints: BTreeSet<Complaint>,
 }
 
-/// What is to be done about one object.
+/// A change of one object.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Change {
-    /// Make it, or bring it to this state; what it was before, where it came from a file before.
+    /// Create the object, or bring it to this state; `before` is its previous state in the files, if it had one.
     Put { identity: Identity, wanted: Wanted, before: Option<Value> },
-    /// It is in no file any more.
+    /// The object is in no file any more.
     Delete(Identity),
 }
 
@@ -126,7 +126,7 @@ impl Reading {
         self.complaints.insert(Complaint { file: file.to_owned(), place, why });
     }
 
-    /// Keeps what an earlier reading found in files and folders that cannot be read now.
+    /// Keeps the objects that an earlier reading found in files and folders that are unreadable now.
     pub(super) fn keep_unread(&mut self, before: &Self) {
         let unread: Vec<PathBuf> = self.complaints.iter().map(|complaint| complaint.file.clone()).collect();
         for (identity, wanted) in &before.objects {
@@ -136,7 +136,7 @@ impl Reading {
         }
     }
 
-    /// What leads from an earlier reading to this one: deletions last, namespaces made first and deleted last.
+    /// The changes from an earlier reading to this one: deletions last, namespaces created first and deleted last.
     pub(super) fn changes_since(&self, before: &Self) -> Vec<Change> {
         let put = self.objects.iter().filter_map(|(identity, wanted)| {
             let before = before.objects.get(identity).map(|before| &before.object);
@@ -148,8 +148,8 @@ impl Reading {
     }
 }
 
-/// The merge patch (RFC 7386) that brings an object to what a file says now: all that the file says, and null for what
-/// it said before and says no more. What others have set stays.
+/// The merge patch (RFC 7386) that brings an object to the current state of its file: all fields of the file, and null
+/// for fields that the file no longer has. Fields set by others stay.
 pub(super) fn patch(before: Option<&Value>, now: &Value) -> Value {
     let Value::Object(now) = now else { return now.clone() };
     let before = before.and_then(Value::as_object);

@@ -1,5 +1,5 @@
-//! Every object of a kind as it is now: a list, then a watch, then a list again when the watch breaks. It is for a
-//! server in the same process; the control loop has its own, which minds a network.
+//! A reflector for a server in the same process: a list, then a watch, then a list again when the watch breaks. The
+//! control loop has its own, which handles network failures.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-/// Before a list after a failure.
+/// The pause before a list after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What became of the objects.
+/// A change of the objects of a kind.
 #[derive(Debug)]
 pub(super) enum Seen<K> {
-    /// These are all.
+    /// The complete list of objects.
     All(Vec<K>),
-    /// This one is new or different.
+    /// An object is new or different.
     Put(K),
-    /// This one is gone.
+    /// An object is gone.
     Gone(K),
 }
 
-/// Tells what happens until the receiver is gone.
+/// Sends changes until the receiver is dropped.
 pub(super) async fn follow<K>(api: Api<K>, told: mpsc::Sender<Seen<K>>)
 where
     K: Clone + DeserializeOwned + Debug + Send + 'static,
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// One list and the watches after it, until one cannot go on.
+/// One list and the watches after it, until one of them fails.
 async fn once<K>(api: &Api<K>, told: &mpsc::Sender<Seen<K>>) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + Debug + Send + 'static,

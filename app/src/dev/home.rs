@@ -1,4 +1,4 @@
-//! The private folder of one run: the kubeconfig with its token lies in it, and it is gone when the run is over.
+//! The private folder of one run. It contains the kubeconfig with its token and is removed at the end.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Makes the folder, which only its user can enter, with the kubeconfig, which only its user can read.
+    /// Creates the folder, which only its user can enter, with the kubeconfig, which only its user can read.
     pub(super) fn make(kubeconfig: &str) -> io::Result<Self> {
         let own = Permissions::from_mode(0o700);
         let home = Self { folder: tempfile::Builder::new().prefix("tidegate-dev-").permissions(own).tempdir()? };
@@ -23,7 +23,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Where the kubeconfig is.
+    /// The path of the kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }

@@ -1,4 +1,4 @@
-//! Writes the ReplicaSets and Pods of the fleet, and remembers what the server has of them, so that only changes are written.
+//! Writes the ReplicaSets and Pods of the fleet, and remembers their state on the server, so that only changes are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ pub(super) enum Kept {
     Pod,
 }
 
-/// An object as it was last written here; empty for one of an earlier life.
+/// An object as last written here; empty for an object of an earlier run.
 #[derive(Default)]
 struct Written {
     object: Value,
     status: Value,
     uid: String,
-    /// Whether its deletion has been asked for.
+    /// `true` if its deletion has been requested.
     ends: bool,
 }
 
@@ -41,7 +41,7 @@ impl Keeper {
         Self { client, written: BTreeMap::new() }
     }
 
-    /// Takes over the objects of an earlier life: those that are not wanted any more are removed.
+    /// Takes over the objects of an earlier run: those that are no longer wanted are removed.
     pub(super) async fn adopt(&mut self) -> kube::Result<()> {
         for kept in [Kept::ReplicaSet, Kept::Pod] {
             let all = Api::<DynamicObject>::all_with(self.client.clone(), &resource(kept));
@@ -59,7 +59,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Brings an object and its status to what they should be.
+    /// Brings an object and its status to the desired state.
     pub(super) async fn put(
         &mut self,
         kept: Kept,
@@ -86,7 +86,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Says of an object that it is about to go; it stays, with a time of deletion, as long as it has a finalizer.
+    /// Requests the deletion of an object; it stays, with a deletion timestamp, as long as it has a finalizer.
     pub(super) async fn end(&mut self, kept: Kept, name: &ObjectName) -> kube::Result<()> {
         let api = self.api(kept, name);
         if let Some(written) = self.written.get_mut(&(kept, name.clone())).filter(|written| !written.ends) {
@@ -96,18 +96,18 @@ impl Keeper {
         Ok(())
     }
 
-    /// The uid that the server gave.
+    /// The uid assigned by the server.
     pub(super) fn uid(&self, kept: Kept, name: &ObjectName) -> Option<&str> {
         let written = self.written.get(&(kept, name.clone()))?;
         Some(written.uid.as_str()).filter(|uid| !uid.is_empty())
     }
 
-    /// Somebody has removed it: if it is still wanted, it is made again.
+    /// Forgets an object that another client has removed: if it is still wanted, it is created again.
     pub(super) fn forget(&mut self, kept: Kept, name: &ObjectName) {
         self.written.remove(&(kept, name.clone()));
     }
 
-    /// Removes everything of a kind that is not among these; whether all of it is gone.
+    /// Removes every object of a kind that is not in `wanted`. Returns `true` if all of them are gone.
     pub(super) async fn retain(&mut self, kept: Kept, wanted: &BTreeSet<ObjectName>) -> bool {
         let unwanted = |(kind, name): &&(Kept, ObjectName)| *kind == kept && !wanted.contains(name);
         let unwanted: Vec<ObjectName> = self.written.keys().filter(unwanted).map(|(_, name)| name.clone()).collect();

@@ -1,4 +1,4 @@
-//! Keeps the server equal to the files of a folder: reads them, applies what is different, and follows their changes.
+//! Keeps the server equal to the files of a folder: reads them, applies the differences, and follows their changes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,31 +16,32 @@ use super::definitions;
 use super::documents;
 use super::folder::{self, Change, Complaint, Reading};
 
-/// Editors write a file in several steps: it is read when nothing has happened for this long.
+/// Editors write a file in several steps: it is read after this time without a change.
 const QUIET: Duration = Duration::from_millis(50);
-/// Steps that are waited out at most, so that a folder that never rests is read too.
+/// The maximum number of steps to wait for, so that a folder that changes all the time is read too.
 const STEPS_MAX: usize = 20;
-/// What the server refused is tried again, since the reason may be gone (a namespace that somebody makes by hand).
+/// The interval of retries after the server refused an object, since the reason may be gone (a namespace created by
+/// hand).
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The IngressClass that is made where the folder has none.
+/// The IngressClass that is created if the folder has none.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) name: Arc<str>,
     pub(super) controller: Arc<str>,
 }
 
-/// One life of the task.
+/// One run of the task.
 pub(super) struct Load {
     applier: Applier,
     folder: PathBuf,
     class: Class,
-    /// Told how many Deployments came from the folder when it has been applied once.
+    /// Receives the number of Deployments in the folder when it has been applied once.
     loaded: watch::Sender<Option<usize>>,
-    /// What has been applied.
+    /// The reading applied so far.
     applied: Reading,
     complaints: BTreeSet<Complaint>,
-    /// Whether the definitions that every cluster here has are made.
+    /// `true` if the definitions that every `dev` cluster has are created.
     defined: bool,
 }
 
@@ -55,7 +56,7 @@ impl Load {
         Self { applier: Applier::new(client), folder, class, loaded, applied, complaints, defined: false }
     }
 
-    /// One that makes no definitions but those of the folder.
+    /// Leaves out all definitions except those of the folder.
     pub(super) fn without_definitions(self) -> Self {
         Self { defined: true, ..self }
     }
@@ -74,7 +75,7 @@ impl Load {
             let refused = self.load().await;
             let deployments = self.applied.objects.keys().filter(|identity| identity.kind == "Deployment").count();
             self.loaded.send_replace(Some(deployments));
-            // After the files, which serve sooner so.
+            // This follows the files, so that their routes serve sooner.
             self.define().await;
             let retry = async { if refused { sleep(RETRY).await } else { std::future::pending().await } };
             tokio::select! {
@@ -85,7 +86,7 @@ impl Load {
         }
     }
 
-    /// Reads the folder and applies what is different; whether anything was refused.
+    /// Reads the folder and applies the differences. Returns `true` if the server refused anything.
     async fn load(&mut self) -> bool {
         let folder = self.folder.clone();
         let reading = tokio::task::spawn_blocking(move || folder::read(&folder)).await;
@@ -113,7 +114,7 @@ impl Load {
         refused
     }
 
-    /// Applies a change and remembers it; a refused one stays to be done.
+    /// Applies a change and remembers it; a refused change stays pending.
     async fn apply(&mut self, change: Change) -> Result<(), Complaint> {
         match change {
             Change::Put { identity, wanted, before } => {
@@ -153,7 +154,7 @@ impl Load {
         });
         for document in documents::read(&class.to_string()).into_iter().flatten() {
             if let Err(why) = self.applier.put(&document.identity, &document.object, None).await {
-                tracing::warn!(why, "the IngressClass could not be made");
+                tracing::warn!(why, "the IngressClass could not be created");
             }
         }
     }
@@ -161,7 +162,7 @@ impl Load {
 
 fn watch_folder(folder: &Path, changed: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
     let tell = move |event: notify::Result<notify::Event>| {
-        // One word waits at most; who reads it reads everything. Reading a file is no change of it.
+        // At most one event waits, because its reader reads all files. Access to a file is not a change.
         if !event.is_ok_and(|event| event.kind.is_access()) {
             let _ = changed.try_send(());
         }
@@ -171,7 +172,7 @@ fn watch_folder(folder: &Path, changed: mpsc::Sender<()>) -> notify::Result<noti
     Ok(watcher)
 }
 
-/// Waits until the folder rests.
+/// Waits until the folder stops changing.
 async fn rest(changes: &mut mpsc::Receiver<()>) {
     for _ in 0..STEPS_MAX {
         if timeout(QUIET, changes.recv()).await.is_err() {

@@ -5,25 +5,26 @@ use serde_json::{Map, Value, json};
 
 use super::workload::{Desired, Phase, Replica};
 
-/// Holds a Pod until its process has ended.
+/// The finalizer that holds a Pod until its process has ended.
 pub(super) const FINALIZER: &str = "tidegate.io/process";
-/// The label that tells the Pods of one template from those of another (Kubernetes documentation, "Deployments").
+/// The label that distinguishes the Pods of one template from those of another (Kubernetes documentation,
+/// "Deployments").
 const TEMPLATE_HASH: &str = "pod-template-hash";
-/// The annotation by which `kubectl rollout` counts templates.
+/// The annotation with the revision number that `kubectl rollout` reads.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Where Pods run.
+/// The node name of Pods.
 const NODE: &str = "dev";
 
 /// One template that a Deployment has had.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Template {
     pub(super) hash: u32,
-    /// Counts from 1; a template that comes back gets the next number.
+    /// The revision, from 1; a template that comes back gets the next number.
     pub(super) number: u64,
     pub(super) desired: Desired,
 }
 
-/// Adds the template that is wanted now, and drops the oldest ones without a replica, beyond the history limit. Gives its number.
+/// Adds the current template, and drops the oldest ones without a replica, beyond the history limit. Returns its number.
 pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl Fn(u32) -> bool) -> u64 {
     let last = templates.iter().map(|template| template.number).max().unwrap_or_default();
     let known = templates.iter().position(|template| template.hash == desired.revision);
@@ -38,7 +39,7 @@ pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl 
 
 /// The name of the ReplicaSet of a template.
 pub(super) fn set_name(deployment: &str, hash: u32) -> String {
-    // Names of Pods begin with it, and are DNS labels of at most 63 characters.
+    // Names of Pods begin with it and are DNS labels of at most 63 characters.
     let head: String = deployment.chars().take(47).collect();
     format!("{head}-{hash:08x}")
 }
@@ -157,7 +158,7 @@ mod tests {
         check(&mut templates, 9, 3, &[(5, 2), (9, 3)]);
         check(&mut templates, 6, 4, &[(5, 2), (9, 3), (6, 4)]);
         check(&mut templates, 7, 5, &[(5, 2), (9, 3), (6, 4), (7, 5)]);
-        // One that runs is kept, whatever its age; of the others as many as the Deployment says.
+        // A template with replicas is kept, whatever its age; of the others, as many as the Deployment's history limit.
         check(&mut templates, 8, 6, &[(9, 3), (6, 4), (7, 5), (8, 6)]);
     }
 

@@ -1,14 +1,14 @@
-//! What a process writes, line by line, into the log of its container.
+//! Copies the output of a process, line by line, into the log of its container.
 
 use tidegate_lite::LogWriter;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Bytes of a line without an end that are held; what is longer becomes several lines.
+/// The maximum length of a buffered line in bytes; longer lines are split.
 const LINE_MAX_BYTES: usize = 16 * 1024;
-/// One read.
+/// The size of one read.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Copies until the process closes its end. A stream that fails is over, too.
+/// Copies until the process closes its end. A read error ends it too.
 pub(super) async fn copy(mut from: impl AsyncRead + Unpin, log: LogWriter) {
     let (mut held, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
@@ -20,7 +20,7 @@ pub(super) async fn copy(mut from: impl AsyncRead + Unpin, log: LogWriter) {
     }
 }
 
-/// Takes the complete lines.
+/// Takes the complete lines from the buffer.
 fn lines(held: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
     let complete = held.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     for line in held.drain(..complete).as_slice().split_inclusive(|byte| *byte == b'\n') {

@@ -1,5 +1,5 @@
 //! The readiness of a process: `readinessProbe.httpGet` of its first container, by the rules of Kubernetes' documentation ("Configure
-//! Liveness, Readiness and Startup Probes"). There is one port for each process, and the probe asks that one whatever port it names.
+//! Liveness, Readiness and Startup Probes"). Each process has one port, and the probe uses it whatever port it names.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A probe, with the defaults of Kubernetes where it is silent.
+/// A probe, with the defaults of Kubernetes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Probe {
     path: String,
@@ -25,16 +25,16 @@ pub(super) struct Probe {
     failures: u64,
 }
 
-/// What the last results of a probe amount to.
+/// The state that follows from the last results of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Readiness {
     pub(super) ready: bool,
-    /// Results in a row that speak against it.
+    /// The number of consecutive results that contradict the state.
     against: u64,
 }
 
 impl Probe {
-    /// `None`: the first container has none, or one that is not `httpGet`.
+    /// Returns `None` if the first container has no probe, or one that is not `httpGet`.
     pub(super) fn of(template: &Value) -> Option<Self> {
         let probe = &template["spec"]["containers"][0]["readinessProbe"];
         let get = probe["httpGet"].as_object()?;
@@ -65,7 +65,7 @@ impl Probe {
         if enough { Readiness { ready: success, against: 0 } } else { Readiness { against, ..before } }
     }
 
-    /// Asks once: a status from 200 to 399 within the time is a success.
+    /// Probes once: a status from 200 to 399 within the time is a success.
     pub(super) async fn succeeds(&self, port: u16) -> bool {
         timeout(self.timeout, self.ask(port)).await.ok().flatten().is_some_and(|status| (200..400).contains(&status))
     }
@@ -84,14 +84,14 @@ impl Probe {
         let mut answer = std::pin::pin!(sender.send_request(request));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            // The server has closed it, perhaps behind its answer.
+            // The server has closed the connection, perhaps after its response.
             _ = connection => answer.await,
         };
         Some(answer.ok()?.status().as_u16())
     }
 }
 
-/// Whether a process accepts connections on its port.
+/// Returns `true` if a process accepts connections on its port.
 pub(super) async fn accepts(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok()
 }
@@ -106,7 +106,7 @@ mod tests {
         Probe::of(&json!({"spec": {"containers": [{"name": "a", "readinessProbe": fields}]}}))
     }
 
-    /// Results are written `+` and `-`; so is the readiness after each.
+    /// Results are written as `+` and `-`; so is the readiness after each.
     #[track_caller]
     fn check(fields: Value, results: &str, expected: &str) {
         let (probe, mut state) = (probe(fields).unwrap(), Readiness::default());

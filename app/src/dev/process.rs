@@ -1,4 +1,4 @@
-//! One process: how an echo process or a command is started, and how it is ended.
+//! The start and the end of one process: an echo process or a command.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,17 +17,17 @@ use tokio::time::timeout;
 use super::command::{COMMAND, Command};
 use super::output;
 
-/// How long an echo process gets to finish what is in flight, a little more than it takes for itself.
+/// The time for an echo process to finish requests in flight, a little more than it takes for itself.
 const FINISH: Duration = Duration::from_secs(6);
-/// How long an echo process gets to say its port.
+/// The time for an echo process to report its port.
 const START: Duration = Duration::from_secs(10);
 
-/// What is run for a pod.
+/// The program of a pod.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// This program, as an echo server. `ignored`: the template has a command, and commands are not run.
+    /// This program, as an echo server. `ignored` is set if the template has a command and commands are not run.
     Echo { path: Arc<Path>, ignored: bool },
-    /// A command, or why there is none.
+    /// A command, or the reason why there is none.
     Command(Result<Command, String>),
 }
 
@@ -39,22 +39,22 @@ pub(super) struct Process {
     ending: Ending,
 }
 
-/// How a process is told to end.
+/// The way to end a process.
 #[derive(Debug)]
 enum Ending {
-    /// By closing its standard input, which is kept out of the child: that would close it when it is waited for.
+    /// By closing its standard input, which is kept outside of `Child`: waiting for the child would close it.
     Stdin(Option<ChildStdin>),
     /// By SIGTERM to its group, and SIGKILL after a time.
     Signal(Duration),
 }
 
 impl Program {
-    /// Whether a process accepts connections as soon as it is started.
+    /// Returns `true` if the process accepts connections as soon as it is started.
     pub(super) fn is_up_at_once(&self) -> bool {
         matches!(self, Self::Echo { .. })
     }
 
-    /// Starts it; what it writes goes to a new run of the log, and so does the reason why it cannot be started.
+    /// Starts the process. Its output goes to a new run of the log, and so does the reason of a failed start.
     pub(super) async fn start(&self, pod: &str, log: &ContainerLog) -> io::Result<Process> {
         let started = match self {
             Self::Echo { path, ignored } => echo(path, pod, log, *ignored).await,
@@ -83,12 +83,12 @@ async fn echo(program: &Path, pod: &str, log: &ContainerLog, ignored: bool) -> i
     if ignored {
         writer.line(format!("{COMMAND} is ignored: `tidegate dev` runs commands only with --run-commands").as_bytes());
     }
-    // It ends with the process, which closes its end of the pipe.
+    // The task ends with the process, which closes its end of the pipe.
     tokio::spawn(output::copy(stdout, writer));
     Ok(Process { child, port, ending: Ending::Stdin(stdin) })
 }
 
-/// Starts a command, whose port is chosen here.
+/// Starts a command on a port that is chosen here.
 async fn run(command: &Command, pod: &str, log: &ContainerLog) -> io::Result<Process> {
     let port = free_port().await?;
     let (program, arguments) = command.words.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
@@ -106,19 +106,20 @@ async fn run(command: &Command, pod: &str, log: &ContainerLog) -> io::Result<Pro
     Ok(Process { child, port, ending: Ending::Signal(command.grace) })
 }
 
-/// A Ctrl-C in the terminal is for the parent alone, and a signal for the process reaches its children.
+/// Puts the process in a group of its own: a Ctrl-C in the terminal is for the parent alone, and a signal for the
+/// process reaches its children.
 fn grouped(mut command: tokio::process::Command) -> tokio::process::Command {
     command.process_group(0).kill_on_drop(true);
     command
 }
 
-/// A port that is free now. Another process may take it before the command does; then the command ends and is started again.
+/// Finds a free port. Another process may take it before the command does; then the command ends and is started again.
 async fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?.port())
 }
 
 impl Process {
-    /// Tells it to end; if it does not take the hint, it is killed.
+    /// Asks the process to end, and kills it if it does not.
     pub(super) async fn finish(mut self) {
         let grace = match &mut self.ending {
             Ending::Stdin(stdin) => {
@@ -137,17 +138,17 @@ impl Process {
         }
     }
 
-    /// To the whole group. One whose leader has been waited for is left alone: its number may belong to others by now.
+    /// Signals the whole group. A group whose leader has been waited for is left alone: its id may have been reused.
     fn signal(&self, signal: Signal) {
         let group = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = group {
-            // It may have ended in this moment.
+            // It may have ended just now.
             let _ = kill_process_group(group, signal);
         }
     }
 }
 
-/// Nothing of it is left behind when nobody has time to wait.
+/// Kills the group if nobody has time to wait for it.
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);

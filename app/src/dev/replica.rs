@@ -1,4 +1,4 @@
-//! The process of one replica: started, started again when it dies, probed, and ended after routing has moved away from it.
+//! The process of one replica: started, restarted when it dies, probed, and ended after routing has moved away from it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use super::process::Program;
 use crate::clock;
 use crate::supervise::Backoff;
 
-/// How long a process goes on after its endpoints are said to terminate.
+/// The time that a process continues after its endpoints are marked as terminating.
 const LEAVE: Duration = Duration::from_millis(300);
-/// Between two looks whether a process accepts connections yet.
+/// The interval of checks for a process that does not accept connections yet.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What became of a process.
+/// An event in the life of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Happened {
-    /// It runs, and is not ready for requests on this port of 127.0.0.1.
+    /// The process runs, but is not ready for requests on this port of 127.0.0.1.
     Running(u16),
-    /// It is ready for requests on this port of 127.0.0.1.
+    /// The process is ready for requests on this port of 127.0.0.1.
     Up(u16),
-    /// It is gone and will be started again.
+    /// The process is gone and will be restarted.
     Down,
-    /// It has ended as it should.
+    /// The process has ended as requested.
     Gone,
 }
 
-/// What a replica needs to run.
+/// The inputs of a replica.
 pub(super) struct Job {
     pub(super) pod: Arc<str>,
     pub(super) program: Program,
@@ -40,13 +40,13 @@ pub(super) struct Job {
     pub(super) log: ContainerLog,
 }
 
-/// Where what happens is told, under the pod's name.
+/// The channel of events, keyed by the pod's name.
 pub(super) type Told = mpsc::Sender<(Arc<str>, Happened)>;
 
-/// The receiver is gone: nobody is left to be told when everything ends.
+/// The receiver is gone, as it is at shutdown.
 struct Unheard;
 
-/// Keeps a process running until told to end, and tells under the pod's name what happens to it.
+/// Keeps a process running until it is told to end, and sends its events under the pod's name.
 pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
     let pod = &job.pod;
     let mut backoff = Backoff::default();
@@ -81,7 +81,7 @@ impl Job {
         told.send((Arc::clone(&self.pod), what)).await.map_err(|_| Unheard)
     }
 
-    /// Tells whenever the process becomes ready or stops being so, as long as it runs.
+    /// Reports every change of readiness while the process runs.
     async fn tell_readiness(&self, port: u16, told: &Told) -> Result<Infallible, Unheard> {
         if !self.program.is_up_at_once() {
             self.tell(Happened::Running(port), told).await?;

@@ -1,5 +1,5 @@
-//! The ReplicaSets of Deployments: one for each template that a Deployment has had lately, so that `kubectl rollout` can tell of
-//! them and go back.
+//! The ReplicaSets of Deployments: one for each recent template of a Deployment, so that `kubectl rollout` can show and
+//! undo revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use super::keeper::{Keeper, Kept};
 use super::objects::{self, REVISION, Template, turn};
 use super::workload::{Desired, Replica};
 
-/// The templates of each Deployment, the present one last.
+/// The templates of each Deployment, the current one last.
 #[derive(Default)]
 pub(super) struct Sets(BTreeMap<ObjectName, Vec<Template>>);
 
-/// A Deployment, the number of its template as it tells it, and its replicas.
+/// A Deployment, the revision in its annotation, and its replicas.
 pub(super) type Deployed = (Desired, Option<String>, Vec<Replica>);
 
 impl Sets {
-    /// What a Deployment asks for: nothing once it is going, and while it is paused the template that it had before.
+    /// The desired state of a Deployment: none while it is being deleted, and the previous template while it is paused.
     pub(super) fn desired(&self, deployment: &Deployment) -> Option<Desired> {
         if deployment.metadata.deletion_timestamp.is_some() {
             return None;
@@ -36,7 +36,7 @@ impl Sets {
         })
     }
 
-    /// Writes them, and the number of the present template into its Deployment; whether all was taken.
+    /// Writes the ReplicaSets, and the current revision into its Deployment. Returns `true` if every write succeeded.
     pub(super) async fn write(&mut self, keeper: &mut Keeper, client: &kube::Client, all: Vec<Deployed>) -> bool {
         self.0.retain(|name, _| all.iter().any(|(desired, ..)| desired.name == *name));
         let (mut wanted, mut settled) = (BTreeSet::new(), true);

@@ -1,5 +1,5 @@
-//! The EndpointSlices of a Service: one for each replica that its selector matches, because the processes of one machine
-//! share an address and differ in their ports, which a slice gives once.
+//! The EndpointSlices of a Service: one for each replica that its selector matches, because the processes of one
+//! machine share an address and differ in their ports, and a slice has one set of ports.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use super::workload::{Phase, Replica};
 
 /// The label that names a slice's Service (Kubernetes documentation, "EndpointSlices").
 const SERVICE: &str = "kubernetes.io/service-name";
-/// The label that says who keeps a slice.
+/// The label with the manager of a slice.
 pub(super) const KEEPER: &str = "endpointslice.kubernetes.io/managed-by";
-/// That is us.
+/// The manager of these slices.
 pub(super) const KEEPER_NAME: &str = "tidegate-dev";
-/// Names of objects are at most so long.
+/// The maximum length of an object's name.
 const NAME_MAX: usize = 253;
 
-/// Every slice that these Services and replicas should have, by name.
+/// The desired slices of these Services and replicas, by name.
 pub(super) fn slices<'a>(
     services: impl Iterator<Item = &'a Service>,
     replicas: &[&Replica],
@@ -35,7 +35,7 @@ pub(super) fn name(slice: &EndpointSlice) -> Option<ObjectName> {
     Some(ObjectName::new(slice.metadata.namespace.as_deref()?, slice.metadata.name.as_deref()?))
 }
 
-/// The slice of a replica in a Service; `None` where the Service does not select it or it has no process.
+/// The slice of a replica in a Service; `None` if the Service does not select it or it has no process.
 fn slice(service: &Service, replica: &Replica) -> Option<EndpointSlice> {
     let (port, conditions) = match replica.phase {
         Phase::Running(port) => (port, conditions(false, false)),
@@ -85,7 +85,7 @@ fn endpoint(replica: &Replica, conditions: EndpointConditions) -> Endpoint {
     }
 }
 
-/// Every port of the Service leads to the one port of the process; names say which is which.
+/// Maps every port of the Service to the one port of the process; names distinguish them.
 fn slice_port(of: &ServicePort, port: u16) -> EndpointPort {
     EndpointPort {
         name: Some(of.name.clone().unwrap_or_default()),

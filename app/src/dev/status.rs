@@ -1,4 +1,4 @@
-//! What a Deployment's status says of its replicas, as `kubectl rollout status` and `kubectl wait` read it.
+//! The replicas in a Deployment's status, as `kubectl rollout status` and `kubectl wait` read it.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::workload::{Desired, Replica};
 
-/// The status that a Deployment should have now; `None` when it has it already.
+/// The desired status of a Deployment; `None` if it has it already.
 pub(super) fn status(
     deployment: &Deployment,
     desired: &Desired,
@@ -41,7 +41,7 @@ pub(super) fn status(
     (status != before).then_some(status)
 }
 
-/// A condition; the time of its last change is kept while it stays as it is.
+/// A condition; the time of its last transition is kept while its status is unchanged.
 fn condition(before: &DeploymentStatus, kind: &str, holds: bool, reason: &str, now: SystemTime) -> DeploymentCondition {
     let state = if holds { "True" } else { "False" };
     let old = before.conditions.iter().flatten().find(|condition| condition.type_ == kind);

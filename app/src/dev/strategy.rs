@@ -1,14 +1,15 @@
-//! How a Deployment replaces the replicas of an older template: `spec.strategy` (Kubernetes documentation, "Deployments").
+//! The strategy by which a Deployment replaces the replicas of an older template: `spec.strategy` (Kubernetes documentation,
+//! "Deployments").
 
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The way in which replicas of a new template take the place of older ones.
+/// The strategy for replacing replicas of older templates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strategy {
     /// Every older replica has ended before a new one starts.
     Recreate,
-    /// More replicas than desired may run, and fewer be ready.
+    /// More replicas than desired may run, and fewer may be ready.
     Rolling { surge: Amount, unavailable: Amount },
 }
 
@@ -16,21 +17,21 @@ pub(super) enum Strategy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Amount {
     Count(usize),
-    /// Of the desired ones.
+    /// A percentage of the desired replicas.
     Percent(usize),
 }
 
-/// The numbers that a strategy comes to.
+/// The bounds that a strategy gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bounds {
-    /// As many may run at a time.
+    /// The maximum number of running replicas.
     pub(super) most: usize,
-    /// As many are ready at a time, once they have been.
+    /// The minimum number of ready replicas, once that many have been ready.
     pub(super) ready: usize,
 }
 
 impl Strategy {
-    /// Reads it; without one, a quarter may be missing or too many.
+    /// Reads the strategy; by default a quarter may be unavailable or in surplus.
     pub(super) fn of(spec: &DeploymentSpec) -> Self {
         let strategy = spec.strategy.as_ref();
         if strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("Recreate")) {
@@ -44,8 +45,8 @@ impl Strategy {
         }
     }
 
-    /// For this number of replicas. A percentage of a surge is rounded up and one of the unavailable down; where both come to
-    /// nothing, one may be unavailable, so that there is a way forward.
+    /// The bounds for this number of replicas. The percentage of a surge is rounded up and that of the unavailable
+    /// down; if both are 0, one may be unavailable, so that there is progress.
     pub(super) fn bounds(self, replicas: usize) -> Bounds {
         let Self::Rolling { surge, unavailable } = self else { return Bounds { most: replicas, ready: replicas } };
         let surge = surge.up(replicas);
@@ -86,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// The strategy of a Deployment, and the most and the ready ones for so many replicas.
+    /// Checks the bounds of a Deployment's strategy for this number of replicas.
     #[track_caller]
     fn check(strategy: &Value, replicas: usize, most: usize, ready: usize) {
         let spec = json!({"selector": {}, "template": {}, "strategy": strategy});

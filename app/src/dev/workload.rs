@@ -1,5 +1,5 @@
-//! The replicas of a Deployment: how many there should be, of which template, and what to do about it. Pure: processes
-//! are started and ended elsewhere.
+//! The replicas of a Deployment: their number, their template, and the changes to make. Pure: processes are started and
+//! ended elsewhere.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,28 +12,28 @@ use tidegate_config::object::ObjectName;
 use super::objects::set_name;
 use super::strategy::Strategy;
 
-/// Processes in all; a Deployment that wants more gets what is left.
+/// The maximum number of processes; a Deployment that wants more gets the remaining ones.
 pub(super) const REPLICAS_MAX: usize = 100;
 
-/// What a Deployment asks for.
+/// The desired state of a Deployment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Desired {
     pub(super) name: ObjectName,
     pub(super) replicas: usize,
-    /// Which template: a changed one replaces every replica.
+    /// The revision of the template: a changed one replaces every replica.
     pub(super) revision: u32,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) uid: String,
-    /// As the Deployment has it.
+    /// The selector of the Deployment.
     pub(super) selector: Value,
     pub(super) template: Arc<Value>,
-    /// How many templates of before are remembered.
+    /// The number of old templates to remember.
     pub(super) history: usize,
-    /// How replicas of an older template give way.
+    /// The strategy for replacing replicas of older templates.
     pub(super) strategy: Strategy,
 }
 
-/// What a replica is doing.
+/// The phase of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// It has no process now.
@@ -42,11 +42,11 @@ pub(super) enum Phase {
     Running(u16),
     /// Its process is ready for requests on this port.
     Ready(u16),
-    /// Its process finishes what is in flight, on this port if it has one.
+    /// Its process finishes requests in flight, on this port if it has one.
     Ending(Option<u16>),
 }
 
-/// One pod that is not really one.
+/// A pod that stands for a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Replica {
     pub(super) workload: ObjectName,
@@ -56,11 +56,11 @@ pub(super) struct Replica {
     pub(super) uid: Arc<str>,
     pub(super) template: Arc<Value>,
     pub(super) phase: Phase,
-    /// How often its process has ended by itself.
+    /// The number of restarts after its process ended by itself.
     pub(super) restarts: u32,
 }
 
-/// What to do for one Deployment.
+/// The changes for one Deployment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plan {
     /// Replicas to start, of the desired revision.
@@ -88,7 +88,7 @@ impl Desired {
         Some(Self { name, replicas, revision, labels, uid, selector, template, history, strategy })
     }
 
-    /// A replica of it that does not run yet. The bits make its name and its uid its own.
+    /// A new replica that does not run yet. Its name and its uid are derived from the bits.
     pub(super) fn replica(&self, bits: u128) -> Replica {
         const DIGITS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         let digit = |nth: u32| char::from(DIGITS[(bits >> (nth * 8)) as usize % DIGITS.len()]);
@@ -119,21 +119,21 @@ impl Replica {
         matches!(self.phase, Phase::Ending(_))
     }
 
-    /// The container that its process stands for: the first one.
+    /// The name of the container that its process stands for: the first one.
     pub(super) fn container(&self) -> &str {
         self.template["spec"]["containers"][0]["name"].as_str().unwrap_or_default()
     }
 }
 
-/// What to do about the replicas of one Deployment, of which `room` more may be started. `desired` is `None` when the
-/// Deployment is gone. Replicas of an older template give way within the bounds of its strategy.
+/// Plans the changes to the replicas of one Deployment, of which `room` more may be started. `desired` is `None` if the
+/// Deployment is gone. Replicas of an older template are replaced within the bounds of its strategy.
 pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize) -> Plan {
     let running = || replicas.iter().copied().filter(|replica| !replica.is_ending());
     let Some(desired) = desired else {
         return Plan { start: 0, end: running().map(|replica| Arc::clone(&replica.pod)).collect() };
     };
     let (mut current, mut old): (Vec<_>, Vec<_>) = running().partition(|replica| replica.revision == desired.revision);
-    // Ready ones stay longest.
+    // Ready replicas are kept longest.
     current.sort_by_key(|replica| !replica.is_ready());
     old.sort_by_key(|replica| !replica.is_ready());
     let ready = |some: &[&Replica]| some.iter().filter(|replica| replica.is_ready()).count();
@@ -143,8 +143,8 @@ pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize
         let before = replicas.iter().any(|replica| replica.revision != desired.revision);
         (if before { 0 } else { missing }, 0)
     } else {
-        // An older one that is not ready goes at once, but never so that those which are about to be ready would have to replace
-        // more than may be missing (the rule of the Deployment controller).
+        // An older replica that is not ready ends at once, unless then those which are about to be ready would have to
+        // replace more than may be missing (the rule of the Deployment controller).
         let spare = old.len().saturating_sub(bounds.ready.saturating_sub(ready(&current)));
         let sound = ready(&old);
         let failed = (old.len() - sound).min(spare);
@@ -190,7 +190,7 @@ pub(super) mod tests {
         planned(want.map(|(replicas, revision)| desired(replicas, revision)).as_ref(), pods, room, start, end);
     }
 
-    /// Two replicas of revision 2 by a strategy.
+    /// Checks the plan for two replicas of revision 2 by a strategy.
     #[track_caller]
     fn check_two(strategy: Strategy, pods: &[&str], start: usize, end: &[&str]) {
         planned(Some(&Desired { strategy, ..desired(2, 2) }), pods, 9, start, end);
@@ -238,7 +238,7 @@ pub(super) mod tests {
         check(Some((2, 2)), &["a1+", "b1+", "c2+"], 9, 0, &["b1"]);
         check(Some((2, 2)), &["a1+", "b1x", "c2+"], 9, 1, &[]);
         check(Some((2, 2)), &["a1+", "c2+", "d2+"], 9, 0, &["a1"]);
-        // Five, of which one may be missing and two too many.
+        // Five replicas, of which one may be missing, and two more are allowed.
         check(Some((5, 2)), &["a1+", "b1+", "c1+", "d1+", "e1+"], 9, 2, &["e1"]);
     }
 

@@ -1,4 +1,4 @@
-//! Where the process listens.
+//! The listening addresses of the process.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -13,26 +13,26 @@ const OFF: &str = "off";
 pub(crate) struct Wish {
     /// The address; port 0 is any free port.
     pub(crate) address: SocketAddr,
-    /// Whether any free port will do when this one is taken: nobody asked for it by name.
+    /// `true` if any free port will do when this one is taken: the user did not choose it.
     pub(crate) flexible: bool,
 }
 
 impl Wish {
-    /// The address to bind: another process may hold the port of a flexible wish.
+    /// The address to bind; a flexible wish falls back to a free port if another process holds its port.
     pub(crate) fn settle(self) -> SocketAddr {
         let taken = self.flexible && TcpListener::bind(self.address).is_err();
         if taken { SocketAddr::new(self.address.ip(), 0) } else { self.address }
     }
 }
 
-/// Where dumps are served.
+/// The address of the dumps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DebugAddress {
-    /// Nowhere.
+    /// No dumps.
     Off,
-    /// On a TCP port.
+    /// A TCP port.
     Tcp(Wish),
-    /// On a unix socket.
+    /// A unix socket.
     Unix(PathBuf),
 }
 
@@ -41,9 +41,9 @@ pub(crate) enum DebugAddress {
 pub(crate) struct Sockets {
     pub(crate) http: Vec<Wish>,
     pub(crate) https: Vec<Wish>,
-    /// Where connections for the builder of a Deis platform come in.
+    /// The address for connections to the builder of a Deis platform.
     pub(crate) deis_builder: Option<Wish>,
-    /// Whether connections of all of these begin with a header of the PROXY protocol.
+    /// `true` if connections of all of these begin with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
     pub(crate) admin: Option<Wish>,
     pub(crate) debug: DebugAddress,
@@ -67,7 +67,7 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// No two sockets may have the same address. Port 0 stands for one free port of a protocol, so twice is an error too.
+    /// Refuses two sockets of the same address. Port 0 stands for one free port of a protocol, so twice is an error too.
     fn apart(&self) -> Result<(), Misread> {
         let debug = match &self.debug {
             DebugAddress::Tcp(wish) => Some(*wish),
@@ -116,13 +116,13 @@ fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
         && !args.debug_anywhere
     {
         let why =
-            "is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route";
+            "is not a loopback address; --debug-anywhere allows it, and anyone who can reach it then sees every route";
         return Err(Misread::new("--debug", text, why));
     }
     Ok(parsed)
 }
 
-/// An address of dumps as the flag gives it, wherever it leads.
+/// Parses the address of dumps, whoever can reach it.
 pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddress, Misread> {
     match text.strip_prefix("unix:") {
         Some("") => Err(Misread::new(flag, text, "names no path")),

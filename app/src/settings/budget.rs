@@ -1,4 +1,4 @@
-//! What one client and one Service may take of all that traffic takes.
+//! The shares of traffic resources that one client and one Service may take.
 
 use tidegate_proxy::BudgetLimits;
 

@@ -6,7 +6,7 @@ use super::pace::within;
 use super::{Misread, time};
 use crate::args::CacheArgs;
 
-/// The cache, if there is to be one; where the API server is has to be added.
+/// Reads the settings of the cache, if there is to be one; the address of the API server is added later.
 pub(super) fn read(args: &CacheArgs) -> Result<Option<CacheOptions>, Misread> {
     let flush_after = time("--cache-write-after", &args.cache_write_after)?;
     let budget_mib: u64 = within("--cache-write-budget", &args.cache_write_budget, 1..=1 << 20)?;

@@ -1,4 +1,4 @@
-//! Which kinds are cached and served because others want them.
+//! The kinds that are cached and served for other readers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::Misread;
 use crate::args::CachedArgs;
 
 const KINDS: &str = "--cache-kinds";
-/// What `lite` caches when nothing is named: what an edge that routes by Ingresses reads.
+/// The default kinds of `lite`: those that an edge for Ingresses reads.
 const OF_AN_EDGE: [Kind; 4] = [Kind::Service, Kind::EndpointSlice, Kind::Ingress, Kind::IngressClass];
 
-/// The kinds of the flags.
+/// Reads the kinds from the flags.
 pub(super) fn read(args: &CachedArgs) -> Result<Vec<CachedKind>, Misread> {
     let mut kinds: Vec<CachedKind> = Vec::new();
     for text in &args.cache_kinds {
@@ -48,7 +48,8 @@ pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind
     }
 }
 
-/// The kinds of `lite`: those that are named, or what an edge reads. Secrets are among them only where they are served.
+/// The kinds of `lite`: the named ones, or those that an edge reads. Secrets are among them only if they are to be
+/// served.
 pub(super) fn of_lite(mut kinds: Vec<CachedKind>, secrets: bool) -> Result<Vec<CachedKind>, Misread> {
     let of = |kind: Kind| CachedKind::new(kind.plural(), kind.group(), None);
     if kinds.is_empty() {
@@ -61,7 +62,7 @@ pub(super) fn of_lite(mut kinds: Vec<CachedKind>, secrets: bool) -> Result<Vec<C
     }
 }
 
-/// Reads `pods`, `deployments.apps` or `certificates.cert-manager.io/v1`.
+/// Parses `pods`, `deployments.apps` or `certificates.cert-manager.io/v1`.
 fn kind(text: &str) -> Result<CachedKind, Misread> {
     let refuse = || Misread::new(KINDS, text, "is not of the form PLURAL[.GROUP][/VERSION], such as deployments.apps");
     let (name, version) = text.split_once('/').map_or((text, None), |(name, version)| (name, Some(version)));

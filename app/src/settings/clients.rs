@@ -1,4 +1,4 @@
-//! How slow clients may be.
+//! The limits for slow clients.
 
 use tidegate_proxy::{Enforce, RateLimits};
 

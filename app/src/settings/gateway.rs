@@ -1,4 +1,4 @@
-//! How Gateways get their addresses.
+//! The addresses of Gateways.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use super::routing::namespaced;
 use super::{Misread, Mode};
 use crate::args::RoutingArgs;
 
-/// Addresses that Gateways may have together.
+/// The maximum number of addresses in the pool.
 const GATEWAY_ADDRESSES_MAX: usize = 4096;
-/// Those that they have in `dev`.
+/// The pool in `dev`.
 const DEV_GATEWAY_ADDRESSES: &str = "127.0.1.1-127.0.1.32";
 
 const ADDRESSES: &str = "--gateway-addresses";
@@ -42,7 +42,7 @@ pub(super) fn read(
         return Ok(GatewayApi { controller, addresses: pool(args, mode)?, services, optional });
     }
     if args.gateway_addresses.len() > 1 {
-        return Err(Misread::new(ADDRESSES, args.gateway_addresses.join(","), "names Services beside local addresses"));
+        return Err(Misread::new(ADDRESSES, args.gateway_addresses.join(","), "mixes Services with local addresses"));
     }
     let text = made.unwrap_or(ServiceType::LoadBalancer.as_str());
     let Some(kind) = service_type(text) else {
@@ -76,7 +76,7 @@ fn ports(text: &str) -> Result<(u16, u16), Misread> {
     }
 }
 
-/// The addresses of Gateways, each once, in their order.
+/// The addresses of the pool, in the order given, without duplicates.
 fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
     let default = [DEV_GATEWAY_ADDRESSES.to_owned()];
     let given =

@@ -10,7 +10,7 @@ use super::process::{log_form, log_level};
 use super::{Cluster, LogForm, Misread, Serve, Wish, cache, cached, serve, time};
 use crate::args::LiteArgs;
 
-/// Where it is served when nothing is said.
+/// The default address of the served API.
 const SERVE_API: &str = "127.0.0.1:8001";
 
 /// The settings of `lite`.

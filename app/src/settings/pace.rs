@@ -1,4 +1,4 @@
-//! How the control loop shares its time, what it believes of lists, and how much of the past it keeps.
+//! The settings of the control loop: its scheduling, its trust in lists, and the length of the history.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -38,7 +38,7 @@ pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, Misread> {
     })
 }
 
-/// A number within bounds.
+/// Parses a number within bounds.
 pub(super) fn within<T>(flag: &'static str, text: &str, bounds: RangeInclusive<T>) -> Result<T, Misread>
 where
     T: FromStr<Err: Display> + PartialOrd + Display,

@@ -1,4 +1,4 @@
-//! Threads, logs, and how the process is called on the way of a request.
+//! Threads, logs, and the name of the process in forwarded requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use super::status::switch;
 use super::{Misread, Mode};
 use crate::args::ProcessArgs;
 
-/// More threads than this are a typing error.
+/// A higher number of threads is taken for a typing error.
 const THREADS_MAX: usize = 1024;
 
-/// How the process's own log is written.
+/// The format of the process's own log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogForm {
-    /// For people.
+    /// Readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 /// Threads and logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Process {
-    /// Traffic threads, at least 1; `None` for one a CPU.
+    /// Traffic threads, at least 1; `None` for one per CPU.
     pub(crate) threads: Option<usize>,
-    /// How this edge is named in `CDN-Loop`.
+    /// The name of this edge in `CDN-Loop`.
     pub(crate) loop_token: LoopToken,
     pub(crate) access_log: AccessLogSink,
-    /// The form of its lines; `None` for JSON.
+    /// The format of its lines; `None` for JSON.
     pub(crate) access_log_format: Option<Arc<LogFormat>>,
-    /// Who carries requests.
+    /// The driver of requests.
     pub(crate) driver: Driver,
-    /// Whether responses that name no server name the edge.
+    /// `true` if responses without a server name get that of the edge.
     pub(crate) server_header: bool,
-    /// Directives of what is logged; they can be read.
+    /// The filter directives of the log; they are valid.
     pub(crate) log_level: String,
     pub(crate) log_form: LogForm,
 }
@@ -67,7 +67,7 @@ impl Process {
     }
 }
 
-/// How the process's own log is written.
+/// Parses the format of the process's own log.
 pub(super) fn log_form(text: &str) -> Result<LogForm, Misread> {
     match text {
         "text" => Ok(LogForm::Text),
@@ -76,7 +76,7 @@ pub(super) fn log_form(text: &str) -> Result<LogForm, Misread> {
     }
 }
 
-/// What is written to it, as directives that can be read.
+/// Checks the filter directives of the log.
 pub(super) fn log_level(text: &str) -> Result<String, Misread> {
     EnvFilter::builder().parse(text).map_err(|why| Misread::new("--log-level", text, why))?;
     Ok(text.to_owned())
@@ -88,7 +88,7 @@ fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, Misread> {
     }
     let format = match LogFormat::named(text) {
         Some(format) => format,
-        // A word alone would be every line.
+        // A word alone would enable every line.
         None if !text.contains('$') => {
             let why = "is neither json, combined nor deis, and has no variable such as $status";
             return Err(Misread::new("--access-log-format", text, why));

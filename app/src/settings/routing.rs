@@ -1,4 +1,4 @@
-//! What the control loop is told about routing.
+//! The options of the control loop for routing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -74,13 +74,13 @@ fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
 fn trusted(text: &str) -> Result<IpNet, Misread> {
     let net = network("--trusted-proxies", text)?;
     if net.prefix_len() == 0 {
-        // With it, every client could claim to be any other.
-        return Err(Misread::new("--trusted-proxies", text, "would trust everybody"));
+        // With it, every client could forge its address.
+        return Err(Misread::new("--trusted-proxies", text, "would trust every client"));
     }
     Ok(net)
 }
 
-/// A network, or one address.
+/// Parses a network, or one address.
 fn network(flag: &'static str, text: &str) -> Result<IpNet, Misread> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     Ok(net.map_err(|_| Misread::new(flag, text, "is not a network such as 10.0.0.0/8"))?.trunc())

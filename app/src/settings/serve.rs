@@ -1,4 +1,4 @@
-//! The served API: where, for whom, and how much of it.
+//! The served API: its address, its clients and its limits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ pub(crate) struct Serve {
     pub(crate) at: ServeAddress,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
-    /// Whether Secrets are served.
+    /// `true` if Secrets are served.
     pub(crate) secrets: bool,
-    /// Whether writes are passed on.
+    /// `true` if writes are passed on.
     pub(crate) pass_writes: bool,
     pub(crate) bytes_max: usize,
     pub(crate) connections_max: usize,
 }
 
-/// Where it is.
+/// The address of the served API.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ServeAddress {
     Tcp(SocketAddr),
@@ -35,11 +35,11 @@ pub(crate) enum ServeAddress {
 pub(crate) struct TlsFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Who signs the certificates that clients must show.
+    /// The authorities of client certificates, which clients must then present.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// A server that is read in the place of a cluster's.
+/// A server to read from, in place of a cluster's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Server {
     pub(crate) url: http::Uri,
@@ -49,7 +49,7 @@ pub(crate) struct Server {
 
 const FLAG: &str = "--serve-api";
 
-/// The served API, if there is to be one.
+/// Reads the settings of the served API, if there is to be one.
 pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Result<Option<Serve>, Misread> {
     let Some(text) = args.serve_api.as_deref() else {
         let given = [
@@ -71,7 +71,7 @@ pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Re
     read_at(args, text).map(Some)
 }
 
-/// The served API at this place.
+/// Reads the settings of a served API at this address.
 pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, Misread> {
     let mib: usize = within("--serve-memory", &args.serve_memory, 1..=1 << 20)?;
     let connections_max = within("--serve-connections", &args.serve_connections, 1..=1 << 20)?;
@@ -105,18 +105,18 @@ pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, Misread> {
         return Err(Misread::new(
             "--pass-writes",
             "true",
-            "passes on each client's own token, which --serve-token-file has the place of",
+            "forwards each client's own bearer token, which --serve-token-file would replace",
         ));
     }
     Ok(Serve { at, token_file, tls, secrets, pass_writes: args.pass_writes, bytes_max, connections_max })
 }
 
-/// The server to read from, if one is named.
+/// Reads the settings of the server to read from, if one is named.
 pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, Misread> {
     let Some(text) = &args.server else { return Ok(None) };
     let url: http::Uri = text.parse().map_err(|why| Misread::new("--server", text, why))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
-        return Err(Misread::new("--server", text, "is no URL such as https://127.0.0.1:6443"));
+        return Err(Misread::new("--server", text, "is not a URL such as https://127.0.0.1:6443"));
     }
     if args.server_token_file.is_some() && !is_private(&url) {
         let why = "is plain HTTP and not on loopback, and the token of --server-token-file would go there in clear text; name an https \
@@ -181,7 +181,7 @@ mod tests {
         check("127.0.0.1:8001", &["writes"], Ok(()));
         check("192.0.2.1:8001", &["writes"], Err("needs --serve-cert"));
         check("192.0.2.1:8001", &["tls", "ca", "writes"], Ok(()));
-        check("192.0.2.1:8001", &["tls", "token", "writes"], Err("the place of"));
+        check("192.0.2.1:8001", &["tls", "token", "writes"], Err("would replace"));
     }
 
     #[track_caller]

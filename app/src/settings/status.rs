@@ -1,4 +1,4 @@
-//! What is written to the cluster, and who agrees on the writer.
+//! Writes to the cluster, and the election of the writer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::args::StatusArgs;
 /// The Lease of the election.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LeaseName {
-    /// `None` for the namespace that the client is at home in.
+    /// `None` for the client's default namespace.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Arc<str>,
 }
 
-/// What is written to the cluster.
+/// The settings of writes to the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Written {
-    /// What the status of Ingresses says.
+    /// The addresses in the status of Ingresses.
     pub(super) publish: Publish,
-    /// Whether findings are told as Events.
+    /// `true` if findings are reported as Events.
     pub(super) events: bool,
-    /// The Lease of those who write; none when nothing may be written.
+    /// The Lease of the writers; `None` if nothing may be written.
     pub(super) lease: Option<LeaseName>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
     Ok(Written { publish, events, lease })
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 pub(super) fn switch(flag: &'static str, text: &str) -> Result<bool, Misread> {
     match text {
         "on" => Ok(true),

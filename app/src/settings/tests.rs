@@ -1,4 +1,4 @@
-//! Tables of settings: what is given on the command line, and what becomes of it.
+//! Tables of settings: command lines and the settings that follow from them.
 
 use clap::Parser as _;
 use tidegate_config::object::ObjectName;
@@ -43,7 +43,7 @@ fn complaints_name_flag_value_and_reason() {
     check(&["--debug", "unix:"], "--debug \"unix:\": names no path");
     check(
         &["--debug", "0.0.0.0:1"],
-        "--debug \"0.0.0.0:1\": is not a loopback address; --debug-anywhere allows it, and then everybody who reaches it sees every route",
+        "--debug \"0.0.0.0:1\": is not a loopback address; --debug-anywhere allows it, and anyone who can reach it then sees every route",
     );
     check(&["--threads", "0"], "--threads \"0\": is not between 1 and 1024");
     check(&["--threads", "two"], "--threads \"two\": invalid digit found in string");
@@ -72,8 +72,8 @@ fn complaints_name_flag_value_and_reason() {
         "--namespace \"Shop\": is not the name of a namespace (lowercase letters, digits and inner hyphens)",
     );
     check(&["--trusted-proxies", "10.0.0.0/8,x"], "--trusted-proxies \"x\": is not a network such as 10.0.0.0/8");
-    check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would trust everybody");
-    check(&["--proxy-protocol"], "--proxy-protocol \"true\": trusts nobody without --trusted-proxies");
+    check(&["--trusted-proxies", "0.0.0.0/0"], "--trusted-proxies \"0.0.0.0/0\": would trust every client");
+    check(&["--proxy-protocol"], "--proxy-protocol \"true\": needs --trusted-proxies: without it no header is trusted");
     check(&["--refuse-addresses", "x"], "--refuse-addresses \"x\": is not a network such as 10.0.0.0/8");
     check(&["--own-address", "me"], "--own-address \"me\": is not an IP address");
     check(
@@ -132,7 +132,7 @@ fn gateways_get_services_or_local_addresses() {
     let check_with = |more: &[&str], why: &str| check(&[&["--source", "gateway"], more].concat(), why);
     let service = "--gateway-addresses=service";
     check_with(&[service], "--gateway-addresses \"service\": needs --edge-service or --publish-service");
-    let both = "--gateway-addresses \"service,192.0.2.1\": names Services beside local addresses";
+    let both = "--gateway-addresses \"service,192.0.2.1\": mixes Services with local addresses";
     check_with(&["--gateway-addresses=service,192.0.2.1"], both);
     check_with(&["--gateway-services=NodePort"], "--gateway-services \"NodePort\": needs --gateway-addresses service");
     let publish = "--publish-service=a/b";
@@ -144,7 +144,7 @@ fn gateways_get_services_or_local_addresses() {
         let why = format!("--gateway-ports {text:?}: {ports}");
         check_with(&[service, publish, "--gateway-ports", text], &why);
     }
-    let off = "--status \"off\": has no Service be made for any Gateway (--gateway-services)";
+    let off = "--status \"off\": prevents the creation of Services for Gateways (--gateway-services)";
     check_with(&["--status=off", "--gateway-services=headless"], off);
 }
 

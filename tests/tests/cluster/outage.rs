@@ -170,7 +170,7 @@ pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
 
     let begun = moment();
     let edge = site.start(stage);
-    assert!(ready(&edge).await.contains("stale: what was kept on disk serves"), "it says that it is stale");
+    assert!(ready(&edge).await.contains("stale: serving the state kept on disk"), "it says that it is stale");
     shows(&edge, &first).await;
     measured("restarted without the API server, ready and right", begun);
     let asking = clients(&edge);
