@@ -9,12 +9,12 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What was asked of the allocator while something ran.
+/// The allocations made while something ran.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Allocations {
     /// Blocks that were allocated, or grown or shrunk in place.
     pub count: usize,
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     pub bytes: usize,
 }
 
@@ -34,14 +34,14 @@ pub fn counted<T>(work: impl FnOnce() -> T) -> (T, Allocations) {
     (value, Allocations { count, bytes: change.bytes_allocated })
 }
 
-/// What was asked of the allocator since the process began, by any thread.
+/// All allocations since the process began, by any thread.
 #[must_use]
 pub fn total() -> Allocations {
     let stats = COUNTED.stats();
     Allocations { count: stats.allocations + stats.reallocations, bytes: stats.bytes_allocated }
 }
 
-/// Bytes that are allocated now and not given back.
+/// Bytes that are allocated now.
 #[must_use]
 pub fn live_bytes() -> usize {
     let stats = COUNTED.stats();

@@ -1,4 +1,4 @@
-//! `cache`: what the cluster cache on disk writes for a change, and how long it takes to read it back.
+//! `cache`: bytes that the cluster cache writes to disk for a change, and the time to read it back.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,35 +15,35 @@ use crate::clock::{now, pause, timed};
 use crate::size::Size;
 use crate::table::{Output, figure, spread, table};
 
-/// How long a batch may take.
+/// The maximum time for a batch.
 const BATCH_MAX: Duration = Duration::from_secs(60);
 const KINDS: [Kind; 3] = [Kind::Ingress, Kind::Service, Kind::EndpointSlice];
 
-/// Measures what the cluster cache writes, and how long it takes to read it.
+/// Measures the bytes that the cluster cache writes, and the time to read it.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when something is written that need not be.
+    /// The size of the measurement; a smoke run fails if an unnecessary write is made.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Ingresses, each with a Service and a slice of its own; several for several runs.
+    /// The number of Ingresses, each with a Service and a slice of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     ingresses: Vec<u64>,
-    /// Batches of each size, and times that all is read.
+    /// The number of batches of each size, and of complete reads.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
     #[command(flatten)]
     output: Output,
 }
 
-/// What was measured with so many Ingresses.
+/// The measurements with this number of Ingresses.
 #[derive(Debug, Serialize)]
 struct Row {
     ingresses: u64,
-    /// Bytes of the objects as they came.
+    /// Bytes of the objects as received.
     raw_bytes: u64,
     /// Bytes written for the first lists.
     first_bytes: f64,
-    /// Bytes written for one batch of so many changed Ingresses.
+    /// Bytes written for one batch of this number of changed Ingresses.
     batches: Vec<(u64, Vec<f64>)>,
     /// Bytes written when each of a hundred Ingresses got another managed field.
     unchanged_bytes: f64,
@@ -55,7 +55,7 @@ struct Row {
 /// Runs the command.
 ///
 /// # Errors
-/// When the cache cannot be used, or at smoke size when a change of no interest is written.
+/// When the cache cannot be used, or at smoke size when an irrelevant change is written.
 pub fn run(mut args: Args) -> anyhow::Result<()> {
     if args.size == Size::Smoke {
         (args.ingresses, args.rounds) = (vec![200], 1);
@@ -63,7 +63,7 @@ pub fn run(mut args: Args) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for ingresses in args.ingresses {
         let row = measure(ingresses, args.rounds)?;
-        ensure!(args.size == Size::Full || row.unchanged_bytes < 1.0, "what is not kept was written: {row:?}");
+        ensure!(args.size == Size::Full || row.unchanged_bytes < 1.0, "an irrelevant change was written: {row:?}");
         rows.push(row);
     }
     args.output.tell(&rows, |rows| print(rows))
@@ -130,7 +130,7 @@ impl Bed {
         Ok(Self { cache, registry, sinks, ingresses: 0, version: 0 })
     }
 
-    /// Tells of everything; gives the bytes that are told.
+    /// Lists every object, and returns the bytes of the lists.
     fn list(&mut self, ingresses: u64) -> anyhow::Result<u64> {
         self.ingresses = ingresses;
         let mut bytes = 0;
@@ -148,7 +148,7 @@ impl Bed {
         Ok(bytes)
     }
 
-    /// Changes so many Ingresses, far from each other; gives the bytes of the batch.
+    /// Changes this number of Ingresses, far from each other, and returns the bytes of the batch.
     fn change(&mut self, changes: u64) -> anyhow::Result<f64> {
         let (before, values) = (self.written(), self.count("tidegate_cache_values_total"));
         self.version += 1;
@@ -157,10 +157,10 @@ impl Bed {
         Ok(self.written() - before)
     }
 
-    /// The same with changes that are not kept.
+    /// The same with changes that the cache does not keep.
     fn touch(&mut self, changes: u64) -> anyhow::Result<f64> {
         let (before, unchanged) = (self.written(), self.count("tidegate_cache_unchanged_total"));
-        // They are those of the last batch, which had as many.
+        // The bytes are those of the last batch, which had the same number of changes.
         let content = self.version;
         self.version += 1;
         self.tell(changes, |number, version| object(Kind::Ingress, number, content, version));
@@ -208,7 +208,7 @@ fn name(number: u64) -> ObjectName {
     ObjectName::new("default", format!("app-{number:06}"))
 }
 
-/// An object of about the size that an API server sends, with what clients leave behind in it.
+/// An object of about the size that an API server sends, including fields that clients leave in it.
 fn object(kind: Kind, number: u64, content: u64, touched: u64) -> Value {
     let app = format!("app-{number:06}");
     let fields =

@@ -1,5 +1,4 @@
-//! Instructions, counted by callgrind: the same binary runs again under it, and only what happens inside of one function is
-//! counted.
+//! Instructions, counted by callgrind: the same binary runs again under it, and only one function is counted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,17 +12,17 @@ use serde::de::DeserializeOwned;
 
 use crate::operations::Meter;
 
-/// How callgrind is told of [`collected`].
+/// The name of [`collected`] for callgrind.
 const COLLECTED: &str = concat!(module_path!(), "::collected");
 
-/// What callgrind counts. Every call ends with a dump of its own, which starts the counts anew.
+/// The function whose instructions callgrind counts. Every call ends with a dump of its own, which resets the counts.
 #[inline(never)]
 fn collected(work: &mut dyn FnMut()) {
     work();
     black_box(());
 }
 
-/// Runs every probe once inside of [`collected`] and remembers in which order.
+/// Runs every probe once inside of [`collected`] and remembers the order.
 #[derive(Debug)]
 pub(crate) struct Collected<P> {
     order: Vec<(P, usize)>,
@@ -56,7 +55,7 @@ impl<P> Meter<P> for Collected<P> {
 /// Runs this binary under callgrind and returns the instructions of one operation of each probe.
 ///
 /// # Errors
-/// When it does not run, or what it writes cannot be read.
+/// When callgrind does not run, or its output cannot be read.
 pub(crate) fn instructions<P: Ord + DeserializeOwned>(arguments: &[OsString]) -> anyhow::Result<BTreeMap<P, f64>> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("counts");
@@ -84,7 +83,7 @@ pub(crate) fn instructions<P: Ord + DeserializeOwned>(arguments: &[OsString]) ->
     Ok(totals.into_iter().map(each).collect())
 }
 
-/// Whether callgrind can be run.
+/// Returns `true` if callgrind can be run.
 #[must_use]
 pub(crate) fn available() -> bool {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,4 +1,5 @@
-//! `churn`: what requests to one host notice while the routes of other hosts change, and while its own endpoints roll.
+//! `churn`: the effect on requests to one host of changes to the routes of other hosts, and of rolling its own
+//! endpoints.
 
 mod plot;
 mod table;
@@ -27,34 +28,34 @@ const SOCKET: &str = "socket.example";
 /// Measures requests to one host while the routes of other hosts change, and while its own endpoints roll.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when Tidegate fails a request or breaks a stream.
+    /// The size of the measurement; a smoke run fails when Tidegate fails a request or breaks a stream.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// What is asked of the measured host, whose Service has two endpoints.
+    /// The requests to the measured host, whose Service has two endpoints.
     #[arg(long, default_value = "h1-small", value_parser = PossibleValuesParser::new(CASES.map(|case| case.name)))]
     case: String,
-    /// Rounds; in each, the proxies take turns.
+    /// The number of rounds; in each, the proxies take turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds of load in one turn.
+    /// The duration of load in one turn, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Changes a second; 0 is the quiet turn that the others are compared with.
+    /// Changes per second; 0 is the quiet turn that the others are compared with.
     #[arg(long, value_delimiter = ',', default_value = "0,1,10,100,1000")]
     rates: Vec<u32>,
-    /// Measures each rate a second time, while one of the two endpoints of the measured host is replaced so often a second.
+    /// Measures each rate a second time, while one of the two endpoints of the measured host is replaced this many times per second.
     #[arg(long, value_name = "PER_SECOND")]
     roll: Option<f64>,
-    /// Routes that are there, of which the changing ones are taken in turn.
+    /// The number of routes, of which the changing ones are taken in turn.
     #[arg(long, default_value_t = 1000)]
     routes: usize,
-    /// Seconds between two reloads, for proxies that must reload (ingress-nginx leaves 3.3).
+    /// The time between two reloads, in seconds, for proxies that must reload (ingress-nginx leaves 3.3).
     #[arg(long, default_value_t = 1.0)]
     reload_every: f64,
-    /// Milliseconds between two questions of the sampler, which sees latency over time.
+    /// The time between two requests of the sampler, which records latency over time, in milliseconds.
     #[arg(long, default_value_t = 10)]
     sample_every_ms: u64,
-    /// Draws latency over time of the last round, with the moments of change, as SVG.
+    /// The file for a drawing (SVG) of latency over time in the last round, with the moments of change.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]
@@ -66,19 +67,19 @@ pub struct Args {
 }
 
 impl Args {
-    /// What is measured in each round: the rates of changes, and of rolls.
+    /// The turns of each round: the rates of changes, and of rolls.
     fn paces(&self) -> Vec<Pace> {
         let rolls = std::iter::once(0.0).chain(self.roll);
         rolls.flat_map(|rolls| self.rates.iter().map(move |rate| Pace { rate: *rate, rolls })).collect()
     }
 }
 
-/// What goes on beside the load.
+/// The rates of changes during the load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 struct Pace {
-    /// Changes of other hosts' routes a second that are asked for.
+    /// The requested rate of changes to other hosts' routes, per second.
     rate: u32,
-    /// Changes of the measured host's endpoints a second that are asked for.
+    /// The requested rate of changes to the measured host's endpoints, per second.
     rolls: f64,
 }
 
@@ -88,7 +89,7 @@ impl Pace {
     }
 }
 
-/// A proxy that takes turns, and what has been changed of it in all of them: the next change is always another one.
+/// A proxy that takes turns, and the changes made to it in all of them: the next change is always a new one.
 #[derive(Debug)]
 struct Contestant {
     peer: Peer,
@@ -97,7 +98,7 @@ struct Contestant {
 }
 
 impl Contestant {
-    /// What it says of the batches of changes that it has published, where it says that.
+    /// The batches of changes that it has published by its own metrics, if it has such metrics.
     async fn published(&self) -> anyhow::Result<Option<Histogram>> {
         Ok(self.peer.histograms([PUBLISHED]).await?.map(|[published]| published))
     }
@@ -177,7 +178,7 @@ fn unharmed(turns: &[Turn]) -> anyhow::Result<()> {
         anyhow::ensure!(grpc.due > 0 && grpc.broken == 0 && grpc.missed == 0, "gRPC streams broke: {grpc:?}");
         anyhow::ensure!(pace.rate == 0 || turn.reached > 0.0, "no change was made");
         anyhow::ensure!(pace.rolls == 0.0 || turn.rolled > 0.0, "no endpoint was replaced");
-        let published = turn.published.context("nothing is known of what was published")?;
+        let published = turn.published.context("no metric of publications")?;
         let changes = pace.rate > 0 || pace.rolls > 0.0;
         anyhow::ensure!(!changes || published > 0.0, "nothing was published at {pace:?}");
     }

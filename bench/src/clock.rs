@@ -1,15 +1,15 @@
-//! The shell that reads the clock. Everything else takes time as an argument or measures through [`timed`].
+//! The only module that reads the clock. Everything else takes time as an argument or measures through [`timed`].
 
 use std::time::{Duration, Instant};
 
-/// Now.
+/// The current time.
 #[allow(clippy::disallowed_methods, reason = "this is the shell")]
 #[must_use]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Runs it and says how long that took.
+/// Runs `work` and measures its duration.
 pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = now();
     let value = work();
@@ -22,7 +22,7 @@ pub fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Awaits it and says how long that took.
+/// Awaits `work` and measures its duration.
 pub async fn timed_async<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let start = now();
     let value = work.await;

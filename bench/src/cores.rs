@@ -1,13 +1,13 @@
-//! Which cores who runs on, where there are enough of them.
+//! The assignment of cores to processes, on machines with enough of them.
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::process::{Child, Command};
 
-/// Cores for the load and what measures it.
+/// Cores for the load generators and samplers.
 const LOAD: usize = 2;
 
-/// Who has which cores. Nobody is pinned where there are too few.
+/// The assignment of cores. No process is pinned on a machine with too few.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Cores {
     all: usize,
@@ -15,11 +15,11 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Shares out the cores that this process may use, for proxies with at most so many workers, and keeps itself, with everything
-    /// that it starts from now on, to those of the load.
+    /// Divides the cores that this process may use, for proxies with at most this number of workers, and pins this
+    /// process, with everything that it starts from now on, to those of the load.
     ///
     /// # Errors
-    /// When it may not.
+    /// When the kernel refuses it.
     pub(crate) fn share(workers: usize) -> anyhow::Result<Self> {
         let allowed = sched_getaffinity(None)?;
         let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
@@ -40,19 +40,19 @@ impl Cores {
         Self { all: ours.len(), shares }
     }
 
-    /// What a proxy with so many workers starts on: as many cores. All proxies have the same, and all but one of them wait.
+    /// The cores of a proxy with this number of workers: as many cores. All proxies share them, and all but one of them wait.
     #[must_use]
     pub(crate) fn proxy(&self, workers: usize) -> Share {
         self.shares.as_ref().map_or(Share::ANY, |[proxy, _, _]| Share::of(proxy.iter().take(workers)))
     }
 
-    /// What the upstream starts on.
+    /// The cores of the upstream.
     #[must_use]
     pub(crate) fn upstream(&self) -> Share {
         self.shares.as_ref().map_or(Share::ANY, |[_, upstream, _]| Share::of(upstream))
     }
 
-    /// In words.
+    /// A description in words.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
         match &self.shares {
@@ -64,22 +64,23 @@ impl Cores {
     }
 }
 
-/// The cores that a process starts on, and stays on with all that it starts.
+/// The cores that a process and its children run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Share(Option<CpuSet>);
 
 impl Share {
-    /// Those of who starts it.
+    /// The cores of the parent process.
     pub(crate) const ANY: Self = Self(None);
 
     fn of<'a>(cores: impl IntoIterator<Item = &'a usize>) -> Self {
         Self(Some(set(cores)))
     }
 
-    /// Starts a command there. A process inherits its cores from the thread that starts it, which is why that goes there for the moment.
+    /// Starts a command on these cores. A process inherits its cores from the thread that starts it, so that thread moves there for the
+    /// moment.
     ///
     /// # Errors
-    /// When it cannot be run, or may not go there.
+    /// When the command cannot be run, or the kernel refuses the cores.
     pub(crate) fn spawn(self, command: &mut Command) -> std::io::Result<Child> {
         let Self(Some(cores)) = self else { return command.spawn() };
         let own = sched_getaffinity(None)?;
@@ -96,7 +97,7 @@ fn set<'a>(cores: impl IntoIterator<Item = &'a usize>) -> CpuSet {
     set
 }
 
-/// Every thread of ours that there is; those to come inherit it.
+/// Pins every thread of this process; later threads inherit it.
 fn pin_all(cores: &[usize]) -> anyhow::Result<()> {
     for thread in std::fs::read_dir("/proc/self/task")? {
         let id = thread?.file_name().to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);

@@ -1,8 +1,8 @@
-//! How many files this process, and what it starts, may have open.
+//! The limit of open files of this process and its children.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit as far as the process may, says so, and returns what it is then; `None` is none.
+/// Raises the limit to its maximum, prints it, and returns it; `None` means no limit.
 pub(crate) fn raise() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

@@ -1,4 +1,4 @@
-//! Pages of the processes that are measured.
+//! Pages of the measured processes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The status and the body of a page. It is asked for in HTTP/1.0, over a connection of its own: the answer ends with it.
+/// The status and the body of a page. The request is HTTP/1.0, over a connection of its own that ends with the response.
 ///
 /// # Errors
-/// When there is no whole answer in time.
+/// When there is no complete response in time.
 pub(crate) async fn get(address: SocketAddr, path: &str, patience: Duration) -> anyhow::Result<(u16, Vec<u8>)> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

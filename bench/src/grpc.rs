@@ -1,4 +1,4 @@
-//! gRPC as far as streams of small messages need it, over HTTP/2 alone: its requests and trailers, and its framing.
+//! The part of gRPC that streams of small messages need, over HTTP/2 alone: its requests and trailers, and its framing.
 
 mod call;
 mod echo;
@@ -15,13 +15,13 @@ pub(crate) use held::{Held, Seen};
 
 /// The media type of requests and answers.
 const CONTENT_TYPE: &str = "application/grpc";
-/// The method that is called.
+/// The path of the method.
 const PATH: &str = "/bench.Echo/Stream";
-/// What stands before every message: whether it is compressed, in one byte, and its length in four.
+/// The prefix of every message: one byte for compression, and four bytes for its length.
 const PREFIX_BYTES: usize = 5;
-/// The length of ours, which are numbers.
+/// The length of the messages here, which are numbers.
 const MESSAGE_BYTES: u32 = u64::BITS / 8;
-/// An echo, or anything else, that is later than this does not come.
+/// The maximum time to wait for an echo, or for anything else.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The message that holds a number.
@@ -33,10 +33,10 @@ fn framed(number: u64) -> Bytes {
     frame.freeze()
 }
 
-/// Takes the next message out of what has come, once it is there whole.
+/// Takes the next message from the buffer, once it is complete.
 ///
 /// # Errors
-/// When it is none that [`framed`] makes.
+/// When it is not a message of [`framed`].
 fn unframed(bytes: &mut BytesMut) -> anyhow::Result<Option<u64>> {
     let Some((mut prefix, mut message)) = bytes.split_at_checked(PREFIX_BYTES) else { return Ok(None) };
     let (compressed, length) = (prefix.get_u8(), prefix.get_u32());
@@ -49,10 +49,10 @@ fn unframed(bytes: &mut BytesMut) -> anyhow::Result<Option<u64>> {
     Ok(Some(number))
 }
 
-/// How a call ended, by what stands in its trailers, or in the head of an answer without a body.
+/// Checks the status of an ended call in its trailers, or in the head of a response without a body.
 ///
 /// # Errors
-/// When it ended otherwise than well.
+/// When the call ended with an error.
 fn ended_well(trailers: &HeaderMap) -> anyhow::Result<()> {
     let text = |name| trailers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let status = text("grpc-status").context("it ended without a grpc-status")?;

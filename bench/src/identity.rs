@@ -1,4 +1,4 @@
-//! The certificate that proxies show over TLS: made anew in every run, known to nobody.
+//! The certificate that proxies present over TLS: generated in every run.
 
 use crate::peer::{H2C, SECURE, STREAMED};
 
@@ -18,10 +18,10 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// A new one, with an ECDSA key.
+    /// Generates a new one, with an ECDSA key.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// When no key can be generated.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let made = rcgen::generate_simple_self_signed([SECURE, STREAMED, H2C].map(str::to_owned))?;
         Ok(Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })

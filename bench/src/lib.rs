@@ -1,7 +1,7 @@
-//! What Tidegate claims about its speed, measured: the cost of one change and one look-up by counts that no noise
-//! touches, and whole proxies side by side under load.
+//! Measurements of Tidegate's claims about its speed: the cost of one change and one look-up by counts, which are free
+//! of noise, and whole proxies side by side under load.
 //!
-//! Each command is one module; `docs/benchmarks.md` says what it measures and shows a run.
+//! Each command is one module; `docs/benchmarks.md` explains its figures and shows a run.
 
 pub mod attach;
 pub mod cache;

@@ -1,5 +1,5 @@
-//! Load: as many requests as go through, or so many a second, and what became of them. wrk makes it where HTTP/1.1 is asked for as
-//! fast as it goes, h2load all else.
+//! Load: requests at full speed or at a fixed rate, and their results. wrk makes it for HTTP/1.1 at full speed, h2load
+//! for everything else.
 
 mod case;
 mod h2load;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 pub(crate) use case::{CASES, Case};
 pub(crate) use h2load::{Amount, h2load};
 
-/// Prints what wrk knows as one line of JSON; wrk's own summary has no p99.9 and leaves out errors that did not happen.
+/// Prints wrk's results as one line of JSON; wrk's own summary has no p99.9 and leaves out errors that did not happen.
 const SCRIPT: &str = r#"
 wrk.method = "%METHOD%"
 wrk.body = %BODY%
@@ -30,36 +30,36 @@ done = function(summary, latency, requests)
 end
 "#;
 
-/// How hard is loaded.
+/// The parameters of the load.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Connections of the load.
+    /// The number of connections of the load.
     #[arg(long, default_value_t = 16)]
     pub(crate) connections: usize,
-    /// Threads of the load.
+    /// The number of threads of the load.
     #[arg(long, default_value_t = 1)]
     load_threads: usize,
 }
 
-/// What is asked for.
+/// The request of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
-    /// Where.
+    /// The address.
     pub(crate) address: SocketAddr,
-    /// Whether over TLS.
+    /// `true` for TLS.
     pub(crate) tls: bool,
-    /// Whether by HTTP/2, with so many requests at the same time on one connection.
+    /// The number of concurrent requests on one connection, for HTTP/2; `None` for HTTP/1.1.
     pub(crate) streams: Option<usize>,
-    /// Whether every connection carries one request.
+    /// `true` if every connection carries one request.
     pub(crate) close: bool,
     /// The host.
     pub(crate) host: &'a str,
-    /// Headers besides, each a whole line.
+    /// Additional headers, each a whole line.
     pub(crate) headers: &'a [&'a str],
     /// The path.
     pub(crate) path: &'a str,
-    /// Bytes that are posted; `None` is a GET.
+    /// The length of a POST body in bytes; `None` for a GET.
     pub(crate) body: Option<usize>,
 }
 
@@ -69,22 +69,22 @@ impl Ask<'_> {
     }
 }
 
-/// What one run of wrk saw.
+/// The results of one run of wrk.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// Requests that were answered.
+    /// Requests with a response.
     pub(crate) requests: u64,
     /// Wall time, in microseconds.
     pub(crate) duration_us: u64,
-    /// Connections that could not be made.
+    /// Failed connections.
     pub(crate) connect: u64,
-    /// Connections that broke, or were closed, while an answer was waited for.
+    /// Connections that broke, or were closed, while a response was pending.
     pub(crate) read: u64,
     /// Requests that could not be sent.
     pub(crate) write: u64,
-    /// Answers of status 400 and above.
+    /// Responses of status 400 and above.
     pub(crate) status: u64,
-    /// Answers that took longer than 2 seconds.
+    /// Responses that took longer than 2 seconds.
     pub(crate) timeout: u64,
     /// The median latency, in microseconds.
     pub(crate) p50_us: u64,
@@ -97,13 +97,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Everything that went wrong.
+    /// The number of all errors.
     #[must_use]
     pub(crate) const fn failures(&self) -> u64 {
         self.connect + self.read + self.write + self.status + self.timeout
     }
 
-    /// Answers a second.
+    /// Responses per second.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     pub(crate) fn rate(&self) -> f64 {
@@ -111,10 +111,10 @@ impl Load {
     }
 }
 
-/// Asks as fast as it goes, over HTTP/1.1 by wrk and over HTTP/2 by h2load.
+/// Sends requests as fast as possible, over HTTP/1.1 by wrk and over HTTP/2 by h2load.
 ///
 /// # Errors
-/// When the load cannot be made or saw no answer at all.
+/// When the load generator fails or gets no response at all.
 pub(crate) async fn saturated(case: &Case, ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<Load> {
     if case.http2() {
         h2load(ask, Amount::Saturated(duration), case.connections(args.connections)).await
@@ -135,7 +135,7 @@ async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<L
     for header in ask.headers {
         wrk.args(["--header", header]);
     }
-    // Over TLS, wrk asks for the certificate of the host that it connects to.
+    // Over TLS, wrk uses the host that it connects to as the server name.
     let authority = if ask.tls { format!("{host}:{}", address.port()) } else { address.to_string() };
     let wrk = wrk
         .args(["--connections", &args.connections.to_string(), "--threads", &args.load_threads.to_string()])
@@ -152,6 +152,6 @@ async fn wrk(ask: &Ask<'_>, duration: Duration, args: &Args) -> anyhow::Result<L
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().rev().find(|line| line.starts_with('{')).context("wrk printed no figures")?;
     let load: Load = serde_json::from_str(line)?;
-    ensure!(load.requests > 0, "{address} answered nothing for {host}");
+    ensure!(load.requests > 0, "no response from {address} for {host}");
     Ok(load)
 }

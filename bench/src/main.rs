@@ -1,4 +1,4 @@
-//! `tidegate-bench`: one command for each thing that is measured.
+//! `tidegate-bench`: one command for each measurement.
 
 use clap::{Parser, Subcommand};
 use tidegate_bench::{attach, cache, churn, memory, propagate, queue, served, start, steady, subject, swaps};
@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser, Debug)]
-#[command(name = "tidegate-bench", about = "Measures Tidegate; docs/benchmarks.md says what each figure means.")]
+#[command(name = "tidegate-bench", about = "Measures Tidegate; docs/benchmarks.md explains the figures.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -14,23 +14,24 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// The cost of one change and of one look-up, by counts.
+    /// Measures the cost of one change and of one look-up, by counts.
     Swaps(swaps::Args),
-    /// What a step of the control loop's queue costs behind a list of keys, and how long a live change waits there.
+    /// Measures the cost of a step of the control loop's queue behind a list of keys, and the time that a live change
+    /// waits there.
     Queue(queue::Args),
-    /// What requests to one host notice while the routes of other hosts change.
+    /// Measures the effect of changes to other hosts' routes on requests to one host.
     Churn(churn::Args),
-    /// What a request costs when nothing changes.
+    /// Measures the cost of a request when nothing changes.
     Steady(steady::Args),
-    /// What routes, changes and idle connections cost in memory.
+    /// Measures the memory for routes, changes and idle connections.
     Memory(memory::Args),
-    /// What the cluster cache on disk writes for a change, and how long it takes to read it back.
+    /// Measures the bytes that the cluster cache writes to disk for a change, and the time to read it back.
     Cache(cache::Args),
-    /// What the served API takes for objects and watches, how fast changes reach a thousand watches, and its start from disk.
+    /// Measures the served API: the memory for objects and watches, the delivery of changes to a thousand watches, and its start from disk.
     Served(served::Args),
-    /// The time from the start of a process to its first right answer.
+    /// Measures the time from the start of a process to its first right response.
     Start(start::Args),
-    /// The time from the write of a route to its first right answer.
+    /// Measures the time from the write of a route to its first right response.
     Propagate(propagate::Args),
     /// The time until many HTTPRoutes serve on one Gateway, and until their statuses are written.
     Attach(attach::Args),
@@ -58,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs a command that starts processes. When it is told to end it is dropped, and they with it.
+/// Runs a command that starts processes. A termination signal drops it, and its processes with it.
 fn with_processes(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     Runtime::new()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! `memory`: what routes, changes and idle connections cost in resident memory.
+//! `memory`: the resident memory for routes, changes and idle connections.
 
 mod idle;
 
@@ -19,11 +19,11 @@ use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
-/// What a process gets to come to rest before its memory is read: longer than buffers of TLS handshakes and of reloads live.
+/// The time for a process to come to rest before its memory is read: longer than the buffers of TLS handshakes and of reloads live.
 const REST: Duration = Duration::from_secs(2);
-/// The same where figures do not matter.
+/// The same at smoke size, where figures do not matter.
 const SHORT_REST: Duration = Duration::from_millis(100);
-/// How long the last of many changes may take to show.
+/// The maximum time for the last of many changes to take effect.
 const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Changes that are handed over at once.
 const CHANGES: usize = 1000;
@@ -39,28 +39,29 @@ const ROUTES: [&str; 9] = [
     "MiB of a new process",
     "KiB a route",
 ];
-/// The host by which they are seen to be in effect.
+/// The host whose route shows that changes are in effect.
 const MARKER: &str = "marker.example";
 
 /// Measures resident memory: of routes, after changes, and of idle connections.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when a proxy does not have all of its routes, or one figure is none.
+    /// The size of the measurement; a smoke run fails when a proxy does not have all of its routes, or a figure is
+    /// zero.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Routes, each with a Service and endpoint of its own; several for several runs.
+    /// The number of routes, each with a Service and endpoint of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
-    /// Rounds; in each, every proxy is started anew and measured once.
+    /// The number of rounds; in each, every proxy is restarted and measured once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Changes that are then made, where a run has no more routes than --changed-routes.
+    /// The number of changes made after that, where a run has no more routes than --changed-routes.
     #[arg(long, default_value_t = 0)]
     changes: usize,
-    /// Routes up to which changes are made: reloading proxies take long over many.
+    /// The number of routes up to which changes are made: reloading proxies take long over many.
     #[arg(long, default_value_t = 1000)]
     changed_routes: usize,
-    /// Idle connections of each kind, in the run with the fewest routes.
+    /// The number of idle connections of each kind, in the run with the fewest routes.
     #[arg(long, default_value_t = 2000)]
     connections: usize,
     #[command(flatten)]
@@ -69,7 +70,7 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// One proxy with so many routes.
+/// One proxy with this number of routes.
 #[derive(Debug, Serialize)]
 struct Row {
     proxy: String,
@@ -77,16 +78,16 @@ struct Row {
     turns: Vec<Turn>,
 }
 
-/// What was measured in one round.
+/// The measurements of one round.
 #[derive(Debug, Serialize)]
 struct Turn {
-    /// Resident memory with no route but one, with all of them, and after the changes, in KiB.
+    /// Resident memory with a single route, with all routes, and after the changes, in KiB.
     empty_kib: f64,
     full_kib: f64,
-    /// The same two where what processes share is divided among them.
+    /// The same two, with the memory that processes share divided among them.
     empty_pss_kib: f64,
     full_pss_kib: f64,
-    /// With all of them, of a new process.
+    /// Resident memory of a new process with all routes.
     fresh_kib: f64,
     changed_kib: Option<f64>,
     /// Resident memory that an idle connection adds, in KiB.
@@ -110,7 +111,7 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured, or at smoke size when one of the routes has no right answer.
+/// When something cannot be measured, or at smoke size when one of the routes has no right response.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
     let smoke = args.size == Size::Smoke;
@@ -118,7 +119,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         (args.routes, args.rounds, args.connections, args.changes) = (vec![200], 1, 50, 400);
     }
     let (choices, mut left_out) = choose(&args.peers)?;
-    // Each connection has two ends of which one is ours; what we start has the same limit.
+    // Each connection has two ends of which one is in this process; child processes have the same limit.
     let (may, need) = (files::raise(), args.connections as u64 + 256);
     if may.is_some_and(|may| may < need) {
         left_out.push(format!("idle connections: they take {need} open files, and the limit is {may:?}"));
@@ -137,7 +138,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         let row = |choice: &Choice| Row { proxy: choice.name(), routes: *routes, turns: Vec::new() };
         let mut rows: Vec<(&Choice, Row)> = choices.iter().map(|choice| (choice, row(choice))).collect();
         for round in 1..=args.rounds {
-            // Who cannot do it once is not asked again.
+            // A proxy that fails once is left out from then on.
             for (choice, mut row) in std::mem::take(&mut rows) {
                 progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
                 match measure(choice, (*routes, connections), &args, share, &upstream).await {
@@ -160,7 +161,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
 }
 
-/// Whether everything was measured, and is something.
+/// Checks that every figure was measured and is not zero.
 fn complete(turn: &Turn) -> anyhow::Result<()> {
     let Turn { empty_kib, full_kib, empty_pss_kib, full_pss_kib, fresh_kib, changed_kib, .. } = *turn;
     let resident =
@@ -205,7 +206,8 @@ async fn measure(
     Ok(Turn { empty_kib, full_kib, empty_pss_kib, full_pss_kib, fresh_kib, changed_kib, idle })
 }
 
-/// What idle connections take of a new process, in whose memory none of another kind have left anything free.
+/// Measures the memory of idle connections in a new process, where connections of another kind have left no free
+/// memory.
 async fn hold(
     peer: &mut Peer,
     speech: Speech,
@@ -215,7 +217,7 @@ async fn hold(
 ) -> anyhow::Result<Idle> {
     restart(peer, present).await?;
     let address = if speech.secure() { peer.secure_address() } else { peer.address() };
-    // The first few make what all of them share.
+    // The first few allocate what all of them share.
     drop(idle::open(address, speech, 64.min(connections)).await?);
     let before = resident_kib(peer, args).await;
     let held = idle::open(address, speech, connections).await?;
@@ -231,7 +233,7 @@ async fn put(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
     until_last(peer, routes).await
 }
 
-/// Lets another process begin with the routes that are there, and waits until the last one is right.
+/// Restarts a process with the current routes, and waits until the last one is right.
 async fn restart(peer: &mut Peer, routes: &[Route]) -> anyhow::Result<()> {
     peer.restart().await?;
     until_last(peer, routes).await
@@ -244,7 +246,7 @@ async fn until_last(peer: &Peer, routes: &[Route]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets one route after the other lead to another Service and, the next time, back.
+/// Moves one route after the other to another Service and, the next time, back.
 async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Result<()> {
     // An even number of passes ends as it began.
     let passes = (changes / routes.max(1)).next_multiple_of(2).max(2);
@@ -253,8 +255,8 @@ async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Resul
         let target = if pass % 2 == 0 { Target::Right } else { Target::Own };
         let all: Vec<Route> = (0..routes).map(|i| Route::numbered(i, target)).collect();
         for some in all.chunks(CHANGES) {
-            // All of these answer alike before and after. Beside them goes a route that does not: it leads to what answers, and
-            // to what answers nothing but WebSockets, in turn.
+            // All of these respond alike before and after. With them goes a route that does not: it leads in turn to a
+            // target that responds, and to one that responds to WebSockets only.
             marked = !marked;
             let marker = Route::new(MARKER, if marked { Target::Right } else { Target::Echo });
             peer.put(&[some, &[marker]].concat()).await?;
@@ -264,7 +266,7 @@ async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Resul
     Ok(())
 }
 
-/// Resident memory when it has come to rest, with all processes: of those that a reload left behind too, until they end.
+/// Resident memory at rest, of all processes, including those that a reload left behind, until they end.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 async fn resident_kib(peer: &Peer, args: &Args) -> f64 {
     sleep(if args.size == Size::Smoke { SHORT_REST } else { REST }).await;

@@ -1,4 +1,4 @@
-//! What Tidegate says of itself at `/metrics`: sums and counts of its histograms.
+//! Tidegate's own metrics at `/metrics`: sums and counts of its histograms.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use anyhow::Context;
 
 use crate::get::get;
 
-/// An answer later than this is none.
+/// The maximum time for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A histogram without labels, as far as means need it.
+/// A histogram without labels, reduced to sum and count.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Histogram {
     sum_s: f64,
@@ -18,29 +18,29 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// What came in since an earlier look.
+    /// The observations since an earlier reading.
     #[must_use]
     pub(crate) fn since(self, before: Self) -> Self {
         Self { sum_s: self.sum_s - before.sum_s, count: self.count - before.count }
     }
 
-    /// How much came in.
+    /// The number of observations.
     #[must_use]
     pub(crate) const fn count(self) -> f64 {
         self.count
     }
 
-    /// Its mean in milliseconds; `None` when nothing came in.
+    /// Its mean in milliseconds; `None` without observations.
     #[must_use]
     pub(crate) fn mean_ms(self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum_s * 1e3 / self.count)
     }
 }
 
-/// Asks for histograms by their names.
+/// Reads histograms by their names.
 ///
 /// # Errors
-/// When there is no answer, or one of them is not in it.
+/// When there is no response, or one of them is missing.
 pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; N]) -> anyhow::Result<[Histogram; N]> {
     let text = page(admin).await?;
     let mut found = [Histogram::default(); N];
@@ -50,10 +50,10 @@ pub(crate) async fn histograms<const N: usize>(admin: SocketAddr, names: [&str; 
     Ok(found)
 }
 
-/// Asks for one value by its whole name, labels and all.
+/// Reads one value by its whole name, labels and all.
 ///
 /// # Errors
-/// When there is no answer, or it is not in it.
+/// When there is no response, or it is missing.
 pub(crate) async fn value(admin: SocketAddr, series: &str) -> anyhow::Result<f64> {
     let text = page(admin).await?;
     single(&text, series).with_context(|| format!("no metric {series}"))

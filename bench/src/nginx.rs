@@ -1,4 +1,4 @@
-//! An nginx process with a configuration of ours in a folder of its own.
+//! An nginx process with a generated configuration in a folder of its own.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::cores::Share;
 use crate::place::free_address;
 use crate::process::Group;
 
-/// How long a start may take. Large configurations take seconds.
+/// The maximum time for a start. Large configurations take seconds.
 const START_MAX: Duration = Duration::from_secs(300);
 
 /// A running nginx; stopped, with its workers, when dropped.
@@ -30,17 +30,17 @@ pub(crate) struct Nginx {
     share: Share,
 }
 
-/// How an nginx runs.
+/// The process model of an nginx.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum How {
-    /// A master with so many workers.
+    /// A master with this number of workers.
     Workers(usize),
     /// One process, run by this command.
     Under(Vec<OsString>),
 }
 
 impl Nginx {
-    /// Starts one. `servers` gives what stands in its `http` block, from the address to listen on and its folder.
+    /// Starts one. `servers` returns the contents of its `http` block, from its address and its folder.
     ///
     /// # Errors
     /// When it does not start.
@@ -61,7 +61,7 @@ impl Nginx {
         Ok(nginx)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
@@ -73,7 +73,7 @@ impl Nginx {
         self.group.child.id()
     }
 
-    /// Replaces what stands in its `http` block and reloads, as a controller does.
+    /// Replaces the contents of its `http` block and reloads, as a controller does.
     ///
     /// # Errors
     /// When the configuration cannot be written or nginx refuses it.
@@ -97,10 +97,10 @@ impl Nginx {
         Ok(())
     }
 
-    /// Ends it and starts it again with what stands in its configuration; returns when that began.
+    /// Restarts it with its current configuration; returns the time at which that began.
     ///
     /// # Errors
-    /// When it does not end, or nothing can be started.
+    /// When it does not end, or cannot be started.
     pub(crate) async fn restart(&mut self) -> anyhow::Result<Instant> {
         self.stop().await?;
         let begun = now();
@@ -139,7 +139,7 @@ fn command(folder: &TempDir, how: &How) -> Command {
         }
         How::Under(_) | How::Workers(_) => Command::new("nginx"),
     };
-    // What nginx says before it has read where its log is goes to the log too.
+    // Output from before nginx has read the path of its log goes to the log too.
     let log = folder.path().join("error.log");
     command
         .kill_on_drop(true)

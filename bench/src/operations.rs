@@ -1,4 +1,4 @@
-//! What one operation costs: who measures it, and its allocations and times as it runs. `callgrind` counts its instructions.
+//! The cost of one operation: its meters, and its allocations and times as it runs. `callgrind` counts its instructions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::callgrind;
 use crate::clock::timed;
 use crate::table::Output;
 
-/// How much is counted.
+/// The size of a count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Size {
-    /// Two sizes of what may make an operation cost more, in a minute.
+    /// Two sizes of each factor that may make an operation cost more, in a minute.
     Small,
-    /// All that docs/benchmarks.md shows.
+    /// Everything in docs/benchmarks.md.
     Full,
 }
 
-/// What every command takes that counts operations.
+/// The flags of every command that counts operations.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Counting {
-    /// How much is counted.
+    /// The size of the count.
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) size: Size,
-    /// Fails unless counts stay as low as they have to be; times are never judged.
+    /// Fails unless counts stay below their limits; times are never judged.
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
@@ -33,10 +33,10 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Whether instructions can be counted; where not, they are said to be left out.
+    /// Returns `true` if instructions can be counted; otherwise prints that they are left out.
     ///
     /// # Errors
-    /// When they have to be judged and cannot be.
+    /// When they have to be judged and cannot be counted.
     pub(crate) fn instructions(&self) -> anyhow::Result<bool> {
         let valgrind = callgrind::available();
         anyhow::ensure!(valgrind || !self.check, "instructions are judged too, and valgrind is not installed");
@@ -47,13 +47,13 @@ impl Counting {
     }
 }
 
-/// Who measures: it runs operations 0 to `count` of a probe, once each and in order.
+/// A meter: it runs operations 0 to `count` of a probe, once each and in order.
 pub(crate) trait Meter<P> {
     /// Measures them.
     fn measure(&mut self, probe: P, count: usize, work: &mut dyn FnMut(usize));
 }
 
-/// What was measured of each probe so far.
+/// The measurements of each probe so far.
 #[derive(Debug)]
 pub(crate) struct Native<P> {
     seen: BTreeMap<P, Seen>,
@@ -71,14 +71,14 @@ struct Seen {
     times: Vec<Duration>,
 }
 
-/// One probe's figures, for one operation.
+/// The figures of one probe, per operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// Operations that were measured.
+    /// The number of measured operations.
     pub(crate) operations: usize,
-    /// Allocations of one, on average.
+    /// Allocations per operation, on average.
     pub(crate) allocations: f64,
-    /// Bytes of one, on average.
+    /// Bytes per operation, on average.
     pub(crate) bytes: f64,
     /// The median of their times.
     pub(crate) median: Duration,
@@ -114,7 +114,7 @@ impl<P: Copy + Ord> Meter<P> for Native<P> {
     }
 }
 
-/// Runs everything and measures nothing: the first round fills what later ones reuse.
+/// Runs everything and measures nothing: the first round fills caches that later ones reuse.
 #[derive(Debug)]
 pub(crate) struct Warmup;
 

@@ -1,4 +1,4 @@
-//! The proxies that are compared: each is started with routes and changes them the way its controller does.
+//! The compared proxies: each is started with routes and changes them the way its controller does.
 
 mod choice;
 pub(crate) mod deis;
@@ -31,18 +31,18 @@ use crate::upstream::{PODS, Upstream};
 pub(crate) use choice::{Args, Choice, Kind, Source, Work, choose, versions};
 pub(crate) use objects::one_route;
 
-/// How long a proxy may take to listen after its start, and then all of its routes to be right. One that takes longer is left out
-/// with so many.
+/// The maximum time for a proxy to listen after its start, and then for all of its routes to be right. A proxy that
+/// takes longer is left out for that number of routes.
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
-/// A host that every proxy serves over TLS too, where it has a route. wrk can ask for no other than the one it connects to.
+/// A host that every proxy serves over TLS too, where it has a route. wrk can use no other server name than the host it connects to.
 pub(crate) const SECURE: &str = "localhost";
-/// Another: the one whose gRPC streams are held.
+/// Another: the host whose gRPC streams are held.
 pub(crate) const STREAMED: &str = "streamed.example";
 
-/// One more: that of the endpoint that is spoken to in HTTP/2.
+/// One more: the host whose endpoint speaks HTTP/2.
 pub(crate) const H2C: &str = "h2c.example";
 
-/// Where a route leads. All of them answer alike, so that a change is one for the proxy alone.
+/// The destination of a route. All of them respond alike, so that a change is visible to the proxy alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// The upstream.
@@ -51,9 +51,9 @@ pub(crate) enum Target {
     Again,
     /// The echo for WebSockets.
     Echo,
-    /// The echo for gRPC, which is spoken to in plain HTTP/2.
+    /// The echo for gRPC, over plain HTTP/2.
     Grpc,
-    /// The upstream, spoken to in plain HTTP/2.
+    /// The upstream, over plain HTTP/2.
     H2c,
     /// The upstream, by a Service that no other route has.
     Own,
@@ -62,10 +62,11 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Those that many routes share, and that never change.
+    /// The targets that many routes share, and that never change.
     const SHARED: [Self; 5] = [Self::Right, Self::Again, Self::Echo, Self::Grpc, Self::H2c];
 
-    /// What the Service of a host is called: its own after its first label, which no other host may have.
+    /// The name of the Service of a host: an own Service is named after the host's first label, which no other host may
+    /// have.
     fn service(self, host: &str) -> &str {
         match self {
             Self::Right => "right",
@@ -87,28 +88,29 @@ impl Target {
         }
     }
 
-    /// Whether it is for exchanges that last: no time in all may end them, and a plain request is not answered.
+    /// Returns `true` if it is for long-lived exchanges: no total timeout may end them, and a plain request has no
+    /// response.
     const fn lasts(self) -> bool {
         matches!(self, Self::Echo | Self::Grpc)
     }
 
-    /// Whether it is spoken to in HTTP/2.
+    /// Returns `true` if it speaks HTTP/2.
     const fn http2(self) -> bool {
         matches!(self, Self::Grpc | Self::H2c)
     }
 }
 
-/// Everything of a host leads to a target.
+/// A route of a whole host to a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     /// The host, in lower case.
     pub(crate) host: String,
-    /// Where it leads.
+    /// Its target.
     pub(crate) target: Target,
 }
 
 impl Route {
-    /// One of many.
+    /// A route with a number in its host.
     pub(crate) fn numbered(number: usize, target: Target) -> Self {
         Self::new(format!("app-{number:06}.example"), target)
     }
@@ -119,54 +121,54 @@ impl Route {
     }
 }
 
-/// Whether a host is served over TLS too.
+/// Returns `true` if a host is served over TLS too.
 fn is_secure(host: &str) -> bool {
     [SECURE, STREAMED, H2C].contains(&host)
 }
 
-/// Two of the upstream's pods: those that the service [`Target::Rolled`] has after so many rolls.
+/// Two of the upstream's pods: the endpoints of the service [`Target::Rolled`] after this number of rolls.
 pub(crate) fn rolled(upstream: &Upstream, rolls: usize) -> [SocketAddr; 2] {
     let pods = upstream.pods();
     let [a, b] = [rolls % PODS, (rolls + 1) % PODS];
     pods.get(a).copied().zip(pods.get(b).copied()).map_or([upstream.http; 2], <[SocketAddr; 2]>::from)
 }
 
-/// What is given to a proxy as it starts, beside routes.
+/// The settings of a proxy at its start, except for routes.
 #[derive(Clone, Copy, Debug)]
 struct Setting<'a> {
     upstream: &'a Upstream,
-    /// Of [`Target::Rolled`].
+    /// The endpoints of [`Target::Rolled`].
     endpoints: &'a [SocketAddr],
     workers: usize,
     work: Work,
     apart: bool,
-    /// Whether it keeps a cluster cache on disk.
+    /// `true` if it keeps a cluster cache on disk.
     cached: bool,
-    /// What Tidegate's routes are made of.
+    /// The objects of Tidegate's routes.
     source: Source,
     /// Listeners of the Gateway, where there is one.
     listeners: u16,
     /// Applications of the Deis router that are there from the start, in place of routes.
     apps: Option<usize>,
-    /// What it starts on.
+    /// The cores it starts on.
     share: Share,
 }
 
-/// What changes at the same time.
+/// Simultaneous changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'a> {
-    /// Routes that are made, or lead elsewhere.
+    /// Routes that are created, or change their target.
     pub(crate) routes: &'a [Route],
-    /// What [`Target::Rolled`] has from now on.
+    /// The new endpoints of [`Target::Rolled`].
     pub(crate) endpoints: Option<&'a [SocketAddr]>,
 }
 
-/// Where a proxy writes its access log, in its folder.
+/// The path of a proxy's access log, in its folder.
 fn log_file(folder: &Path) -> PathBuf {
     folder.join("access.log")
 }
 
-/// Where a proxy writes what goes wrong, beside its access log.
+/// The path of a proxy's error log, beside its access log.
 fn error_file(folder: &Path) -> PathBuf {
     folder.join("errors.log")
 }
@@ -214,7 +216,7 @@ pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Ups
     Ok(peer)
 }
 
-/// Does the same with any of the proxies.
+/// Calls the same method on any of the proxies.
 macro_rules! each {
     ($proxy:expr, $peer:ident => $done:expr) => {
         match $proxy {
@@ -227,34 +229,34 @@ macro_rules! each {
 }
 
 impl Peer {
-    /// What was chosen: which it is, and what it does on every request.
+    /// The choice that it was started from: its kind, and its work on every request.
     #[must_use]
     pub(crate) const fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Where it serves plain HTTP.
+    /// The address of plain HTTP.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
         each!(&self.proxy, peer => peer.address())
     }
 
-    /// Where it serves [`SECURE`] over TLS.
+    /// The address of [`SECURE`] over TLS.
     #[must_use]
     pub(crate) const fn secure_address(&self) -> SocketAddr {
         each!(&self.proxy, peer => peer.secure())
     }
 
-    /// Its process, whose children are its own too.
+    /// Its process, whose children belong to it too.
     #[must_use]
     pub(crate) fn process(&self) -> u32 {
         each!(&self.proxy, peer => peer.process()).unwrap_or_default()
     }
 
-    /// What it says of itself, by the names of Tidegate's metrics; `None` of another proxy.
+    /// Its own metrics, by the names of Tidegate's; `None` for another proxy.
     ///
     /// # Errors
-    /// When there is no answer, or one of them is not in it.
+    /// When there is no response, or one of them is missing.
     pub(crate) async fn histograms<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<Option<[Histogram; N]>> {
         match &self.proxy {
             Proxy::Tidegate(peer) => histograms(peer.admin(), names).await.map(Some),
@@ -262,8 +264,8 @@ impl Peer {
         }
     }
 
-    /// How long it gathers changes before it acts: the time between two reloads of a controller that must reload, a tenth of a
-    /// second where everything is written anew, as the controllers of Envoy wait.
+    /// The time for which it gathers changes before it acts: the time between two reloads of a controller that must
+    /// reload, a tenth of a second where everything is rewritten, as the controllers of Envoy wait.
     #[must_use]
     pub(crate) const fn gathers(&self, reload_every: Duration) -> Duration {
         match self.choice.kind {
@@ -273,7 +275,7 @@ impl Peer {
         }
     }
 
-    /// Makes routes, or lets those that are there lead elsewhere. Returns when the change is handed over, not when it is in effect.
+    /// Creates routes, or changes the targets of existing ones. Returns when the change is handed over, not when it is in effect.
     ///
     /// # Errors
     /// When the change is refused.
@@ -294,7 +296,7 @@ impl Peer {
         }
     }
 
-    /// Ends its process and starts another with the routes that are there, at the same addresses. Returns as soon as that has begun.
+    /// Ends its process and starts another with the current routes, at the same addresses. Returns as soon as that has begun.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -307,10 +309,10 @@ impl Peer {
         }
     }
 
-    /// Takes Tidegate's API server away for good, once its cache holds what these routes are made of.
+    /// Ends Tidegate's API server for good, once its cache holds the objects of these routes.
     ///
     /// # Errors
-    /// When it does not, or this is not Tidegate.
+    /// When it fails, or this is not Tidegate.
     pub(crate) async fn cut_off(&mut self, routes: usize) -> anyhow::Result<()> {
         match &mut self.proxy {
             Proxy::Tidegate(peer) => peer.cut_off(routes).await,
@@ -318,7 +320,7 @@ impl Peer {
         }
     }
 
-    /// Takes a route away, at the latest with the next change.
+    /// Removes a route, at the latest with the next change.
     ///
     /// # Errors
     /// When the change is refused.
@@ -337,7 +339,7 @@ impl Peer {
         }
     }
 
-    /// Its applications, and where its metrics are.
+    /// Its applications, and the address of its metrics.
     ///
     /// # Errors
     /// When it has none.
@@ -352,7 +354,7 @@ impl Peer {
         each!(&self.proxy, peer => peer.log())
     }
 
-    /// Empties the access log and says how many lines were in it.
+    /// Empties the access log and returns the number of its lines.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -363,10 +365,10 @@ impl Peer {
         Ok(u64::try_from(text.iter().filter(|byte| **byte == b'\n').count())?)
     }
 
-    /// Asks for each of these routes once.
+    /// Requests each of these routes once.
     ///
     /// # Errors
-    /// Names those that are not answered well.
+    /// Names the routes without a right response.
     pub(crate) async fn all_right(&self, routes: &[Route]) -> anyhow::Result<()> {
         let hosts = routes.iter().map(|route| route.host.clone()).collect();
         let wrong = poll::wrong(self.address(), hosts).await?;
@@ -375,7 +377,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits until the last of these routes answers, or without one until connections are taken.
+    /// Waits until the last of these routes responds, or without routes until connections are accepted.
     async fn until_right(&self, routes: &[Route]) -> anyhow::Result<()> {
         let listening = async {
             while TcpStream::connect(self.address()).await.is_err() {

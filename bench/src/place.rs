@@ -1,4 +1,4 @@
-//! Places of this machine: free ports, programs, and what the kernel counts of processes.
+//! Facts about this machine: free ports, programs, and the kernel's counts for processes.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,8 +18,7 @@ pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// The first line that a program says when it is asked for its version; `None` when it is not installed. Some print it as an
-/// error.
+/// The first line of a program's version output; `None` if it is not installed. Some print it to stderr.
 #[must_use]
 pub(crate) fn version(program: &str, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
@@ -49,16 +48,16 @@ pub(crate) fn machine() -> String {
     format!("{model}, {cores} cores, {} GiB, Linux {}", kibibytes >> 20, kernel.trim())
 }
 
-/// What a process and its children have used.
+/// The resources used by a process and its children.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Usage {
-    /// CPU time in user mode, also of children that have ended.
+    /// CPU time in user mode, including children that have ended.
     pub(crate) user: Duration,
-    /// CPU time in the kernel, also of children that have ended.
+    /// CPU time in the kernel, including children that have ended.
     pub(crate) system: Duration,
-    /// Memory that is resident now. What processes share counts for each.
+    /// Memory that is resident now. Memory shared between processes counts for each.
     pub(crate) resident_bytes: u64,
-    /// Processes that run now.
+    /// The number of running processes.
     pub(crate) processes: usize,
 }
 
@@ -70,7 +69,7 @@ impl Usage {
     }
 }
 
-/// What a process and all of its descendants have used; nothing when it is gone.
+/// The resources used by a process and all of its descendants; zero if it is gone.
 #[must_use]
 pub(crate) fn usage(process: u32) -> Usage {
     let mut usage = Usage::default();
@@ -83,15 +82,15 @@ pub(crate) fn usage(process: u32) -> Usage {
     usage
 }
 
-/// Memory that a process and all of its descendants have resident, in which what processes share is divided among them (PSS): with
-/// processes that share much, far less than [`Usage::resident_bytes`]. It costs the kernel a walk over all of their pages.
+/// The resident memory of a process and all of its descendants, with shared memory divided among the processes (PSS): for processes that
+/// share much, far less than [`Usage::resident_bytes`]. It costs the kernel a walk over all of their pages.
 #[must_use]
 pub(crate) fn proportional_bytes(process: u32) -> u64 {
     let of = |id: u32| proportional_kib(&std::fs::read_to_string(format!("/proc/{id}/smaps_rollup")).ok()?);
     family(process).into_iter().filter_map(of).sum::<u64>() << 10
 }
 
-/// What proc_pid_smaps_rollup(5) says in kB.
+/// Parses the value in kB from proc_pid_smaps_rollup(5).
 fn proportional_kib(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix(" kB")?.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! Asks again and again until the answer is right, faster than the timers of a runtime allow, on a thread of its own.
+//! Polls until the response is right, faster than the timers of a runtime allow, on a thread of its own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,23 +9,23 @@ use tokio::sync::oneshot;
 
 use crate::clock::{now, pause};
 
-/// Between an answer and the next question.
+/// The pause between a response and the next request.
 const PAUSE: Duration = Duration::from_micros(50);
-/// An answer later than this is none.
+/// The maximum time for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Bytes of an answer.
+/// The maximum size of a response in bytes.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
-/// When an answer was right.
+/// The time of a right response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Right {
-    /// When the first right answer had come in.
+    /// The time at which the first right response was complete.
     pub(crate) at: Instant,
-    /// The longest time between two questions: how far off `at` may be.
+    /// The longest time between two requests: the maximum error of `at`.
     pub(crate) gap_max: Duration,
 }
 
-/// Asks for `/` of a host until the answer is 200, for at most `patience`.
+/// Requests `/` of a host until the response is 200, for at most `patience`.
 ///
 /// # Errors
 /// When it does not become right.
@@ -33,7 +33,7 @@ pub(crate) async fn until_right(address: SocketAddr, host: &str, patience: Durat
     until(address, host, patience, |status| status == 200).await
 }
 
-/// Asks for `/` of a host until the status of the answer is right, for at most `patience`.
+/// Requests `/` of a host until the status of the response is right, for at most `patience`.
 ///
 /// # Errors
 /// When it does not become right.
@@ -44,7 +44,7 @@ pub(crate) async fn until(
     right: impl Fn(u16) -> bool + Send + 'static,
 ) -> anyhow::Result<Right> {
     let (host, (sender, receiver)) = (host.to_owned(), oneshot::channel());
-    // Not one of the runtime's: its end would wait for this one's.
+    // This is not a thread of the runtime, whose shutdown would wait for it.
     std::thread::Builder::new().name("poll".to_owned()).spawn(move || {
         let at = ask(address, &host, patience, &right, &|| sender.is_closed());
         drop(sender.send(at));
@@ -66,9 +66,9 @@ fn ask(
         let before = std::mem::replace(&mut asked, now());
         gap_max = gap_max.max(asked - before);
         ensure!(asked - start < patience, "{host} is not right after {patience:?}");
-        ensure!(!is_over(), "nobody waits for {host} any more");
-        // A server that starts takes no connections, and one that replaces its processes closes connections between two requests;
-        // that is no answer.
+        ensure!(!is_over(), "the caller no longer waits for {host}");
+        // A server that starts refuses connections, and one that replaces its processes closes connections between two
+        // requests; neither counts as a response.
         if let Ok(mut stream) = connection.take().map_or_else(|| connect(address), Ok)
             && let Ok(Answer { status, keep }) = exchange(&mut stream, question.as_bytes())
         {
@@ -81,10 +81,10 @@ fn ask(
     }
 }
 
-/// Asks for `/` of each host once, and returns those whose answer is not 200.
+/// Requests `/` of each host once, and returns those whose response is not 200.
 ///
 /// # Errors
-/// When no thread can be had.
+/// When no thread can be started.
 pub(crate) async fn wrong(address: SocketAddr, mut hosts: Vec<String>) -> anyhow::Result<Vec<String>> {
     let asking = tokio::task::spawn_blocking(move || {
         let mut kept = None;
@@ -94,7 +94,7 @@ pub(crate) async fn wrong(address: SocketAddr, mut hosts: Vec<String>) -> anyhow
     Ok(asking.await?)
 }
 
-/// Asks once, over the connection that is kept from before where there is one: whether the answer is 200.
+/// Sends one request, over the kept connection if there is one. Returns `true` if the response is 200.
 pub(crate) fn is_right(kept: &mut Option<TcpStream>, address: SocketAddr, question: &[u8]) -> bool {
     let stream = kept.take().map_or_else(|| connect(address), Ok);
     let Ok((answer, stream)) = stream.and_then(|mut stream| Ok((exchange(&mut stream, question)?, stream))) else {
@@ -104,7 +104,7 @@ pub(crate) fn is_right(kept: &mut Option<TcpStream>, address: SocketAddr, questi
     answer.status == 200
 }
 
-/// A connection to ask over.
+/// Opens a connection.
 ///
 /// # Errors
 /// When it is refused.
@@ -115,24 +115,24 @@ fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     /// Its status.
     status: u16,
-    /// Whether the connection may be asked again.
+    /// `true` if the connection can be reused.
     keep: bool,
 }
 
-/// The bytes that ask for `/` of a host.
+/// The bytes of a request for `/` of a host.
 pub(crate) fn question(host: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")
 }
 
-/// Asks, and waits for the whole answer.
+/// Sends a request, and waits for the whole response.
 ///
 /// # Errors
-/// When the connection breaks, or what comes is no answer.
+/// When the connection breaks, or the response is malformed.
 fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
     stream.write_all(question)?;
     let mut bytes = Vec::with_capacity(512);
@@ -148,7 +148,7 @@ fn exchange(stream: &mut TcpStream, question: &[u8]) -> anyhow::Result<Answer> {
     }
 }
 
-/// The answer, once it is there whole.
+/// Parses the response, once it is complete.
 fn parse(bytes: &[u8]) -> anyhow::Result<Option<Answer>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);

@@ -1,4 +1,4 @@
-//! A process with everything that it starts: one group, which ends with us.
+//! A process with all its children: one group, which ends with this process.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::process::{Child, Command};
 use crate::clock::pause;
 use crate::cores::Share;
 
-/// A process, and those that it has started, whether it still runs or not; killed when dropped.
+/// A process group, whether its first process still runs or not; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The first of them.
+    /// Its first process.
     pub(crate) child: Child,
     group: Pid,
 }
@@ -30,11 +30,11 @@ impl Group {
         Ok(Self { child, group })
     }
 
-    /// Kills them, and returns when they are gone: nothing listens any more, and nothing is written. Those that have much memory
-    /// take a while.
+    /// Kills them, and returns when they are gone: no socket listens any more, and no file is written. Processes with
+    /// much memory take a while.
     pub(crate) fn end(&mut self) {
         for _ in 0..4000 {
-            // Refused when there is nobody left. The first of them stays until it has been waited for.
+            // The kernel refuses this if no process is left. The first one stays until it has been waited for.
             drop(self.child.try_wait());
             if kill_process_group(self.group, Signal::KILL).is_err() {
                 return;
@@ -51,7 +51,7 @@ impl Drop for Group {
     }
 }
 
-/// Whether a process is gone, or dead and not yet waited for.
+/// Returns `true` if a process is gone, or is a zombie.
 #[must_use]
 pub(crate) fn is_over(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

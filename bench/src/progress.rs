@@ -1,4 +1,4 @@
-//! A progress line on the terminal while something runs; nothing where there is no terminal.
+//! A progress line on the terminal while something runs; no output without a terminal.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A line for so many steps.
+    /// A line for this number of steps.
     #[must_use]
     pub(crate) fn new(steps: usize) -> Self {
         let bar = ProgressBar::new(u64::try_from(steps).unwrap_or(u64::MAX));
@@ -26,7 +26,7 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(&self) {
         self.0.finish_and_clear();
     }

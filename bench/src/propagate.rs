@@ -1,4 +1,4 @@
-//! `propagate`: from the write of a route to its first right answer.
+//! `propagate`: the time from the write of a route to its first right response.
 
 mod deis;
 mod table;
@@ -20,25 +20,25 @@ use crate::spread::{percentile, sorted};
 use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 
-/// A proxy that takes longer for its writes is cut off, as one is that does not start within [`START_MAX`].
+/// A proxy that takes longer for its writes is cut off, like one that does not start within [`START_MAX`].
 const BUDGET: Duration = Duration::from_secs(120);
-/// What Tidegate says of where its time goes: from the arrival of a change to its publication, and of that compiling and publishing.
+/// Tidegate's metrics of its stages: from the arrival of a change to its publication, and of that compiling and publishing.
 const STAGES: [&str; 2] = ["tidegate_change_duration_seconds", "tidegate_publish_duration_seconds"];
 
-/// Measures the time from the write of a route to its first right answer.
+/// Measures the time from the write of a route to its first right response.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when Tidegate is cut off.
+    /// The size of the measurement; a smoke run fails when Tidegate is cut off.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Routes that are there already; several for several runs (up to 100000).
+    /// The number of existing routes; several for several runs (up to 100000).
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     routes: Vec<usize>,
-    /// Applications of the Deis router with three domains each, in place of routes by Ingresses, and writes of one of them; for
-    /// Tidegate alone. Several for several runs.
+    /// The number of applications of the Deis router with three domains each, in place of routes by Ingresses, and
+    /// writes of one of them; for Tidegate alone. Several for several runs.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
-    /// Routes that are written, one after the other; the proxies take turns.
+    /// The number of routes that are written, one after the other; the proxies take turns.
     #[arg(long, default_value_t = 200)]
     writes: usize,
     #[command(flatten)]
@@ -47,28 +47,29 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// One proxy with so many routes.
+/// One proxy with this number of routes.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// What it is called.
+    /// Its name.
     peer: String,
     kind: Kind,
     routes: usize,
-    /// Time to start and take all of them, in seconds.
+    /// Time to start and load all of them, in seconds.
     start_s: f64,
-    /// From the beginning of each write to its first right answer, in milliseconds, in ascending order.
+    /// From the beginning of each write to its first right response, in milliseconds, in ascending order.
     right_ms: Vec<f64>,
-    /// Of that, until the write was acknowledged: the API's answer, or the change handed over. In ascending order.
+    /// Of that, until the write was acknowledged: by the API's response, or by the end of the hand-over. In ascending
+    /// order.
     write_ms: Vec<f64>,
-    /// The longest time between two questions.
+    /// The longest time between two requests.
     gap_max_ms: f64,
-    /// What it says of where the time goes.
+    /// Its own measurement of its stages.
     stages: Option<Stages>,
-    /// Why not all of the writes were made.
+    /// The reason why not all of the writes were made.
     cut_off: Option<String>,
 }
 
-/// Means, in milliseconds, over everything that was published: routes that came, and routes that went.
+/// Means, in milliseconds, over all publications: routes that came, and routes that went.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Stages {
     /// From the arrival of the change to its publication.
@@ -84,7 +85,7 @@ impl Row {
         Self { peer, kind, routes, start_s, right_ms, write_ms, gap_max_ms: 0.0, stages: None, cut_off: None }
     }
 
-    /// `None` when nothing was measured.
+    /// `None` if nothing was measured.
     fn right(&self, percent: f64) -> Option<f64> {
         percentile(&self.right_ms, percent)
     }
@@ -95,12 +96,12 @@ impl Row {
 struct Report {
     setup: Setup,
     rows: Vec<Row>,
-    /// How long each change of the platform domain took, where there are applications of the Deis router. In ascending order.
+    /// The duration of each change of the platform domain, if there are applications of the Deis router. In ascending order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     moves_ms: Vec<f64>,
 }
 
-/// What every run begins with: the proxies, the cores, the endpoints, and an empty report.
+/// The start of every run: the proxies, the cores, the endpoints, and an empty report.
 async fn begin(args: &Args) -> anyhow::Result<(Vec<Choice>, Cores, Upstream, Report)> {
     let (choices, left_out) = peer::choose(&args.peers)?;
     args.size.complete(&left_out)?;
@@ -149,7 +150,7 @@ fn through(rows: &[Row], writes: usize) -> anyhow::Result<()> {
     ensure!(!ours.is_empty(), "Tidegate had no turn");
     for row in ours {
         ensure!(row.cut_off.is_none() && row.right_ms.len() == writes, "Tidegate was cut off: {:?}", row.cut_off);
-        ensure!(row.stages.is_some(), "Tidegate says nothing of where its time goes");
+        ensure!(row.stages.is_some(), "Tidegate reports no stages");
     }
     Ok(())
 }
@@ -157,7 +158,7 @@ fn through(rows: &[Row], writes: usize) -> anyhow::Result<()> {
 /// A proxy that takes turns, until its time is over.
 #[derive(Debug)]
 struct Contestant {
-    /// None when it has not started in time.
+    /// `None` if it has not started in time.
     peer: Option<Peer>,
     row: Row,
     spent: Duration,
@@ -218,10 +219,10 @@ impl Contestant {
     }
 }
 
-/// How long one write took.
+/// The durations of one write.
 #[derive(Clone, Copy, Debug)]
 struct One {
-    /// Until the first right answer.
+    /// Until the first right response.
     right: Duration,
     /// Until it was acknowledged.
     write: Duration,
@@ -229,7 +230,7 @@ struct One {
     gap_max: Duration,
 }
 
-/// Writes one route while its host is asked for, and takes it away again. `None` when the time is over before it is right.
+/// Writes one route while its host is polled, and removes it again. `None` if the time is over before it is right.
 async fn one(peer: &mut Peer, host: &str, patience: Duration) -> anyhow::Result<Option<One>> {
     let begin = now();
     let asking = until_right(peer.address(), host, BUDGET);

@@ -1,5 +1,5 @@
-//! `queue`: what a step of the control loop's queue costs by how many keys of a list wait in it, and how long a live change
-//! waits behind them.
+//! `queue`: the cost of a step of the control loop's queue by the number of keys of a list that wait in it, and the
+//! time that a live change waits behind them.
 
 mod probe;
 mod row;
@@ -17,17 +17,17 @@ use probe::{Backlog, Probe};
 use row::Row;
 use wait::Wait;
 
-/// Measures the steps of the queue, and how long a live change waits behind a list.
+/// Measures the steps of the queue, and the time that a live change waits behind a list.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
     counting: Counting,
-    /// Runs under callgrind: behind so many keys.
+    /// Runs under callgrind: behind this number of keys.
     #[arg(long, hide = true, value_name = "KEYS")]
     collect: Option<usize>,
 }
 
-/// What a run has shown.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     steps: Vec<Row>,
@@ -39,10 +39,10 @@ const COUNT: usize = 100;
 /// Rounds of every probe.
 const ROUNDS: usize = 50;
 
-/// Runs the command. `path` is what stands before its arguments on the command line.
+/// Runs the command. `path` is the part of the command line before its arguments.
 ///
 /// # Errors
-/// When something cannot be measured, or with `--check` when it is not as it has to be.
+/// When something cannot be measured, or with `--check` when a limit is exceeded.
 pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
     if let Some(keys) = args.collect {
         return collect(keys);
@@ -88,7 +88,7 @@ fn measure(keys: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row
     Ok(figures.map(|(probe, figures)| Row::new(keys, probe, figures, counted.get(&probe).copied())).collect())
 }
 
-/// What runs under callgrind.
+/// The part that runs under callgrind.
 fn collect(keys: usize) -> anyhow::Result<()> {
     let mut backlog = Backlog::new(keys, now());
     probe::round(&mut backlog, COUNT, &mut Warmup)?;

@@ -1,4 +1,5 @@
-//! Latency over time, which wrk does not tell: one client of our own that asks at a fixed pace over one kept connection.
+//! Latency over time, which wrk does not report: one client that sends requests at a fixed pace over one kept
+//! connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{now, pause};
 use crate::poll::{is_right, question};
 
-/// One question.
+/// One request.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// When it was due, from the beginning, in milliseconds.
+    /// The time at which it was due, from the beginning, in milliseconds.
     pub(crate) at_ms: f64,
-    /// From then until the answer was there whole, in milliseconds; a question that has to wait for a late answer has waited too.
-    /// Nothing when the connection broke or the answer was not 200.
+    /// From then until the response was complete, in milliseconds; a request that has to wait for a late response has
+    /// waited too. `None` if the connection broke or the response was not 200.
     pub(crate) latency_ms: Option<f64>,
 }
 
-/// Asks for `/` of a host at a fixed pace until told to stop.
+/// Requests `/` of a host at a fixed pace until told to stop.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -60,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers twice, the second time late, and is gone.
+    /// Responds twice, the second time late, and then closes.
     fn late(listener: &TcpListener) {
         let (mut stream, _) = listener.accept().unwrap();
         for delay in [0, 30] {

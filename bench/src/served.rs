@@ -1,5 +1,5 @@
-//! `served`: what `tidegate lite` takes to hold objects and watches, how fast changes reach many watches, and how long it takes to serve
-//! what it has on disk.
+//! `served`: the resources of `tidegate lite` for objects and watches, the delivery of changes to many watches, and the
+//! time to serve its state from disk.
 
 mod cluster;
 mod server;
@@ -21,27 +21,27 @@ use cluster::Cluster;
 use server::Server;
 use watches::Watches;
 
-/// How long a process gets to come to rest before its memory is read.
+/// The time for a process to come to rest before its memory is read.
 const REST: Duration = Duration::from_secs(2);
-/// The same where figures do not matter.
+/// The same at smoke size, where figures do not matter.
 const SHORT_REST: Duration = Duration::from_millis(100);
 
 /// Measures the served API: memory of objects and watches, delivery of changes, and a start from disk.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails, as any other, when an object or an event is missing.
+    /// The size of the measurement; a run of any size fails when an object or an event is missing.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Services that are held; several for several runs.
+    /// The number of Services; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     objects: Vec<u64>,
-    /// Watches that are open, in the run with the fewest objects.
+    /// The number of open watches, in the run with the fewest objects.
     #[arg(long, default_value_t = 1000)]
     watches: usize,
-    /// Changes that all of them are told of, fewer than may wait for a watch (1,024).
+    /// The number of changes sent to all of them, fewer than may wait for a watch (1,024).
     #[arg(long, default_value_t = 500)]
     changes: u64,
-    /// Rounds; in each, every process is started anew and measured once.
+    /// The number of rounds; in each, every process is restarted and measured once.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     #[command(flatten)]
@@ -50,22 +50,22 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// What was measured with so many objects, one figure a round.
+/// The measurements with this number of objects, one figure per round.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     objects: u64,
-    /// Bytes of JSON of an object, as it is held.
+    /// Bytes of JSON of an object, as held in memory.
     json_bytes: Vec<f64>,
     /// Resident memory that an object adds, in bytes.
     object_bytes: Vec<f64>,
     /// Seconds from the start of a process until it is ready, without an API server and with all objects on disk.
     start_s: Vec<f64>,
-    /// The same until it has answered a list of one page.
+    /// The same until it has responded to a list of one page.
     first_page_s: Vec<f64>,
     watched: Vec<Watched>,
 }
 
-/// What was measured with many watches.
+/// The measurements with many watches.
 #[derive(Debug, Serialize)]
 struct Watched {
     watches: usize,
@@ -95,7 +95,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     }
     let (choices, mut left_out) = choose(&args.peers)?;
     let program = choices.first().context("no tidegate")?.program().to_owned();
-    // Each watch has two ends of which one is ours; what we start has the same limit.
+    // Each watch has two ends of which one is in this process; child processes have the same limit.
     let (may, need) = (files::raise(), args.watches as u64 + 256);
     if may.is_some_and(|may| may < need) {
         left_out.push(format!("watches: they take {need} open files, and the limit is {may:?}"));
@@ -141,7 +141,7 @@ async fn measure(args: &Args, server: &mut Server, row: &mut Row, watched: bool)
         row.watched.push(watch(args, server, &mut cluster, rest).await?);
     }
 
-    // From here on nobody knows the objects but the disk.
+    // From here on only the disk has the objects.
     server.end();
     let address = cluster.address();
     drop(cluster);
@@ -154,7 +154,7 @@ async fn measure(args: &Args, server: &mut Server, row: &mut Row, watched: bool)
     Ok(())
 }
 
-/// Opens watches, and lets all of them be told of changes.
+/// Opens watches, and sends changes to all of them.
 #[allow(clippy::cast_precision_loss, reason = "bytes for people")]
 async fn watch(args: &Args, server: &Server, cluster: &mut Cluster, rest: Duration) -> anyhow::Result<Watched> {
     let before = server.resident()?;

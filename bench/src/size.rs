@@ -1,21 +1,21 @@
-//! How much a command measures.
+//! The size of a command's measurements.
 
 use clap::ValueEnum;
 
-/// How much is measured.
+/// The size of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Size {
-    /// Seconds, or a minute: enough to see that everything works, as CI does. What is not installed fails it.
+    /// Seconds, or a minute: enough to see that everything works, as CI does. A tool that is not installed fails it.
     Smoke,
-    /// What the flags say.
+    /// The size given by the flags.
     Full,
 }
 
 impl Size {
-    /// Complains about what is left out of a smoke run, which would pass without having run.
+    /// Fails a smoke run in which something was left out, since it would pass without having run.
     ///
     /// # Errors
-    /// Names it.
+    /// Names the missing parts.
     pub(crate) fn complete(self, left_out: &[String]) -> anyhow::Result<()> {
         anyhow::ensure!(self == Self::Full || left_out.is_empty(), "left out of a smoke run: {}", left_out.join("; "));
         Ok(())

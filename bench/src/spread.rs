@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The middle of some figures, and their ends.
+/// The median of some figures, and their extremes.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Spread {
     /// The least.
@@ -14,7 +14,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// The spread of at least one figure.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let figures = sorted(figures);
         let (least, greatest) = (*figures.first()?, *figures.last()?);
@@ -22,14 +22,14 @@ impl Spread {
     }
 }
 
-/// Figures in ascending order.
+/// Sorts figures in ascending order.
 pub(crate) fn sorted(figures: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_unstable_by(f64::total_cmp);
     figures
 }
 
-/// The figure that `percent` of them do not exceed (nearest rank); they stand in ascending order.
+/// The figure that `percent` of them do not exceed (nearest rank); they are in ascending order.
 #[must_use]
 #[allow(
     clippy::cast_precision_loss,

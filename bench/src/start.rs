@@ -1,4 +1,4 @@
-//! `start`: from the start of a process to its first right answer, with all of its routes there.
+//! `start`: the time from the start of a process to its first right response, with all of its routes.
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -12,22 +12,23 @@ use crate::spread::Spread;
 use crate::table::{Output, Setup, figure, spread, table};
 use crate::upstream::Upstream;
 
-/// Measures the time from the start of a process to its first right answer.
+/// Measures the time from the start of a process to its first right response.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when a started proxy does not have all of its routes.
+    /// The size of the measurement; a smoke run fails when a started proxy does not have all of its routes.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Routes, each with a Service and endpoint of its own; several for several runs.
+    /// The number of routes, each with a Service and endpoint of its own; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
-    /// Applications of the Deis router with three domains each, in place of those routes; for Tidegate alone.
+    /// The number of applications of the Deis router with three domains each, in place of those routes; for Tidegate
+    /// alone.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
     /// Starts Tidegate alone, from its cluster cache on disk, after its API server has gone.
     #[arg(long, conflicts_with = "apps")]
     cached: bool,
-    /// Rounds; in each, every proxy is started once.
+    /// The number of rounds; in each, every proxy is started once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     #[command(flatten)]
@@ -36,10 +37,10 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// What is there when a proxy starts.
+/// The routes at the start of a proxy.
 struct Case {
     present: Vec<Route>,
-    /// Applications that these are the hosts of.
+    /// The number of applications with these hosts.
     apps: Option<usize>,
 }
 
@@ -79,16 +80,17 @@ impl Case {
 struct Contestant {
     peer: Peer,
     row: Row,
-    /// Why it takes no more of them.
+    /// The error that took it out.
     failed: Option<anyhow::Error>,
 }
 
-/// One proxy with so many routes.
+/// One proxy with this number of routes.
 #[derive(Debug, Serialize)]
 struct Row {
     proxy: String,
     routes: usize,
-    /// Seconds until the first right answer of each host: the one that was made first, and the one that was made last.
+    /// Seconds until the first right response of each host: the one that was created first, and the one that was
+    /// created last.
     first_s: Vec<f64>,
     last_s: Vec<f64>,
 }
@@ -103,7 +105,7 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured, no right answer comes, or at smoke size when one of the routes has none.
+/// When something cannot be measured, no right response comes, or at smoke size when one of the routes has none.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     args.peers.apart = true;
     if args.size == Size::Smoke {

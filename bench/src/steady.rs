@@ -1,4 +1,4 @@
-//! `steady`: what a request costs when nothing changes: time, and counts that no noise touches.
+//! `steady`: the cost of a request when nothing changes: time, and counts, which are free of noise.
 
 mod counts;
 mod table;
@@ -22,34 +22,34 @@ use crate::table::{Output, Setup};
 use crate::upstream::Upstream;
 use counts::Row;
 
-/// Measures what a request costs when nothing changes.
+/// Measures the cost of a request when nothing changes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when Tidegate fails a request or a count is too high.
+    /// The size of the measurement; a smoke run fails when Tidegate fails a request or a count is too high.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
     /// Counts allocations, system calls and instructions of one request, instead of measuring time.
     #[arg(long)]
     counts: bool,
-    /// What is asked [default: everything].
+    /// The kinds of requests [default: all].
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.map(|case| case.name)))]
     cases: Vec<String>,
-    /// Rounds; in each, the proxies take turns.
+    /// The number of rounds; in each, the proxies take turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds of load in one turn: as fast as it goes, and as many at the fixed rate.
+    /// The duration of load in one turn, in seconds: as long at full speed as at the fixed rate.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// Requests a second at the fixed rate, for small answers.
+    /// The fixed rate in requests per second, for small responses.
     #[arg(long, default_value_t = 1000)]
     rate: usize,
-    /// Numbers of workers to measure with, one after the other [default: the one of --workers].
+    /// The numbers of workers to measure with, one after the other [default: the one of --workers].
     #[arg(long, value_delimiter = ',')]
     worker_counts: Vec<usize>,
-    /// Requests that are counted.
+    /// The number of requests that are counted.
     #[arg(long, default_value_t = 2000)]
     count_requests: usize,
-    /// Leaves the bare Pingora out.
+    /// Leaves out the bare Pingora.
     #[arg(long)]
     no_bare: bool,
     #[command(flatten)]
@@ -60,18 +60,18 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// What takes turns.
+/// A process that takes turns.
 #[derive(Debug)]
 enum Contestant {
-    /// A proxy that can do more.
+    /// A complete proxy.
     Peer(Peer),
     /// A bare Pingora.
     Bare(Box<Running>),
 }
 
-/// What a [`Contestant::Bare`] is called.
+/// The name of a [`Contestant::Bare`].
 const BARE: &str = "bare pingora";
-/// What a Tidegate is called that writes no access log and does all else.
+/// The name of a Tidegate that writes no access log and does all other work.
 const NO_LOG: &str = "tidegate, no log";
 
 impl Contestant {
@@ -89,7 +89,7 @@ impl Contestant {
         }
     }
 
-    /// Where it serves plain HTTP, and where over TLS.
+    /// Its addresses for plain HTTP and for TLS.
     fn addresses(&self) -> (SocketAddr, SocketAddr) {
         match self {
             Self::Peer(peer) => (peer.address(), peer.secure_address()),
@@ -105,12 +105,12 @@ struct Turn {
     workers: usize,
     case: &'static str,
     round: usize,
-    /// As fast as it goes.
+    /// The load at full speed.
     load: Load,
-    /// CPU time of the proxy for one request then, in microseconds.
+    /// CPU time of the proxy per request at full speed, in microseconds.
     user_us: f64,
     system_us: f64,
-    /// At the fixed rate.
+    /// The load at the fixed rate.
     paced: Option<Load>,
     stolen: Steal,
 }
@@ -217,7 +217,7 @@ async fn contestants(
     Ok(contestants)
 }
 
-/// What one turn took.
+/// The resources used in one turn.
 #[derive(Debug)]
 struct Spent {
     load: Load,
@@ -236,12 +236,12 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args) -> anyhow::Resu
     let paced =
         if case.paced { Some(h2load(&ask, Amount::Paced(duration, args.rate), connections).await?) } else { None };
     let logged = match contestant {
-        // Taken also because it would fill the disk.
+        // The log is emptied also because it would fill the disk.
         Contestant::Peer(peer) => Some((peer.choice().work, peer.take_log().await?)),
         Contestant::Bare(_) => None,
     };
     let requests = load.requests + paced.map_or(0, |load| load.requests);
-    // A machine that does other things at the same time may be too slow to write everything down.
+    // A machine with other work at the same time may be too slow to write everything.
     let least = if args.size == Size::Smoke { requests / 2 } else { requests };
     alike(logged, least).with_context(|| format!("{}, {}", contestant.name(), case.name))?;
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
@@ -251,16 +251,16 @@ async fn turn(contestant: &Contestant, case: &Case, args: &Args) -> anyhow::Resu
     Ok(Spent { load, user_us, system_us, paced })
 }
 
-/// Lines that proxies may gather before they write them.
+/// The number of lines that proxies may buffer before they write them.
 const GATHERED: u64 = 400;
 
-/// Whether the access log says that the work was done that was to be done: so many lines at least.
+/// Checks by the access log that the required work was done: at least this number of lines.
 fn alike(logged: Option<(Work, u64)>, least: u64) -> anyhow::Result<()> {
     match logged {
         Some((Work::Same, lines)) => {
             ensure!(lines + GATHERED >= least, "{lines} lines in the log of {least} requests")
         }
-        Some((Work::Bare, lines)) => ensure!(lines == 0, "{lines} lines in the log of who keeps none"),
+        Some((Work::Bare, lines)) => ensure!(lines == 0, "{lines} lines in the log of a proxy without one"),
         None => {}
     }
     Ok(())

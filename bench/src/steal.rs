@@ -1,4 +1,4 @@
-//! What a hypervisor takes of the machine for others. A turn in which it takes much says nothing of who had it, and is taken again.
+//! CPU time that a hypervisor takes from the machine for others. A turn with much of it is not representative, and is repeated.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use crate::size::Size;
 
-/// Of the time of all cores, how much may be taken in a turn.
+/// The share of the time of all cores that may be taken in a turn.
 const SHARE_MAX: f64 = 0.02;
-/// How often a turn is taken at most.
+/// The maximum number of attempts for a turn.
 const TRIES_MAX: usize = 6;
 
-/// What was taken in a turn, and how often it was taken until it was that little.
+/// The time taken in a turn, and the number of attempts until it was small enough.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Steal {
-    /// Of the time of all cores, from 0 to 1; 0 too where nobody counts it.
+    /// The share of the time of all cores, from 0 to 1; also 0 if the kernel does not count it.
     share: f64,
-    /// From 1 on.
+    /// The number of attempts, from 1.
     tries: usize,
 }
 
-/// Takes a turn, at full size again and again while too much was taken of the machine meanwhile. The last time counts in any case.
+/// Runs a turn, at full size again while too much time was taken from the machine. The last attempt counts in any case.
 ///
 /// # Errors
 /// When the turn fails.
@@ -40,7 +40,7 @@ pub(crate) async fn undisturbed<T>(
     anyhow::bail!("no turn was taken")
 }
 
-/// What became of all turns.
+/// The summary of all turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Steals {
     turns: usize,

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use crate::place::version;
 
-/// How long it may take to attach or to end.
+/// The maximum time to attach or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A strace that counts.
+/// A running strace.
 #[derive(Debug)]
 pub(crate) struct Strace {
     child: Child,
@@ -24,16 +24,16 @@ pub(crate) struct Strace {
     folder: TempDir,
 }
 
-/// How often each system call was made.
+/// The number of calls of each system call.
 pub(crate) type Calls = BTreeMap<String, u64>;
 
-/// Whether strace can be run.
+/// Returns `true` if strace can be run.
 #[must_use]
 pub(crate) fn available() -> bool {
     version("strace", "-V").is_some()
 }
 
-/// Why it may not count here; `None` when it may.
+/// The reason why it may not count here; `None` if it may.
 pub(crate) async fn refused() -> Option<String> {
     let mut sleeper = Command::new("sleep").arg("60").kill_on_drop(true).spawn().ok()?;
     let counted = match Strace::attach(&[sleeper.id()?]).await {
@@ -48,7 +48,7 @@ impl Strace {
     /// Attaches to processes, with all of their threads.
     ///
     /// # Errors
-    /// When it may not.
+    /// When the kernel refuses it.
     pub(crate) async fn attach(processes: &[u32]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new("strace");
@@ -57,7 +57,7 @@ impl Strace {
             command.args(["-p", &process.to_string()]);
         }
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
-        let stderr = BufReader::new(child.stderr.take().context("what it says")?).lines();
+        let stderr = BufReader::new(child.stderr.take().context("its stderr")?).lines();
         let mut strace = Self { child, stderr, folder };
         let mut attached = 0;
         while attached < processes.len() {
@@ -69,10 +69,10 @@ impl Strace {
         Ok(strace)
     }
 
-    /// Lets them go on alone, and says what was counted.
+    /// Detaches, and returns the counts.
     ///
     /// # Errors
-    /// When it does not end, or what it wrote cannot be read.
+    /// When it does not end, or its output cannot be read.
     pub(crate) async fn detach(mut self) -> anyhow::Result<Calls> {
         let process = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("strace ended")?;
         kill_process(process, Signal::INT)?;

@@ -1,5 +1,5 @@
-//! What is counted: a data plane alone in a process of this binary, so that the counting allocator is under it and callgrind and
-//! strace see nothing else. It is asked for its count over standard input, and ends with it.
+//! The subject of a count: a data plane alone in a process of this binary, so that the counting allocator is under it
+//! and callgrind and strace see nothing else. It is asked for its count over standard input, and ends with it.
 
 mod bare;
 mod edge;
@@ -16,10 +16,10 @@ use crate::identity::Identity;
 
 pub(crate) use running::Running;
 
-/// Which data plane.
+/// The data plane.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// The smallest proxy that Pingora can be.
+    /// The smallest proxy that can be built with Pingora.
     Pingora(bare::Args),
     /// Tidegate's data plane with a fixed snapshot.
     Edge(edge::Args),
@@ -36,7 +36,7 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Where a certificate and its key are, in files of a folder.
+/// The paths of a certificate and its key, in files of a folder.
 #[derive(clap::Args, Debug)]
 struct IdentityFiles {
     /// The folder with `tls.crt` and `tls.key`.
@@ -55,7 +55,7 @@ impl IdentityFiles {
     }
 }
 
-/// Writes what `IdentityFiles` reads.
+/// Writes the files that `IdentityFiles` reads.
 pub(crate) fn write_identity(folder: &Path) -> anyhow::Result<()> {
     let identity = Identity::new()?;
     std::fs::write(folder.join("tls.crt"), identity.certificate)?;
@@ -63,7 +63,7 @@ pub(crate) fn write_identity(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says where it serves, and then, for every line that comes in, what has been allocated since the start.
+/// Prints its addresses and then, for every line of input, the allocations since the start.
 fn tell(plain: SocketAddr, secure: SocketAddr) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(&(plain, secure))?)?;

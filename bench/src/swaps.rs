@@ -27,7 +27,7 @@ use row::Row;
 pub struct Args {
     #[command(flatten)]
     counting: Counting,
-    /// What `cargo bench` passes.
+    /// The argument that `cargo bench` passes.
     #[arg(long, hide = true)]
     bench: bool,
     /// Runs under callgrind: the shape and size of one cluster.
@@ -35,12 +35,12 @@ pub struct Args {
     collect: Option<Vec<String>>,
 }
 
-/// Wall time spent on measuring one cluster, at most, after the first round.
+/// The maximum time spent on measuring one cluster, after the first round.
 const BUDGET: Duration = Duration::from_secs(4);
-/// Rounds at most, so that small clusters do not fill the budget.
+/// The maximum number of rounds, so that small clusters do not fill the budget.
 const ROUNDS_MAX: usize = 60;
 
-/// Runs the command. `path` is what stands before its arguments on the command line.
+/// Runs the command. `path` is the part of the command line before its arguments.
 ///
 /// # Errors
 /// When something cannot be measured, or with `--check` when something is not flat.
@@ -117,7 +117,7 @@ fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::
     Ok(rows)
 }
 
-/// What a route costs in memory, certificates left out: their size is their owners' choice.
+/// The memory of a route without certificates, whose size is their owners' choice.
 fn memory(shape: Shape, size: usize) -> Row {
     let before = live_bytes();
     let (edge, took) = timed(|| Edge::start(&Cluster::plain(shape, size), now()));
@@ -126,7 +126,7 @@ fn memory(shape: Shape, size: usize) -> Row {
     row
 }
 
-/// What runs under callgrind.
+/// The part that runs under callgrind.
 fn collect(cell: &[String]) -> anyhow::Result<()> {
     let [shape, size] = cell else { anyhow::bail!("--collect takes a shape and a size") };
     let shape = Shape::from_str(shape, false).map_err(anyhow::Error::msg)?;

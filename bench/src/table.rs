@@ -1,4 +1,4 @@
-//! What commands print: where a run took place, and tables that Markdown shows as tables too; or all of it as JSON.
+//! The output of commands: a description of the machine, and tables in Markdown; or all of it as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::place::machine;
 use crate::size::Size;
 use crate::spread::Spread;
 
-/// How a run is told.
+/// The output options of a run.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub(crate) struct Output {
@@ -20,11 +20,11 @@ pub(crate) struct Output {
     json: Option<PathBuf>,
 }
 
-/// What stands for no file.
+/// The value for no file.
 const STANDARD_OUTPUT: &str = "-";
 
 impl Output {
-    /// Tells what a run has shown, where `print` prints its tables.
+    /// Reports the results of a run; `print` prints its tables.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -41,32 +41,32 @@ impl Output {
     }
 }
 
-/// Where a run took place, and what took part.
+/// The machine of a run, and its participants.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Setup {
     machine: String,
     cores: Option<String>,
     pub(crate) versions: Vec<String>,
     pub(crate) left_out: Vec<String>,
-    /// Peers that could not do what was to be measured, and why.
+    /// Peers that could not be measured, and the reasons.
     not_measured: Vec<String>,
 }
 
 impl Setup {
-    /// Of these proxies on this machine.
+    /// For these proxies on this machine.
     pub(crate) fn new(choices: &[Choice], left_out: Vec<String>) -> Self {
         Self { machine: machine(), cores: None, versions: versions(choices), left_out, not_measured: Vec::new() }
     }
 
-    /// On these cores.
+    /// Adds the cores.
     pub(crate) fn on(&mut self, cores: &Cores) {
         self.cores = Some(cores.describe());
     }
 
-    /// Notes that a proxy could not do with so many routes what was to be measured: with a peer, that is a finding.
+    /// Notes that a proxy could not be measured with this number of routes: for a peer, that is a finding.
     ///
     /// # Errors
-    /// The same again where it is Tidegate, and at smoke size.
+    /// The error itself, if it is Tidegate, and at smoke size.
     pub(crate) fn miss(
         &mut self,
         size: Size,
@@ -97,7 +97,7 @@ impl Setup {
     }
 }
 
-/// A table whose columns are figures, but for so many in front.
+/// A table whose columns are figures, except for this number in front.
 pub(crate) fn table(
     names: usize,
     header: impl IntoIterator<Item = &'static str>,
@@ -111,12 +111,12 @@ pub(crate) fn table(
     table
 }
 
-/// A figure, where there is one.
+/// A figure, if there is one.
 pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// The median of some figures, and their least and greatest where they differ.
+/// The median of some figures, and their least and greatest if they differ.
 pub(crate) fn spread(digits: usize, figures: impl IntoIterator<Item = f64>) -> String {
     match Spread::of(figures) {
         None => figure(None, digits),

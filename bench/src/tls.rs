@@ -1,4 +1,4 @@
-//! Clients of our own that speak TLS.
+//! TLS clients.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ pub(crate) fn connector(protocols: &[&[u8]]) -> TlsConnector {
     let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Anyone));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    // Every handshake is a whole one, so that all connections are alike.
+    // Every handshake is a full one, so that all connections are alike.
     config.resumption = rustls::client::Resumption::disabled();
     TlsConnector::from(Arc::new(config))
 }
 
-/// Believes every certificate: the proxies' own are made in this run, and nothing that is sent matters.
+/// Accepts every certificate: the proxies' own are generated in this run, and the traffic is not confidential.
 #[derive(Debug)]
 struct Anyone;
 

@@ -1,4 +1,4 @@
-//! What every peer leads to: one small nginx that answers at once, and an echo each for WebSockets and for gRPC.
+//! The upstream of every peer: one small nginx that responds at once, and an echo each for WebSockets and for gRPC.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,18 +14,19 @@ use crate::grpc;
 use crate::nginx::{How, Nginx};
 use crate::place::free_address;
 
-/// The files that it answers with, and their bytes.
+/// The files that it serves, and their sizes in bytes.
 const FILES: [(&str, usize); 3] = [("64k", 64 << 10), ("1m", 1 << 20), ("post", 0)];
 
-/// Addresses that it listens on.
+/// The number of addresses that it listens on.
 pub(crate) const PODS: usize = 3;
 
 /// The running upstream; gone when dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    /// Answers `/64k` and `/1m` with so many bytes, `/post` when it has read the body, and everything else at once; always with 200.
+    /// Responds to `/64k` and `/1m` with that many bytes, to `/post` when it has read the body, and to everything else at once; always with
+    /// 200.
     pub(crate) http: SocketAddr,
-    /// The same in plain HTTP/2.
+    /// The same over plain HTTP/2.
     pub(crate) h2c: SocketAddr,
     /// Answers every WebSocket message with itself.
     pub(crate) echo: SocketAddr,
@@ -46,7 +47,7 @@ impl Upstream {
         for (name, bytes) in FILES {
             std::fs::write(folder.path().join(name), vec![b'x'; bytes])?;
         }
-        let root = folder.path().to_str().context("the folder of answers has a name that is no text")?.to_owned();
+        let root = folder.path().to_str().context("the path of the folder is not valid UTF-8")?.to_owned();
         let h2c = free_address()?;
         let nginx =
             Nginx::start("upstream", How::Workers(1), share, |address, _| Ok(server(address, h2c, &root))).await?;
@@ -77,7 +78,7 @@ fn pod_address(http: SocketAddr, pod: usize) -> SocketAddr {
     (Ipv4Addr::new(a, b, c, d.saturating_add(u8::try_from(pod).unwrap_or(u8::MAX))), http.port()).into()
 }
 
-/// What answers. A mirrored request is one whose body has been read.
+/// The server block. A mirrored request is one whose body has been read.
 fn server(address: SocketAddr, h2c: SocketAddr, root: &str) -> String {
     let listen: String = (0..PODS).map(|pod| format!("listen {} backlog=4096; ", pod_address(address, pod))).collect();
     format!(
@@ -119,7 +120,7 @@ where
     Ok((address, AbortOnDropHandle::new(tokio::spawn(serving))))
 }
 
-/// A connection that fails is its client's to notice.
+/// Serves one connection. Errors are left to the client.
 async fn echo(stream: TcpStream) {
     let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
     while let Some(Ok(message)) = socket.next().await {

@@ -1,4 +1,4 @@
-//! Holds a WebSocket open and uses it all the time, to see whether anything breaks it.
+//! Holds a WebSocket open and uses it all the time, to see whether it breaks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_util::sync::CancellationToken;
 
-/// Between two messages.
+/// The interval of messages.
 const PAUSE: Duration = Duration::from_millis(20);
-/// An echo later than this is none.
+/// The maximum time to wait for an echo.
 const ECHO_MAX: Duration = Duration::from_secs(5);
 
 /// An open WebSocket.
@@ -34,10 +34,10 @@ impl Held {
         Ok(Self(socket))
     }
 
-    /// Sends messages and waits for their echoes until told to stop; returns how many came back.
+    /// Sends messages and waits for their echoes until told to stop; returns the number of echoes.
     ///
     /// # Errors
-    /// What broke it.
+    /// The reason why it broke.
     pub(crate) async fn hold(mut self, stop: &CancellationToken) -> anyhow::Result<u64> {
         let mut echoes = 0;
         while !stop.is_cancelled() {

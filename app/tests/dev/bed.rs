@@ -1,4 +1,4 @@
-//! A running `tidegate dev` on a folder, what it prints, and the commands that ask it.
+//! A running `tidegate dev` on a folder, its output, and the commands that query it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine; nothing waits that long when all is well.
+/// Long enough for a busy machine; a passing test never waits that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `tidegate dev`; killed when the test fails before its end.
@@ -56,7 +56,7 @@ impl Dev {
         dev
     }
 
-    /// What stands after a word of the banner.
+    /// The value after a word of the banner.
     pub(crate) fn place(&self, word: &str) -> String {
         let line = self.said.iter().find_map(|line| line.trim().strip_prefix(word));
         line.unwrap_or_else(|| panic!("no {word} in {:#?}", self.said)).trim().to_owned()
@@ -76,7 +76,7 @@ impl Dev {
         self.place(word).trim_start_matches("http://").split('/').next().unwrap().to_owned()
     }
 
-    /// The whole answer to a command at the debug address, sent with further header lines.
+    /// The whole response to a command at the debug address, sent with further header lines.
     pub(crate) fn post(&self, path: &str, lines: &str) -> String {
         let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n{lines}\r\n{{}}");
         send(&self.page("debug "), &head)
@@ -86,14 +86,14 @@ impl Dev {
         self.ask(&["explain", url])
     }
 
-    /// A command that asks the process.
+    /// Runs a command that queries the process.
     pub(crate) fn ask(&self, words: &[&str]) -> Output {
         let page = self.place("debug ");
         let address = page.trim_start_matches("http://").split('/').next().unwrap();
         Command::new(env!("CARGO_BIN_EXE_tidegate")).args(words).args(["--debug", address]).output().unwrap()
     }
 
-    /// What a command says on its standard output, once it has ended with this code.
+    /// The standard output of a command, which must exit with this code.
     #[track_caller]
     pub(crate) fn says(&self, words: &[&str], code: i32) -> String {
         let output = self.ask(words);
@@ -125,7 +125,7 @@ fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
     told
 }
 
-/// All that is answered until the connection ends.
+/// Everything received until the connection ends.
 fn send(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,5 +1,5 @@
-//! `tidegate dev` as its user meets it: started on a folder, asked, changed, ended by Ctrl-C. The wider tests with kubectl,
-//! HTTP/2 and TLS clients are those of the workspace's `tests/`.
+//! `tidegate dev` as its user meets it: started on a folder, queried, changed, ended by Ctrl-C. The wider tests with
+//! kubectl, HTTP/2 and TLS clients are those of the workspace's `tests/`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for another process, by the clock")]
@@ -33,7 +33,7 @@ fn a_folder_is_served_followed_and_left_clean() {
     assert!(body.starts_with("pod: app-") && body.contains("\nGET /x?y=1 HTTP/1.1\n"), "{body}");
     assert_eq!(dev.get("b.localhost", "/").0, 404);
 
-    // A changed file changes the routes, and what is gone from it is gone.
+    // A changed file changes the routes, and removed objects are deleted.
     dev.write("ingress.yaml", &ingress("b.localhost"));
     eventually("b.localhost is served", || dev.get("b.localhost", "/").0 == 200);
     assert_eq!(dev.get("a.localhost", "/").0, 404);
@@ -41,7 +41,7 @@ fn a_folder_is_served_followed_and_left_clean() {
     assert_eq!((served.status.code(), unserved.status.code()), (Some(0), Some(1)));
     assert!(String::from_utf8_lossy(&served.stdout).contains("Ingress default/app"), "{served:?}");
 
-    // A broken file takes nothing away; a mended one with more replicas starts them.
+    // A broken file deletes nothing; a repaired one with more replicas starts them.
     dev.write("app.yaml", "kind: [\n");
     dev.write("app.yaml", &app(2));
     let mut pods = std::collections::BTreeSet::new();
@@ -96,7 +96,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert!(told.contains("host a.localhost, host b.localhost") || told.contains("; host b.localhost"), "{told}");
     assert!(told.contains("    Ingress default/app at resourceVersion "), "{told}");
 
-    // The routes of before serve, and stay.
+    // The earlier routes serve, and stay.
     assert!(dev.says(&["rollback", &first], 0).starts_with(&format!("rollback to generation {first}: published")));
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("b.localhost", "/").0), (200, 404));
     dev.write("ingress.yaml", &ingress("c.localhost"));
@@ -135,7 +135,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
 
 #[test]
 fn a_closed_terminal_leaves_nothing_behind() {
-    // Nobody reads what it says: writing fails, as it does on a terminal that is gone.
+    // Nobody reads its output: writing fails, as it does on a closed terminal.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut dev = Dev::with(&[("app.yaml", app(1))], &["--log-level", "info"], writer.into());

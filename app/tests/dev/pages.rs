@@ -24,7 +24,7 @@ endpoints: [{{addresses: [{address}]}}]
     )
 }
 
-/// Where health listens on one address, no endpoint leads to another one with its port.
+/// Checks that no endpoint leads to another address with the port of health, which listens on one address.
 #[track_caller]
 fn check(listening: &str, endpoint: &str) {
     let files = [("app.yaml", app(1)), ("ingress.yaml", ingress("a.localhost"))];

@@ -1,4 +1,4 @@
-//! Latency over time, as the sampler saw it in the last round: a row for each proxy, a column for each rate.
+//! Latency over time in the last round, by the sampler: a row for each proxy, a column for each rate.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use plotters::prelude::*;
 use super::Turn;
 use crate::spread::{percentile, sorted};
 
-/// Pixels of one drawing.
+/// The size of one drawing in pixels.
 const SIZE: (u32, u32) = (420, 220);
-/// Samples of so many milliseconds are one point.
+/// Samples within this time are one point, in milliseconds.
 const BIN_MS: f64 = 50.0;
-/// Where the logarithmic axis begins.
+/// The start of the logarithmic axis.
 const LEAST_MS: f64 = 0.05;
 
 /// Draws the turns of the last round.
@@ -48,8 +48,8 @@ pub(super) fn draw(turns: &[Turn], file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The greatest latency of each moment in blue and the median in grey, on a logarithmic axis; changes in red at the bottom, questions
-/// that failed as red crosses at the top.
+/// Draws the greatest latency of each moment in blue and the median in grey, on a logarithmic axis; changes in red at
+/// the bottom, failed requests as red crosses at the top.
 fn panel(area: &DrawingArea<SVGBackend<'_>, Shift>, turn: &Turn, most: f64) -> anyhow::Result<()> {
     let seconds = turn.samples.last().map_or(1.0, |sample| sample.at_ms / 1e3);
     let title = format!("{}: {} changes/s, {} rolls/s (ms over s)", turn.peer, turn.pace.rate, turn.pace.rolls);

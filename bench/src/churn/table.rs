@@ -106,8 +106,8 @@ fn figures(line: &Line<'_>) -> Vec<String> {
     row
 }
 
-/// Against the median of the same proxy's quiet turns, whose own spread stands in their line, and against the least median of all
-/// proxies at the same rate.
+/// The ratios to the median of the same proxy's quiet turns, whose own spread is in their line, and to the least median
+/// of all proxies at the same rate.
 fn ratios(line: &Line<'_>, lines: &[Line<'_>]) -> Vec<String> {
     let quiet = lines.iter().find(|other| other.peer == line.peer && other.pace.is_quiet());
     let to_quiet = |of: &dyn Fn(&Turn) -> f64| match quiet.and_then(|quiet| quiet.spread(of)) {
@@ -140,13 +140,13 @@ fn milliseconds(turn: &Turn, of: fn(&Load) -> u64) -> f64 {
     of(&turn.load) as f64 / 1e3
 }
 
-/// Of the sampler's questions, whose latency counts from when they were due.
+/// A percentile of the sampler's latency, which counts from the time that the request was due.
 fn sampled(turn: &Turn, percent: f64) -> f64 {
     let latencies = sorted(turn.samples.iter().filter_map(|sample| sample.latency_ms));
     percentile(&latencies, percent).unwrap_or(f64::NAN)
 }
 
-/// A median with its ends, where they differ, divided by something.
+/// A median with its least and greatest, where they differ, divided by `by`.
 fn show(spread: Option<Spread>, digits: usize, by: f64) -> String {
     let Some(Spread { least, median, greatest }) = spread else { return "–".to_owned() };
     let [least, median, greatest] = [least, median, greatest].map(|figure| figure / by);

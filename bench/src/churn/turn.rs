@@ -1,4 +1,4 @@
-//! One turn of a proxy: load, a sampler, a WebSocket and gRPC streams, and the changes meanwhile.
+//! One turn of a proxy: load, a sampler, a WebSocket and gRPC streams, and the changes made during it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ use crate::steal::Steal;
 use crate::upstream::Upstream;
 use crate::websocket::Held;
 
-/// Between two looks at the memory.
+/// The interval of memory samples.
 const MEMORY_EVERY: Duration = Duration::from_millis(250);
-/// How often what a turn holds is opened again, and after what time.
+/// The number of retries for opening the streams of a turn, and the pause between them.
 const OPENED_AGAIN_MAX: usize = 3;
 const OPENED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// One turn of a proxy.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Turn {
-    /// What its row is called.
+    /// The name of its row.
     pub(super) peer: String,
     pub(super) kind: Kind,
     pub(super) round: usize,
     pub(super) pace: Pace,
-    /// Changes a second that were handed over.
+    /// Changes per second that were handed over.
     pub(super) reached: f64,
-    /// Rolls a second that were handed over.
+    /// Rolls per second that were handed over.
     pub(super) rolled: f64,
-    /// Batches of changes that it says it has published meanwhile.
+    /// Batches of changes published meanwhile, by its own metrics.
     pub(super) published: Option<f64>,
     pub(super) load: Load,
     /// CPU time of the proxy with all of its processes, for one request, in microseconds.
@@ -45,24 +45,24 @@ pub(super) struct Turn {
     pub(super) resident_mib: f64,
     /// Processes at the end.
     pub(super) processes: usize,
-    /// What the hypervisor took meanwhile.
+    /// The CPU time that the hypervisor took meanwhile.
     pub(super) stolen: Option<Steal>,
-    /// What broke the WebSocket.
+    /// The reason why the WebSocket broke.
     pub(super) socket_broken: Option<String>,
-    /// What became of gRPC streams.
+    /// The results of gRPC streams.
     pub(super) grpc: grpc::Seen,
-    /// Lines of the access log that had been written by then; proxies gather some first.
+    /// Lines of the access log that were written by the end; proxies buffer some.
     pub(super) logged: u64,
     /// Memory over time.
     pub(super) memory: Vec<Memory>,
-    /// When changes were handed over, in milliseconds from the beginning.
+    /// The times at which changes were handed over, in milliseconds from the beginning.
     pub(super) changes_ms: Vec<f64>,
     /// Latency over time.
     pub(super) samples: Vec<Sample>,
 }
 
 impl Turn {
-    /// Everything that went wrong with requests, those of the sampler too.
+    /// All failed requests, including those of the sampler.
     #[must_use]
     pub(super) fn failures(&self) -> u64 {
         let sampled = self.samples.iter().filter(|sample| sample.latency_ms.is_none()).count();
@@ -70,7 +70,7 @@ impl Turn {
     }
 }
 
-/// What a proxy has at a moment.
+/// The memory of a proxy at a moment.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Memory {
     at_ms: f64,
@@ -78,8 +78,8 @@ pub(super) struct Memory {
     processes: usize,
 }
 
-/// Opens what a turn holds. With a peer it may be tried again, for a worker that the last reload has told to end may take a
-/// connection yet and refuse what comes over it.
+/// Opens the streams of a turn. For a peer it may be retried, because a worker that the last reload has told to end may
+/// still accept a connection and then refuse its requests.
 async fn opened<T>(kind: Kind, open: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let again = if kind == Kind::Tidegate { 0 } else { OPENED_AGAIN_MAX };
     for _ in 0..again {
@@ -156,7 +156,7 @@ fn milliseconds_since(start: Instant) -> f64 {
     (now() - start).as_secs_f64() * 1e3
 }
 
-/// What was handed over.
+/// The changes handed over.
 #[derive(Debug, Default)]
 struct Changes {
     made: usize,
@@ -164,7 +164,7 @@ struct Changes {
     at_ms: Vec<f64>,
 }
 
-/// Lets hosts lead elsewhere, one after the other, and endpoints roll, until told to stop.
+/// Changes the targets of hosts, one after the other, and rolls endpoints, until told to stop.
 async fn changing(
     contestant: &mut Contestant,
     pace: Pace,
@@ -181,7 +181,7 @@ async fn changing(
         let (changes, rolls_due) = (due(f64::from(pace.rate)), due(pace.rolls));
         let numbers = *changed_before + done.made..*changed_before + changes;
         let routes: Vec<Route> = numbers.map(|change| changed(change, args.routes)).collect();
-        // One more than the last, however many were due: after three the endpoints would be the same again.
+        // Only one more than the last, however many were due: after three the endpoints would be the same again.
         let next = *rolled_before + done.rolled + 1;
         let endpoints: Option<[SocketAddr; 2]> = (rolls_due > rolls).then(|| rolled(upstream, next));
         if !routes.is_empty() || endpoints.is_some() {
@@ -201,14 +201,14 @@ async fn changing(
     Ok(done)
 }
 
-/// The change of this number, of all that there will be: routes that begin at [`Target::Again`] lead elsewhere one after the other, and
-/// then back.
+/// The change with this number, for this number of routes: routes that begin at [`Target::Again`] move to the other
+/// target one after the other, and then back.
 fn changed(change: usize, routes: usize) -> Route {
     let target = if (change / routes).is_multiple_of(2) { Target::Right } else { Target::Again };
     Route::numbered(change % routes, target)
 }
 
-/// Memory over time, until told to stop.
+/// Records memory over time, until told to stop.
 async fn watch(process: u32, stop: &CancellationToken) -> Vec<Memory> {
     let (start, mut seen) = (now(), Vec::new());
     while !stop.is_cancelled() {

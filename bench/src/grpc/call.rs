@@ -1,4 +1,4 @@
-//! One call of gRPC: a stream of messages up, and one down.
+//! One gRPC call: a stream of messages in each direction.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Connection {
     /// Opens one over TLS.
     ///
     /// # Errors
-    /// When it cannot be opened, or speaks no HTTP/2.
+    /// When it cannot be opened, or does not speak HTTP/2.
     pub(super) async fn open(address: SocketAddr, host: &'static str) -> anyhow::Result<Self> {
         let opening = async {
             let stream = TcpStream::connect(address).await?;
@@ -41,12 +41,12 @@ impl Connection {
             anyhow::Ok(handshake(stream).await?)
         };
         let (requests, connection) = timeout(PATIENCE, opening).await.context("no connection in time")??;
-        // What breaks it breaks its calls, which say so.
+        // An error of the connection is also an error of its calls, which report it.
         let driver = Arc::new(AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) })));
         Ok(Self { host, requests, driver })
     }
 
-    /// Begins a call, with a first message that has to come back. nginx hands over no call without one.
+    /// Begins a call, with a first message that has to come back. nginx does not forward a call without one.
     ///
     /// # Errors
     /// When it is refused.
@@ -76,19 +76,19 @@ impl Connection {
     }
 }
 
-/// A call that is under way.
+/// An open call.
 #[derive(Debug)]
 pub(super) struct Call {
     up: SendStream<Bytes>,
     down: RecvStream,
-    /// What has come of messages that are not there whole.
+    /// The received bytes of incomplete messages.
     come: BytesMut,
-    /// The connection goes on as long as one of its calls.
+    /// Keeps the connection open as long as one of its calls.
     _driver: Arc<AbortOnDropHandle<()>>,
 }
 
 impl Call {
-    /// Sends a message, or leaves it to wait until there is room.
+    /// Sends a message, or buffers it until there is room.
     ///
     /// # Errors
     /// When the call has ended.
@@ -96,7 +96,7 @@ impl Call {
         Ok(self.up.send_data(framed(number), false)?)
     }
 
-    /// Says that no more is sent.
+    /// Ends the sending direction.
     ///
     /// # Errors
     /// When the call has ended.
@@ -104,10 +104,10 @@ impl Call {
         Ok(self.up.send_data(Bytes::new(), true)?)
     }
 
-    /// The next message; `None` where the call has ended well. May be dropped and asked again.
+    /// The next message; `None` if the call has ended well. Cancel-safe.
     ///
     /// # Errors
-    /// When the call broke, or ended otherwise.
+    /// When the call broke, or ended with an error.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<u64>> {
         loop {
             if let Some(number) = unframed(&mut self.come)? {

@@ -1,4 +1,4 @@
-//! The endpoint of gRPC streams: sends every message back, in plain HTTP/2.
+//! The endpoint of gRPC streams: sends every message back, over plain HTTP/2.
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Serves one connection. One that fails is its client's to notice; its calls end with it.
+/// Serves one connection. Errors are left to the client; its calls end with the connection.
 pub(crate) async fn echo(stream: TcpStream) {
     let Ok(mut connection) = handshake(stream).await else { return };
     let mut calls = JoinSet::new();
@@ -18,13 +18,13 @@ pub(crate) async fn echo(stream: TcpStream) {
     }
 }
 
-/// As servers of gRPC do, refuses what does not say that it is gRPC and takes trailers.
+/// Refuses requests that are not gRPC or do not accept trailers, as gRPC servers do.
 async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
     let mut head = Response::new(());
     head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(super::CONTENT_TYPE));
     let says = |name, value: &str| request.headers().get(name).is_some_and(|it| it.as_bytes() == value.as_bytes());
     if !says(CONTENT_TYPE, super::CONTENT_TYPE) || !says(TE, "trailers") {
-        head.headers_mut().extend(end("13", "this is no request of gRPC"));
+        head.headers_mut().extend(end("13", "this is not a gRPC request"));
         respond.send_response(head, true)?;
         return Ok(());
     }
@@ -33,7 +33,7 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) 
     while let Some(bytes) = up.data().await {
         let bytes = bytes?;
         up.flow_control().release_capacity(bytes.len())?;
-        // The end may come with an empty frame. One that ends nothing looks like an attack to others.
+        // The end of stream may come with an empty frame. Other peers take an empty frame without it for an attack.
         if !bytes.is_empty() {
             down.send_data(bytes, false)?;
         }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::upstream::serve;
 
-    /// What comes of a call without messages.
+    /// Checks the result of a call without messages.
     async fn check(content_type: &str, te: Option<&str>, want: Result<(), &str>) {
         let (address, _serving) = serve(echo).await.unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_request_of_grpc_is_refused() {
-        let refused = Err("grpc-status 13: this is no request of gRPC");
+        let refused = Err("grpc-status 13: this is not a gRPC request");
         check(super::super::CONTENT_TYPE, Some("trailers"), Ok(())).await;
         check(super::super::CONTENT_TYPE, None, refused).await;
         check("text/plain", Some("trailers"), refused).await;

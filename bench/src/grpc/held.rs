@@ -1,4 +1,4 @@
-//! Holds gRPC streams open and uses them all the time, to see whether anything breaks them or delays their messages.
+//! Holds gRPC streams open and uses them all the time, to see whether they break or their messages are late.
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
@@ -14,27 +14,27 @@ use super::PATIENCE;
 use super::call::{Call, Connection};
 use crate::clock::now;
 
-/// Streams that are held at the same time, over one connection as clients of gRPC have it.
+/// The number of streams held at the same time, over one connection as gRPC clients do.
 const STREAMS: usize = 4;
-/// Between two messages of a stream.
+/// The interval of messages on a stream.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A message that comes back later than this after it was due is late.
+/// A message that comes back more than this after it was due is late.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What was seen of streams.
+/// The results of the streams.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Seen {
-    /// Streams that were opened, or were to be: in the beginning, and for each that broke another.
+    /// Streams that were opened, or were to be: at the start, and one for each that broke.
     pub(crate) opened: u64,
-    /// Those that broke, or could not be opened.
+    /// Streams that broke, or could not be opened.
     pub(crate) broken: u64,
     /// Messages that were due, whether there was a stream to send them on or not.
     pub(crate) due: u64,
-    /// Those of them that came back too late.
+    /// Due messages that came back too late.
     pub(crate) late: u64,
-    /// Those of them that never came back.
+    /// Due messages that never came back.
     pub(crate) missed: u64,
-    /// What broke the first of the broken.
+    /// The error of the first broken stream.
     pub(crate) why: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Held {
     calls: Vec<Call>,
 }
 
-/// Where streams are opened.
+/// The address and host for streams.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     address: SocketAddr,
@@ -64,7 +64,7 @@ struct Place {
 }
 
 impl Place {
-    /// A stream over a connection of its own.
+    /// Opens a stream over a connection of its own.
     async fn open(self) -> anyhow::Result<Call> {
         Connection::open(self.address, self.host).await?.call().await
     }
@@ -114,34 +114,34 @@ async fn hold(place: Place, call: Call, stop: &CancellationToken) -> Seen {
     }
 }
 
-/// One stream, and those that take its place.
+/// One stream, and those that replace it.
 #[derive(Debug)]
 struct Stream {
     seen: Seen,
     begun: Instant,
-    /// When it was told to stop.
+    /// The time at which it was told to stop.
     until: Option<Instant>,
-    /// The number of the next message: those before were sent, or could not be.
+    /// The number of the next message: earlier ones were sent, or could not be.
     sent: u64,
     /// Messages that came back.
     back: u64,
 }
 
 impl Stream {
-    /// Messages that are due by now, or were until it was told to stop.
+    /// Messages that are due by now, or were when it was told to stop.
     #[allow(clippy::cast_possible_truncation, reason = "a few thousand")]
     fn due(&self) -> u64 {
         ((self.until.unwrap_or_else(now) - self.begun).as_micros() / PAUSE.as_micros()) as u64
     }
 
-    /// When a message is due.
+    /// The time at which a message is due.
     fn when(&self, number: u64) -> Instant {
         self.begun + PAUSE * u32::try_from(number + 1).unwrap_or(u32::MAX)
     }
 
     /// Sends messages when they are due, and ends the call when told to stop.
     async fn exchange(&mut self, mut call: Call, stop: &CancellationToken) -> anyhow::Result<()> {
-        // What was due while there was no stream is not sent any more.
+        // Messages that were due while there was no stream are not sent later.
         self.sent = self.sent.max(self.due());
         let mut next = self.sent;
         while !stop.is_cancelled() {
@@ -177,7 +177,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What was seen in all.
+    /// The total results.
     fn over(mut self) -> Seen {
         self.until.get_or_insert_with(now);
         self.seen.due = self.due();

@@ -1,4 +1,4 @@
-//! What is asked: a protocol, and what goes up and comes down.
+//! The kinds of requests: their protocol, and the sizes of request and response.
 
 use std::net::SocketAddr;
 
@@ -8,16 +8,16 @@ use crate::peer::{H2C, SECURE};
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: &'static str,
     protocol: Protocol,
     path: &'static str,
     body: Option<usize>,
-    /// Headers that clients send beside those of the load's tools.
+    /// Headers that clients send in addition to those of the load generators.
     headers: &'static [&'static str],
-    /// Whether endpoints are spoken to in HTTP/2.
+    /// `true` if endpoints speak HTTP/2.
     h2c: bool,
-    /// Whether its latency is measured at a fixed rate too.
+    /// `true` if its latency is measured at a fixed rate too.
     pub(crate) paced: bool,
 }
 
@@ -33,10 +33,10 @@ enum Protocol {
     H2,
 }
 
-/// Requests at the same time on one HTTP/2 connection, which has as many connections less.
+/// The number of concurrent requests on one HTTP/2 connection; the number of connections is divided by it.
 const STREAMS: usize = 4;
 
-/// What a browser sends with a request of a page.
+/// The headers of a browser's page request.
 const BROWSER: [&str; 14] = [
     "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36",
     "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8",
@@ -54,7 +54,7 @@ const BROWSER: [&str; 14] = [
     "Upgrade-Insecure-Requests: 1",
 ];
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: [Case; 18] = [
     Case::new("h1-small", Protocol::H1, "/", None),
     Case { headers: &BROWSER, ..Case::new("h1-browser", Protocol::H1, "/", None) },
@@ -78,7 +78,7 @@ pub(crate) const CASES: [Case; 18] = [
 
 impl Case {
     const fn new(name: &'static str, protocol: Protocol, path: &'static str, body: Option<usize>) -> Self {
-        // A connection for each request is no steady rate for h2load, and large bodies are about throughput.
+        // h2load has no steady rate with a connection for each request, and large bodies are about throughput.
         let paced = path.len() == 1 && !matches!(protocol, Protocol::H1Close);
         Self { name, protocol, path, body, headers: &[], h2c: false, paced }
     }
@@ -89,31 +89,31 @@ impl Case {
         CASES.into_iter().find(|case| case.name == name)
     }
 
-    /// Whether HTTP/2 is spoken.
+    /// Returns `true` if the client speaks HTTP/2.
     #[must_use]
     pub(crate) const fn http2(&self) -> bool {
         matches!(self.protocol, Protocol::H2)
     }
 
-    /// Connections that carry it, where one that carries one request after the other would be one of so many.
+    /// The number of connections for this case, where a case with one request at a time per connection has `all`.
     #[must_use]
     pub(crate) fn connections(&self, all: usize) -> usize {
         if self.http2() { (all / STREAMS).max(1) } else { all }
     }
 
-    /// Whether endpoints are spoken to in HTTP/2.
+    /// Returns `true` if endpoints speak HTTP/2.
     #[must_use]
     pub(crate) const fn endpoint_http2(&self) -> bool {
         self.h2c
     }
 
-    /// Whether each request has a connection of its own.
+    /// Returns `true` if each request has a connection of its own.
     #[must_use]
     pub(crate) const fn closes(&self) -> bool {
         matches!(self.protocol, Protocol::H1Close)
     }
 
-    /// Whether TLS is spoken.
+    /// Returns `true` if the client speaks TLS.
     #[must_use]
     pub(crate) const fn tls(&self) -> bool {
         matches!(self.protocol, Protocol::Tls | Protocol::H2)

@@ -1,4 +1,4 @@
-//! h2load: HTTP/2, and HTTP/1.1 where so many requests or so many a second are wanted.
+//! h2load: HTTP/2, and HTTP/1.1 for a fixed number or a fixed rate of requests.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,21 +11,21 @@ use tokio::time::timeout;
 use super::{Ask, Load};
 use crate::spread::{percentile, sorted};
 
-/// How much is asked.
+/// The amount of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// As fast as it goes, for so long.
+    /// As many as possible in this time.
     Saturated(Duration),
-    /// So many a second over all connections, for so long.
+    /// A rate per second over all connections, for this time.
     Paced(Duration, usize),
-    /// So many.
+    /// A fixed number.
     Counted(usize),
 }
 
-/// Asks over so many connections.
+/// Sends requests over this number of connections.
 ///
 /// # Errors
-/// When h2load cannot be run or saw no answer at all.
+/// When h2load cannot be run or gets no response at all.
 pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) -> anyhow::Result<Load> {
     let folder = tempfile::tempdir()?;
     let (log, body) = (folder.path().join("log"), folder.path().join("body"));
@@ -50,7 +50,7 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
         }
     };
     if ask.close {
-        // h2load opens another when the answer says that this one ends.
+        // h2load opens another connection when the response closes this one.
         command.args(["--header", "connection: close"]);
     }
     for header in ask.headers {
@@ -75,9 +75,9 @@ pub(crate) async fn h2load(ask: &Ask<'_>, amount: Amount, connections: usize) ->
     read(&text, &log).with_context(|| format!("h2load with {ask:?} said:\n{text}"))
 }
 
-/// So many requests a second over all connections. Each asks at its own pace from when it was opened: opened one after the other,
-/// one every so many milliseconds, they ask in turn, and not all at the same moment. h2load does that for so many requests and not
-/// for so long.
+/// The arguments for a rate per second over all connections. Each connection sends at its own pace from the time it was
+/// opened: opened one after the other, at an interval in milliseconds, they send in turn, and not all at the same
+/// moment. h2load takes a number of requests for that, not a duration.
 fn pace(duration: Duration, rate: usize, connections: usize) -> [String; 4] {
     let (rate, connections) = (rate.max(1), connections.max(1));
     let requests = rate * usize::try_from(duration.as_secs().max(1)).unwrap_or(1);
@@ -91,14 +91,14 @@ fn pace(duration: Duration, rate: usize, connections: usize) -> [String; 4] {
     ]
 }
 
-/// What its summary and its log of requests say.
+/// Parses its summary and its log of requests.
 fn read(text: &str, log: &Path) -> anyhow::Result<Load> {
     let summary = Summary::parse(text).context("no summary")?;
     let (mut statuses, mut latencies) = (0, Vec::new());
     for line in std::fs::read_to_string(log)?.lines() {
         let mut fields = line.split('\t').skip(1);
         let (status, latency) = (fields.next().context("a status")?, fields.next().context("a latency")?);
-        // A request without an answer has the status -1; the summary counts it as failed too.
+        // A request without a response has the status -1; the summary counts it as failed too.
         statuses += u64::from(status.parse::<i64>()? >= 400);
         latencies.push(latency.parse::<f64>()?);
     }

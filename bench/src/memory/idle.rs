@@ -1,4 +1,4 @@
-//! Connections that have carried one request and then keep silent.
+//! Connections that have carried one request and are idle since.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::peer::SECURE;
 use crate::tls;
 
-/// Connections that are being opened at the same time; as many upstream connections stay behind.
+/// The number of connections opened at the same time; that many upstream connections remain.
 const AT_ONCE: usize = 8;
-/// How long one may take.
+/// The maximum time to open one.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Speech {
@@ -37,7 +37,7 @@ pub(super) enum Speech {
 impl Speech {
     pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::Http2];
 
-    /// For tables.
+    /// Its name in tables.
     #[must_use]
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Speech {
         }
     }
 
-    /// Whether it goes over TLS.
+    /// Returns `true` if it uses TLS.
     #[must_use]
     pub(super) const fn secure(self) -> bool {
         !matches!(self, Self::Plain)
@@ -57,10 +57,10 @@ impl Speech {
 /// Connections that are held open until they are dropped.
 pub(super) type Held = Vec<Box<dyn Any + Send>>;
 
-/// Opens so many connections, each with one request that was answered well.
+/// Opens this number of connections, each with one successful request.
 ///
 /// # Errors
-/// When one cannot be opened, or its answer is another than 200.
+/// When one cannot be opened, or its response is not a 200.
 pub(super) async fn open(address: SocketAddr, speech: Speech, count: usize) -> anyhow::Result<Held> {
     let tls = tls::connector(if speech == Speech::Http2 { &[b"h2"] } else { &[] });
     let one = |_| async {
@@ -85,7 +85,7 @@ async fn open_one(address: SocketAddr, speech: Speech, tls: &TlsConnector) -> an
 
 async fn http1<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> anyhow::Result<S> {
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {SECURE}\r\n\r\n").as_bytes()).await?;
-    // A task that has had its share of the runtime writes into the buffer of its TLS session only.
+    // A task that has used its share of the runtime writes only into the buffer of its TLS session.
     stream.flush().await?;
     let mut answer = Vec::new();
     while !answer.ends_with(b"right\n") {

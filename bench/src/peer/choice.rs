@@ -1,4 +1,4 @@
-//! Which proxies are measured: chosen by flags, left out where they are not installed, and started.
+//! The choice of proxies: selected by flags, left out if they are not installed, and started.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::upstream::Upstream;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// nginx, with a server block a host, rewritten and reloaded.
+    /// nginx, with a server block per host, rewritten and reloaded.
     Nginx,
     /// HAProxy, with its routes in a map, changed over its runtime socket.
     Haproxy,
@@ -26,23 +26,24 @@ pub(crate) enum Kind {
     Tidegate,
 }
 
-/// What a proxy does on every request beside passing it on.
+/// The work of a proxy on every request in addition to forwarding it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Work {
-    /// What Tidegate does: `X-Forwarded-*`, `X-Real-IP` and `X-Request-Id`, a JSON line in an access log, and metrics.
+    /// The same as Tidegate: `X-Forwarded-*`, `X-Real-IP` and `X-Request-Id`, a JSON line in an access log, and
+    /// metrics.
     Same,
-    /// Nothing of that which can be switched off.
+    /// Nothing of that, as far as it can be switched off.
     Bare,
 }
 
-/// The objects that Tidegate's routes are made of.
+/// The kind of objects that define Tidegate's routes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Source {
-    /// An Ingress a host.
+    /// An Ingress per host.
     Ingress,
-    /// An HTTPRoute a host, all of them attached to one Gateway.
+    /// An HTTPRoute per host, all of them attached to one Gateway.
     Gateway,
 }
 
@@ -52,17 +53,17 @@ impl Work {
     }
 }
 
-/// Which proxies are measured, and how they run.
+/// The measured proxies, and their parameters.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Which proxies.
+    /// The proxies to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nginx,haproxy,envoy,tidegate")]
     peers: Vec<Kind>,
-    /// What they do on every request; several for a row each.
+    /// The work on every request; several for a row each.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same")]
     work: Vec<Work>,
-    /// Threads (nginx: worker processes) that carry traffic.
+    /// The number of threads (nginx: worker processes) that carry traffic.
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// The tidegate binary [default: built by cargo, in release].
@@ -71,10 +72,10 @@ pub(crate) struct Args {
     /// Runs Tidegate as `tidegate run`, against the API server of a `tidegate dev` that is not measured.
     #[arg(long)]
     pub(crate) apart: bool,
-    /// What Tidegate's routes are made of.
+    /// The kind of objects that define Tidegate's routes.
     #[arg(long, value_enum, default_value = "ingress")]
     source: Source,
-    /// Whether it keeps a cluster cache on disk.
+    /// `true` if it keeps a cluster cache on disk.
     #[arg(skip)]
     pub(crate) cached: bool,
     /// Listeners of the Gateway, the two for HTTP and HTTPS among them.
@@ -83,19 +84,19 @@ pub(crate) struct Args {
     /// The envoy binary [default: the one of bench/setup, or that of the machine].
     #[arg(long, value_name = "PATH")]
     envoy: Option<PathBuf>,
-    /// Who runs us.
+    /// The cargo that runs this program.
     #[arg(long, hide = true, env = "CARGO", default_value = "cargo")]
     cargo: PathBuf,
 }
 
 impl Args {
-    /// Threads that carry traffic.
+    /// The number of threads that carry traffic.
     #[must_use]
     pub(crate) const fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Leaves everybody else out.
+    /// Leaves out every other proxy.
     pub(crate) fn only_tidegate(&mut self) {
         self.peers = vec![Kind::Tidegate];
     }
@@ -118,7 +119,7 @@ impl Args {
     }
 }
 
-/// What can be measured here, and what was left out and why.
+/// The proxies that can be measured here, and those that were left out, with the reason.
 ///
 /// # Errors
 /// When Tidegate cannot be built.
@@ -135,7 +136,7 @@ pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> 
             left_out.push(format!("{}: it is not installed (bench/setup installs it)", kind.name()));
             continue;
         };
-        // Envoy begins with the path that it was called by.
+        // Envoy's version begins with the path that it was called by.
         let version = version
             .split_once("version: ")
             .filter(|_| *kind == Kind::Envoy)
@@ -148,7 +149,7 @@ pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> 
 }
 
 impl Kind {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -160,7 +161,7 @@ impl Kind {
     }
 }
 
-/// The versions of what is measured, each once.
+/// The versions of the measured proxies, each once.
 pub(crate) fn versions(choices: &[Choice]) -> Vec<String> {
     let mut versions: Vec<String> = choices.iter().map(|choice| choice.version.clone()).collect();
     versions.dedup();
@@ -170,11 +171,11 @@ pub(crate) fn versions(choices: &[Choice]) -> Vec<String> {
 /// A proxy that can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
-    /// Which.
+    /// Its kind.
     pub(crate) kind: Kind,
-    /// What it does on every request.
+    /// Its work on every request.
     pub(crate) work: Work,
-    /// What it says its version is.
+    /// Its reported version.
     version: String,
     program: PathBuf,
 }
@@ -185,7 +186,7 @@ impl Choice {
         &self.program
     }
 
-    /// What its rows are called.
+    /// The name of its rows.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         match self.work {
@@ -194,7 +195,7 @@ impl Choice {
         }
     }
 
-    /// Starts it with routes on its cores, and waits until the last route answers.
+    /// Starts it with routes on its cores, and waits until the last route responds.
     ///
     /// # Errors
     /// When it does not start or a route does not become right.
@@ -226,7 +227,7 @@ impl Choice {
         Ok(peer)
     }
 
-    /// Starts it with so many applications of the Deis router in place of Ingresses, and waits until the last host answers.
+    /// Starts it with this number of applications of the Deis router in place of Ingresses, and waits until the last host responds.
     ///
     /// # Errors
     /// When it is not Tidegate, does not start, or a host does not become right.

@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use super::objects::{endpoint, slice};
 use super::{Route, Target};
 
-/// Hosts of one application.
+/// The number of hosts of one application.
 pub(crate) const DOMAINS: usize = 3;
-/// The domains below which short names stand: the first at the start.
+/// The platform domains of short names: the first at the start.
 pub(crate) const PLATFORMS: [&str; 2] = ["apps.example", "moved.example"];
 
-/// What a person, or the platform's controller, writes of one application.
+/// The writes of a person, or of the platform's controller, for one application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Write {
-    /// Another domain, by the annotation of its Service.
+    /// Adds a domain to the annotation of its Service.
     Domain,
-    /// The Service of a new application, whose endpoints are there.
+    /// Creates the Service of a new application whose endpoints exist.
     Service,
-    /// The only endpoint of one that had none.
+    /// Adds the only endpoint of an application that had none.
     Endpoint,
 }
 
@@ -31,7 +31,7 @@ impl Write {
     /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Domain, Self::Service, Self::Endpoint];
 
-    /// For tables.
+    /// Its name in tables.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Write {
         }
     }
 
-    /// The host that becomes right by the write with this number, where there are so many applications.
+    /// The host that becomes right by the write with this number, among this number of applications.
     #[must_use]
     pub(crate) fn host(self, number: usize, apps: usize) -> String {
         match self {
@@ -52,7 +52,7 @@ impl Write {
     }
 }
 
-/// The hosts of so many applications, in the order of their names.
+/// The hosts of this number of applications, in the order of their names.
 pub(crate) fn routes(apps: usize) -> Vec<Route> {
     let hosts = (0..apps).map(name).flat_map(|name| {
         let [platform, _] = PLATFORMS;
@@ -61,12 +61,12 @@ pub(crate) fn routes(apps: usize) -> Vec<Route> {
     hosts.map(|host| Route::new(host, Target::Own)).collect()
 }
 
-/// The short name of the last of so many applications, below a domain of the platform.
+/// The short name of the last of this number of applications, below a domain of the platform.
 pub(crate) fn last_short_host(apps: usize, platform: &str) -> String {
     short_host(&name(apps.saturating_sub(1)), platform)
 }
 
-/// What is there from the start: the router's Deployment, and so many applications with [`DOMAINS`] hosts each.
+/// The initial objects: the router's Deployment, and this number of applications with [`DOMAINS`] hosts each.
 pub(super) fn manifests(apps: usize, upstream: SocketAddr) -> Vec<Value> {
     let router = [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "deis"}}),
@@ -88,7 +88,7 @@ pub(super) fn manifests(apps: usize, upstream: SocketAddr) -> Vec<Value> {
     router.into_iter().chain(apps).collect()
 }
 
-/// The objects of an API server, as far as they are of applications.
+/// The objects of applications on an API server.
 #[derive(Debug)]
 pub(crate) struct Apps {
     services: Api<Service>,
@@ -103,7 +103,7 @@ impl Apps {
         Self { services, slices, deployments: Api::namespaced(client, "deis"), upstream }
     }
 
-    /// Makes what has to be there before a write, or must not be. It need not be in effect when this returns.
+    /// Prepares the state that a write starts from. It need not be in effect when this returns.
     pub(crate) async fn prepare(&self, write: Write, number: usize, apps: usize) -> anyhow::Result<()> {
         match write {
             Write::Domain => Ok(()),
@@ -116,7 +116,7 @@ impl Apps {
         }
     }
 
-    /// Writes.
+    /// Makes the write.
     pub(crate) async fn write(&self, write: Write, number: usize, apps: usize) -> anyhow::Result<()> {
         let name = name(number % apps.max(1));
         match write {
@@ -132,7 +132,7 @@ impl Apps {
         Ok(())
     }
 
-    /// Takes away what was written and was not there before.
+    /// Reverts a write.
     pub(crate) async fn undo(&self, write: Write, number: usize, apps: usize) -> anyhow::Result<()> {
         match write {
             Write::Domain => {
@@ -148,7 +148,7 @@ impl Apps {
         }
     }
 
-    /// Lets the short names of all applications stand below another domain.
+    /// Moves the short names of all applications below another domain.
     pub(crate) async fn move_to(&self, domain: &str) -> anyhow::Result<()> {
         let change = json!({"metadata": {"annotations": platform(domain)}});
         self.deployments.patch("deis-router", &PatchParams::default(), &Patch::Merge(&change)).await?;

@@ -1,5 +1,5 @@
-//! Envoy by its file-based discovery: routes, clusters and endpoints stand in a file each, which is replaced by a renamed one. Its
-//! controllers say the same over gRPC, and as differences; this is what it can do alone.
+//! Envoy by its file-based discovery: routes, clusters and endpoints have a file each, which is replaced by renaming.
+//! Its controllers send the same over gRPC, and as differences; this is the way without a controller.
 
 mod resources;
 
@@ -31,15 +31,15 @@ pub(crate) struct Peer {
     share: Share,
     address: SocketAddr,
     secure: SocketAddr,
-    /// What it does on every request.
+    /// Its work on every request.
     work: super::Work,
-    /// Where the routes that are not its own lead.
+    /// The addresses of the shared targets.
     shared: Vec<(Target, SocketAddr)>,
     upstream: SocketAddr,
     routes: BTreeMap<String, Target>,
 }
 
-/// Where bench/setup puts it, or the one of the machine.
+/// The path of bench/setup's binary, or that of the machine.
 pub(super) fn program() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/envoy");
     if installed.exists() { installed } else { "envoy".into() }
@@ -99,7 +99,7 @@ impl Peer {
         replace(folder, resources::ROUTES, &resources::routes(&self.routes, self.work))
     }
 
-    /// Gone with the next change, which would else wait behind this one.
+    /// Removes a host with the next change, which would otherwise wait behind this one.
     pub(super) fn remove(&mut self, host: &str) {
         self.routes.remove(host);
     }
@@ -120,7 +120,8 @@ fn spawn(program: &Path, folder: &Path, workers: usize, share: Share) -> anyhow:
     Group::spawn(&mut command, share).context("bench/setup installs it")
 }
 
-/// Envoy looks for files that are renamed into a folder, which is one of their own: it would read every other there again.
+/// Envoy watches for files that are renamed into a folder. Each file has a folder of its own: Envoy would read every other file there
+/// again.
 fn replace(folder: &Path, name: &str, value: &Value) -> anyhow::Result<()> {
     let file = resources::file(folder, name);
     let next = folder.join("next.json");

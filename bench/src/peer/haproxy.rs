@@ -1,5 +1,5 @@
-//! HAProxy as its controllers drive it: routes stand in a map, endpoints in slots, and both are changed over the runtime socket. A
-//! backend that is new takes a reload.
+//! HAProxy as its controllers drive it: routes are in a map, endpoints in slots, and both are changed over the runtime
+//! socket. A new backend takes a reload.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,21 +24,21 @@ use crate::place::free_address;
 use crate::process::Group;
 use crate::upstream::PODS;
 
-/// Commands that are sent before their answers are read.
+/// The maximum number of commands sent before their answers are read.
 const COMMANDS_MAX: usize = 64;
-/// How long an answer may take. Where a map is large, each change of it walks through it.
+/// The maximum time for an answer. In a large map, each change walks through all of it.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How long a reload may take.
+/// The maximum time for a reload.
 const RELOAD_MAX: Duration = Duration::from_secs(300);
-/// After this long without a new worker, it is asked for again.
+/// After this time without a new worker, the reload is requested again.
 const RELOAD_AGAIN: Duration = Duration::from_secs(20);
-/// What ends every answer.
+/// The end of every answer.
 const PROMPT: &str = "\n> ";
 
-/// One line of JSON a request, with what Tidegate's has.
+/// One line of JSON per request, with the fields of Tidegate's.
 const LOG: &str = r#"    log-format '{"time":"%tr","request_id":"%ID","client":"%ci","method":"%HM","scheme":"%[ssl_fc,iif(https,http)]","host":"%[capture.req.hdr(0),json(utf8s)]","path":"%[capture.req.uri,json(utf8s)]","protocol":"%HV","status":%ST,"bytes_in":%U,"bytes_out":%B,"duration_ms":%Ta,"upstream":"%si:%sp","upstream_connect_ms":%Tc,"upstream_first_byte_ms":%Tr,"tries":"%rc","object":"%b","tls":"%sslv","user_agent":"%[capture.req.hdr(1),json(utf8s)]","referer":"%[capture.req.hdr(2),json(utf8s)]"}'
 "#;
-/// What Tidegate tells endpoints, and what the log needs.
+/// The headers that Tidegate sends to endpoints, and the values that the log needs.
 const HEADERS: &str = "    unique-id-format %[uuid]
     http-request capture req.hdr(host) len 128
     http-request capture req.hdr(user-agent) len 128
@@ -59,11 +59,11 @@ pub(crate) struct Peer {
     folder: TempDir,
     address: SocketAddr,
     secure: SocketAddr,
-    /// What stands before the backends of single hosts.
+    /// The configuration before the backends of single hosts.
     preamble: String,
     upstream: SocketAddr,
     routes: BTreeMap<String, Target>,
-    /// Who is in the slots of [`Target::Rolled`].
+    /// The endpoints in the slots of [`Target::Rolled`].
     slots: [Option<SocketAddr>; PODS],
     socket: Option<UnixStream>,
 }
@@ -133,13 +133,13 @@ impl Peer {
         Ok(begun)
     }
 
-    /// Starts new workers with what is known now; the old ones finish what they have.
+    /// Starts new workers with the current configuration; the old ones finish their requests.
     async fn reload(&mut self) -> anyhow::Result<()> {
         write(self.folder.path(), &self.preamble, &self.routes, self.upstream)?;
         let before = self.worker().await?;
         let id = self.process().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("haproxy ended")?;
         let reloaded = async {
-            // The new worker answers before the master has done with the reload, and a signal that comes in between is lost.
+            // The new worker answers before the master has finished the reload, and a signal that comes in between is lost.
             loop {
                 kill_process(id, Signal::USR2)?;
                 if timeout(RELOAD_AGAIN, self.until_other_than(&before)).await.is_ok() {
@@ -167,7 +167,7 @@ impl Peer {
         process.map(str::to_owned).context("a worker without an id")
     }
 
-    /// Makes changes. Where one is made, nothing is said of it, or what has changed of a server.
+    /// Makes changes. The answer to a change is empty, or describes a changed server.
     async fn tell(&mut self, commands: &[String]) -> anyhow::Result<()> {
         for (answer, command) in self.ask(commands).await?.iter().zip(commands) {
             let made = answer.is_empty() || (command.starts_with("set server") && answer.contains("chang"));
@@ -207,7 +207,7 @@ async fn connect(path: &Path) -> anyhow::Result<UnixStream> {
     Ok(socket)
 }
 
-/// Reads so many answers.
+/// Reads this number of answers.
 async fn read(socket: &mut UnixStream, count: usize) -> anyhow::Result<Vec<String>> {
     let mut text = String::new();
     let mut bytes = [0; 4096];
@@ -219,7 +219,7 @@ async fn read(socket: &mut UnixStream, count: usize) -> anyhow::Result<Vec<Strin
     Ok(text.split(PROMPT).take(count).map(|answer| answer.trim().to_owned()).collect())
 }
 
-/// Who is gone leaves its slot, and who is new takes a free one.
+/// Frees the slots of endpoints that are gone, and puts new ones into free slots.
 fn roll(slots: &mut [Option<SocketAddr>], endpoints: &[SocketAddr]) -> Vec<String> {
     let (mut commands, backend) = (Vec::new(), Target::Rolled.service(""));
     for endpoint in endpoints {
@@ -243,7 +243,7 @@ fn roll(slots: &mut [Option<SocketAddr>], endpoints: &[SocketAddr]) -> Vec<Strin
     commands
 }
 
-/// Under a master process, as in its packages and images. The log is what it writes to its output.
+/// Starts it under a master process, as in its packages and images. The log is its output.
 fn spawn(folder: &Path, share: Share) -> anyhow::Result<Group> {
     let (log, errors) = (appended(&log_file(folder))?, appended(&error_file(folder))?);
     let mut command = Command::new("haproxy");
@@ -265,7 +265,7 @@ fn write(folder: &Path, preamble: &str, routes: &BTreeMap<String, Target>, upstr
     Ok(())
 }
 
-/// What no change touches: the sockets, the work on every request, and the backends that routes share.
+/// The static part: the sockets, the work on every request, and the backends that routes share.
 fn preamble(
     folder: &Path,
     [address, secure, status]: [SocketAddr; 3],

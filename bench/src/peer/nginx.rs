@@ -1,4 +1,4 @@
-//! nginx as an ingress controller drives it: the whole configuration is written anew and nginx reloads it.
+//! nginx as an ingress controller drives it: the whole configuration is rewritten and nginx reloads it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::nginx::{How, Nginx};
 use crate::place::free_address;
 
-/// One line of JSON a request, with what Tidegate's has.
+/// One line of JSON per request, with the fields of Tidegate's.
 const LOG: &str = r#"    log_format edge escape=json '{"time":"$time_iso8601","request_id":"$request_id","client":"$remote_addr",'
         '"method":"$request_method","scheme":"$scheme","host":"$http_host","path":"$request_uri",'
         '"protocol":"$server_protocol","status":$status,"bytes_in":$request_length,"bytes_out":$body_bytes_sent,'
@@ -20,7 +20,7 @@ const LOG: &str = r#"    log_format edge escape=json '{"time":"$time_iso8601","r
         '"user_agent":"$http_user_agent","referer":"$http_referer"}';
     access_log access.log edge buffer=32k flush=1s;
 "#;
-/// What Tidegate tells endpoints; `grpc_set_header` says the same to those of gRPC.
+/// The headers that Tidegate sends to endpoints; `grpc_set_header` sends the same to gRPC endpoints.
 const HEADERS: &str = "    proxy_set_header X-Request-Id $request_id;
     proxy_set_header X-Real-IP $remote_addr;
     proxy_set_header X-Forwarded-For $remote_addr;
@@ -29,7 +29,7 @@ const HEADERS: &str = "    proxy_set_header X-Request-Id $request_id;
     proxy_set_header X-Forwarded-Proto $scheme;
 ";
 
-/// What its manuals tell who has streams that last: neither their bytes nor their time are limited.
+/// The directives that its manuals recommend for long-lived streams: neither their bytes nor their time are limited.
 const STREAMS: &str = "client_max_body_size 0; client_body_timeout 1h; grpc_read_timeout 1h; grpc_send_timeout 1h; ";
 
 /// A running nginx.
@@ -39,14 +39,14 @@ pub(crate) struct Peer {
     sites: Sites,
 }
 
-/// What its configuration says.
+/// The contents of its configuration.
 #[derive(Debug)]
 struct Sites {
     address: SocketAddr,
-    /// Where TLS is served.
+    /// The address of TLS.
     secure: SocketAddr,
     folder: PathBuf,
-    /// What stands before the hosts.
+    /// The configuration before the hosts.
     preamble: String,
     /// An upstream.
     upstream: SocketAddr,
@@ -94,7 +94,7 @@ impl Peer {
         self.nginx.reload(&self.sites.text()).await
     }
 
-    /// Ends it well, so that what it runs under can say what it counted.
+    /// Ends it well, so that a tool it runs under can report its counts.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.nginx.stop().await
     }
@@ -103,7 +103,7 @@ impl Peer {
         self.nginx.restart().await
     }
 
-    /// Gone with the next reload.
+    /// Removes a host with the next reload.
     pub(super) fn remove(&mut self, host: &str) {
         self.sites.routes.remove(host);
     }
@@ -148,14 +148,14 @@ impl Sites {
     }
 }
 
-/// What no change touches: the work on every request, the upstreams that routes share, and the answer to hosts that nobody
-/// claims, which is Tidegate's.
+/// The static part: the work on every request, the upstreams that routes share, and the response to unknown hosts,
+/// which is Tidegate's.
 fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> String {
     let Setting { upstream, work, .. } = setting;
-    // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as Tidegate has them.
-    // Bodies of the bench fit into memory, and into buffers that are larger than nginx's own or ingress-nginx's: by those, an
-    // answer of 1 MiB takes twice the time, and most of it goes through a file. Without the first two lines, a request's body
-    // that is in a file is held back by 40 ms, until the endpoint acknowledges the head before it.
+    // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as in Tidegate. Bodies of the
+    // bench fit into memory, and into buffers that are larger than the defaults of nginx and ingress-nginx: with those, a response of 1 MiB
+    // takes twice the time, and most of it goes through a file. Without the first two lines, a request's body that is in a file is held
+    // back by 40 ms, until the endpoint acknowledges the head before it.
     let mut text = "    sendfile on;
     tcp_nopush on;
     client_body_buffer_size 128k;
@@ -192,7 +192,7 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     text
 }
 
-/// An upstream with connections that are kept.
+/// An upstream with keep-alive connections.
 fn kept(name: &str, addresses: &[SocketAddr]) -> String {
     let servers: String = addresses.iter().map(|address| format!("server {address}; ")).collect();
     format!("upstream {name} {{ {servers}keepalive 64; keepalive_requests 1000000000; }}\n")

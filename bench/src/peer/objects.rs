@@ -18,7 +18,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io";
 /// The Secret of the hosts that are served over TLS.
 const SECRET: &str = "secure";
 
-/// The objects of an API server, and what the upstream's address is.
+/// The objects of an API server, and the upstream's address.
 #[derive(Debug)]
 pub(super) struct Objects {
     source: Source,
@@ -46,7 +46,7 @@ impl Objects {
         (self.routes.clone(), self.gateways.clone())
     }
 
-    /// The object that a route is.
+    /// The object for a route.
     fn object(&self, route: &Route) -> Value {
         match self.source {
             Source::Ingress => ingress(route),
@@ -54,7 +54,7 @@ impl Objects {
         }
     }
 
-    /// Makes a route with what it leads to, or lets one that is known lead elsewhere.
+    /// Creates a route with its target, or changes the target of an existing one.
     pub(super) async fn write(&self, route: &Route, known: bool) -> anyhow::Result<()> {
         let (Route { host, target }, create) = (route, PostParams::default());
         if known {
@@ -71,7 +71,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Lets the Service whose endpoints roll have these.
+    /// Sets the endpoints of the Service that rolls.
     pub(super) async fn roll(&self, endpoints: &[SocketAddr]) -> anyhow::Result<()> {
         let name = Target::Rolled.service("");
         let change = json!({"endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});
@@ -113,7 +113,7 @@ pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &I
     [class(), secret(identity), service(rolls), slice(rolls, rolled)].into_iter().chain(shared).collect()
 }
 
-/// Everything that it takes for [`SECURE`] to lead to an address, plain and over TLS.
+/// All objects for a route of [`SECURE`] to an address, plain and over TLS.
 pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity) -> Vec<Value> {
     let mut route = ingress(&Route::new(SECURE, Target::Own));
     route["metadata"]["namespace"] = json!("default");

@@ -1,4 +1,4 @@
-//! That proxies do the same work. Those that are not installed are left out by name.
+//! Tests that proxies do the same work. Those that are not installed are left out by name.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -22,19 +22,19 @@ struct Cli {
     args: Args,
 }
 
-/// Requests that fill the buffers of every access log.
+/// The number of requests that fill the buffers of every access log.
 const REQUESTS: usize = 400;
 const TOLD: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-real-ip", "x-request-id"];
 
-/// Answers each request with its own head.
+/// Responds to each request with its own head.
 async fn mirror() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                // A request of these tests comes in one piece.
+                // A request of these tests arrives in one piece.
                 let mut head = vec![0; 8192];
                 while let Ok(count @ 1..) = stream.read(&mut head).await {
                     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {count}\r\n\r\n");
@@ -47,7 +47,7 @@ async fn mirror() -> SocketAddr {
     address
 }
 
-/// What comes back when a host is asked for so often, the last of it.
+/// The last response of this number of requests to a host.
 async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut answer = vec![0; 16384];
@@ -55,7 +55,7 @@ async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
     for _ in 0..times {
         stream.write_all(format!("GET /path?query HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
         count = 0;
-        // Head and mirrored head end by an empty line each; a refusal has no second one.
+        // Head and mirrored head end with an empty line each; a refusal has no second one.
         while String::from_utf8_lossy(&answer[..count]).matches("\r\n\r\n").count() < 2 {
             count += stream.read(&mut answer[count..]).await.unwrap();
             if answer.starts_with(b"HTTP/1.1 404") {
@@ -66,7 +66,7 @@ async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
     String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase()
 }
 
-/// What is seen of gRPC streams meanwhile.
+/// The results of gRPC streams held meanwhile.
 async fn held(secure: SocketAddr, meanwhile: impl Future<Output = ()>) -> Seen {
     let (streams, stop) = (Held::open(secure, STREAMED).await.unwrap(), CancellationToken::new());
     let working = async {
@@ -107,12 +107,12 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
         let mut peer = choice.start(&args, Share::ANY, &upstream, &routes).await.unwrap();
         let told = ask(peer.address(), "A.example:80", REQUESTS).await;
         for header in TOLD {
-            // Envoy cannot be told to leave the scheme out.
+            // Envoy has no option to leave the scheme out.
             let want = choice.work == Work::Same || (choice.kind == Kind::Envoy && header == "x-forwarded-proto");
             assert_eq!(told.contains(&format!("\r\n{header}: ")), want, "{name}, {header}: {told}");
         }
         if choice.work == Work::Same {
-            // Envoy names an address of the machine in X-Forwarded-For where a client is on loopback.
+            // Envoy puts an address of the machine into X-Forwarded-For if a client is on loopback.
             assert!(told.contains("\r\nx-real-ip: 127.0.0.1\r\n"), "{name}: {told}");
             let path = peer.log_path();
             let line = eventually("a line of the log", async || {

@@ -1,5 +1,5 @@
-//! Tidegate, changed by writes of objects to an API server, over TLS with its kubeconfig as any client would. It is `tidegate dev`,
-//! which has that API server in it, or `tidegate run` against the one of a `dev` beside it.
+//! Tidegate, changed by writes of objects to an API server, over TLS with its kubeconfig as any client would. It is
+//! `tidegate dev`, which contains that API server, or `tidegate run` against the API server of a separate `dev`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -28,9 +28,9 @@ use crate::metrics::value;
 use crate::place::free_address;
 use crate::process::Group;
 
-/// Writes under way at the same time.
+/// The maximum number of concurrent writes.
 const WRITES_MAX: usize = 32;
-/// How long `tidegate dev` may take to say that it is ready.
+/// The maximum time for `tidegate dev` to report that it is ready.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// A running Tidegate.
@@ -41,29 +41,29 @@ pub(crate) struct Peer {
     share: Share,
     program: PathBuf,
     arguments: Vec<String>,
-    /// Whether it has a cluster cache.
+    /// `true` if it has a cluster cache.
     cached: bool,
-    /// What has the API server, where that is not the measured process.
+    /// The process of the API server, if that is not the measured process.
     api: Option<Group>,
-    /// The manifests that are there from the start, and what it writes.
+    /// The initial manifests, and its output.
     folder: TempDir,
     address: SocketAddr,
     secure: SocketAddr,
-    /// Where its metrics are.
+    /// The address of its metrics.
     admin: SocketAddr,
     objects: Objects,
     apps: Arc<Apps>,
     known: BTreeSet<String>,
 }
 
-/// Builds the binary beside our own, and returns where it is.
+/// Builds the binary beside this one, and returns its path.
 pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().context("the folder of this program")?;
     let target = folder.parent().context("the target folder")?;
     let mut build = std::process::Command::new(cargo);
     build.args(["build", "--release", "--package", "tidegate-app", "--bin", "tidegate", "--target-dir"]).arg(target);
-    // What `cargo run` tells this program about its package is not for the build scripts of others: they would run again.
+    // The variables that `cargo run` sets for this program's package must not reach other build scripts: they would run again.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             build.env_remove(name);
@@ -117,7 +117,7 @@ impl Peer {
         if setting.apart {
             dev.extend(served("127.0.0.1:0", "off", "127.0.0.1:0", "off"));
             if setting.source == Source::Gateway {
-                // It would take the Gateway for its own.
+                // It would claim the Gateway.
                 dev.extend(["--source", "ingress"].map(str::to_owned));
             }
             let mut first = spawn(program, &dev, folder.path(), Stdio::piped(), Share::ANY)?;
@@ -186,7 +186,7 @@ impl Peer {
         self.objects.remove(host).await
     }
 
-    /// Ends the API server once the cache holds what so many routes are made of.
+    /// Ends the API server once the cache holds the objects of this number of routes.
     pub(super) async fn cut_off(&mut self, routes: usize) -> anyhow::Result<()> {
         let holds = async {
             loop {
@@ -236,7 +236,7 @@ fn spawn(program: &Path, arguments: &[String], folder: &Path, stdout: Stdio, sha
     Group::spawn(Command::new(program).args(arguments).env("TMPDIR", folder).stdin(Stdio::null()).stdout(stdout), share)
 }
 
-/// The kubeconfig of a `dev`, when it says that it is ready.
+/// The kubeconfig of a `dev`, once it reports that it is ready.
 async fn until_ready(dev: &mut Group) -> anyhow::Result<PathBuf> {
     timeout(START_MAX, banner(dev)).await.context("tidegate dev does not start")?
 }
@@ -245,7 +245,7 @@ async fn banner(dev: &mut Group) -> anyhow::Result<PathBuf> {
     let mut lines = BufReader::new(dev.child.stdout.take().context("its output")?).lines();
     while let Some(line) = lines.next_line().await? {
         if let Some(kubeconfig) = line.trim().strip_prefix("export KUBECONFIG=") {
-            // What else it says must not fill the pipe.
+            // Further output must not fill the pipe.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(kubeconfig.into());
         }

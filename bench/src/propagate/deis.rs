@@ -1,5 +1,5 @@
-//! The same for applications of the Deis router: what is written of one of them, while nothing else changes and while the router's
-//! Deployment moves all of them from one platform domain to another and back.
+//! The same for applications of the Deis router: writes for one of them, while nothing else changes and while the
+//! router's Deployment moves all of them from one platform domain to another and back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::size::Size;
 use crate::spread::sorted;
 use crate::upstream::Upstream;
 
-/// Writes of each kind until the platform domain comes to rest, or begins to move.
+/// The number of writes of each kind until the platform domain comes to rest, or begins to move.
 const BLOCK: usize = 20;
-/// Between two looks at whether a move has come to its end.
+/// The interval of checks for the end of a move.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The metric of the keys in the slow lane of the control loop.
 const SLOW: &str = "tidegate_queue_depth{lane=\"slow\",name=\"routes\"}";
@@ -96,7 +96,7 @@ async fn measure(
     Ok(())
 }
 
-/// Makes one write while the host is asked for that becomes right by it, and takes it back.
+/// Makes one write while its host is polled, and reverts it.
 async fn one(objects: &Apps, address: SocketAddr, kind: Write, (number, apps): (usize, usize)) -> anyhow::Result<One> {
     let host = kind.host(number, apps);
     objects.prepare(kind, number, apps).await?;
@@ -110,7 +110,7 @@ async fn one(objects: &Apps, address: SocketAddr, kind: Write, (number, apps): (
     Ok(One { right: right.at - begin, write, gap_max: right.gap_max })
 }
 
-/// The platform domain, which moves as soon as it has come somewhere.
+/// The platform domain, which moves again as soon as a move is complete.
 struct Moves {
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<Vec<f64>>>,
@@ -128,7 +128,7 @@ impl Moves {
                     let begin = now();
                     objects.move_to(domain).await?;
                     let last = last_short_host(apps, domain);
-                    // Hosts that are asked for go first, so one that is right says that the move has begun, and no more.
+                    // Polled hosts go first, so a right response says only that the move has begun.
                     while !wrong(address, vec![last.clone()]).await?.is_empty() || value(admin, SLOW).await? > 0.0 {
                         ensure!(now() - begin < BUDGET, "{last} is not right, or the slow lane is not empty");
                         sleep(LOOK_EVERY).await;
@@ -141,7 +141,7 @@ impl Moves {
         Self { stop, task }
     }
 
-    /// How long each move took until all applications had come there.
+    /// The duration of each move until all applications were moved.
     async fn end(self) -> anyhow::Result<Vec<f64>> {
         self.stop.cancel();
         self.task.await?

@@ -1,4 +1,4 @@
-//! The tables of `propagate`: one line a number of routes and proxy, and where Tidegate's time goes.
+//! The tables of `propagate`: one line per number of routes and proxy, and the stages of Tidegate's time.
 
 use super::{Report, Row};
 use crate::spread::percentile;

@@ -1,4 +1,4 @@
-//! The steps of a queue behind which a whole list waits. Every round leaves that list as it was.
+//! The steps of a queue in which a whole list waits. Every round leaves that list as it was.
 
 use std::time::Instant;
 
@@ -13,15 +13,15 @@ use crate::operations::Meter;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Probe {
-    /// A live change asks for a key that does not wait.
+    /// A live change enqueues a key that does not wait.
     Added,
     /// That key is taken and done, with the keys of the list whose turn comes before it.
     Taken,
-    /// A key that waits is asked for again.
+    /// A waiting key is enqueued again.
     AskedAgain,
-    /// A live change asks for a key of the list.
+    /// A live change enqueues a key of the list.
     MovedUp,
-    /// A key of the list is taken, done and asked for again.
+    /// A key of the list is taken, done and enqueued again.
     Listed,
     /// A key failed and gets a delay.
     Failed,
@@ -30,7 +30,7 @@ pub(super) enum Probe {
 }
 
 impl Probe {
-    /// For tables.
+    /// Its name in tables.
     #[must_use]
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Probe {
     }
 }
 
-/// The rank of what was listed. What failed goes before it, so that a round ends.
+/// The rank of listed keys. Failed ones go before them, so that a round ends.
 const LISTED: u64 = 1;
 
 /// A queue in which a list waits.
@@ -63,7 +63,7 @@ pub(super) fn key(prefix: &str, number: usize) -> ObjectRef {
 }
 
 impl Backlog {
-    /// So many keys, in the order of a list, as the control loop shares the lanes.
+    /// A queue with this number of keys, in the order of a list, with the control loop's settings for the lanes.
     #[must_use]
     pub(super) fn new(keys: usize, now: Instant) -> Self {
         let keys: Vec<ObjectRef> = (0..keys).map(|number| key("listed", number)).collect();
@@ -79,7 +79,7 @@ impl Backlog {
         Some(key)
     }
 
-    /// Takes keys until one satisfies; those of the list wait again behind it.
+    /// Takes keys until one satisfies; those of the list are enqueued again behind it.
     fn take_until(&mut self, mut found: impl FnMut(&ObjectRef) -> bool) {
         while let Some(key) = self.take() {
             if found(&key) {
@@ -90,7 +90,7 @@ impl Backlog {
     }
 }
 
-/// One round of every probe, of so many steps each.
+/// Runs one round of every probe, of this number of steps each.
 ///
 /// # Errors
 /// When a step did not do what it measures.
@@ -133,7 +133,7 @@ pub(super) fn round(backlog: &mut Backlog, count: usize, meter: &mut dyn Meter<P
     expect(backlog, Lane::Slow, backlog.keys.len())
 }
 
-/// Measures asking for these keys.
+/// Measures enqueuing these keys.
 fn ask(
     backlog: &mut Backlog,
     meter: &mut dyn Meter<Probe>,
@@ -148,7 +148,7 @@ fn ask(
 }
 
 /// # Errors
-/// When other than so many keys wait in a lane.
+/// When the number of keys that wait in a lane differs.
 fn expect(backlog: &Backlog, lane: Lane, keys: usize) -> anyhow::Result<()> {
     let depth = backlog.queue.depth(lane);
     anyhow::ensure!(depth == keys, "{depth} keys wait in the lane {lane:?}, and not {keys}");

@@ -1,4 +1,4 @@
-//! The table of steps: one line a step and backlog, what it costs, and how much of that the shortest backlog makes it cost.
+//! The table of steps: one line per step and backlog, its cost, and the ratio to the shortest backlog.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -9,19 +9,19 @@ use crate::table::figure;
 
 /// A count may grow by this much over the shortest backlog: the lanes are trees, whose height grows.
 pub(super) const RATIO_MAX: f64 = 1.5;
-/// Allocations of one step may differ by so many: the nodes of a tree come and go in whole ones.
+/// The allocations of one step may differ by this much: the nodes of a tree come and go as a whole.
 const NODES: f64 = 1.0;
 
-/// One line: what one step costs.
+/// One line: the cost of one step.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    /// Keys that wait behind it.
+    /// The number of keys that wait behind it.
     keys: usize,
     probe: Probe,
-    /// How often it was measured.
+    /// The number of measurements.
     operations: usize,
     allocations: f64,
-    /// Where callgrind could count them.
+    /// `None` if callgrind could not count them.
     instructions: Option<f64>,
     median_ns: f64,
     /// Instructions, as a multiple of those with the shortest backlog.
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// Fills in what each is compared with: the same step behind the shortest backlog, which stands first.
+/// Fills in the base of each comparison: the same step behind the shortest backlog, which is first.
 pub(super) fn compare(rows: &mut [Row]) {
     let all = rows.to_vec();
     for row in rows {
@@ -74,7 +74,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line a step and backlog.
+/// One line per step and backlog.
 pub(super) fn table(rows: &[Row]) -> Table {
     let mut sorted: Vec<&Row> = rows.iter().collect();
     sorted.sort_by_key(|row| (row.probe, row.keys));
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// With so many allocations and instructions behind the shortest backlog, then behind a longer one.
+    /// Checks these allocations and instructions behind the shortest backlog, then behind a longer one.
     #[track_caller]
     fn check_growth(from: (f64, f64), to: (f64, f64), passes: bool) {
         let figures = |allocations| Figures { operations: 1, allocations, bytes: 0.0, median: Duration::ZERO };

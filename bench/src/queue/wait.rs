@@ -1,5 +1,5 @@
-//! How long a live change waits behind a list: what a worker takes before it, with two lanes and with one. One lane is the
-//! queue of client-go without priorities, first come, first served.
+//! The time that a live change waits behind a list: the keys that a worker takes before it, with two lanes and with
+//! one. One lane is the queue of client-go without priorities, first come, first served.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -12,22 +12,22 @@ use crate::clock::{timed, timed_async};
 use crate::spread::Spread;
 use crate::table::figure;
 
-/// Live changes that are waited for, each behind the same number of keys.
+/// The number of measured live changes, each behind the same number of keys.
 const LIVE: usize = 20;
-/// Keys of the slow lane that may be taken before a live change: one because it is the slow lane's turn, and one more when
-/// its head becomes old just then.
+/// The maximum number of keys of the slow lane taken before a live change: one because it is the slow lane's turn, and
+/// one more when its head becomes old just then.
 const BEFORE_MAX: usize = 2;
 
 /// One line.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Wait {
-    /// Keys that wait when the live change comes.
+    /// The number of keys that wait when the live change comes.
     keys: usize,
-    /// Whether it takes a lane of its own.
+    /// `true` if it takes a lane of its own.
     two_lanes: bool,
-    /// Keys that were taken before it, at most.
+    /// The maximum number of keys taken before it.
     before_max: usize,
-    /// The median time from when it was asked for until it was taken, by a worker that has nothing to do with any key.
+    /// The median time from its enqueuing until it was taken, by a worker that does no work for any key.
     median_us: f64,
 }
 
@@ -56,7 +56,7 @@ async fn wait(keys: usize, two_lanes: bool) -> Wait {
     Wait { keys, two_lanes, before_max, median_us }
 }
 
-/// Works until a key comes, and says how many came before it.
+/// Works until a key comes, and returns the number of keys before it.
 async fn taken_before(queue: &Workqueue<ObjectRef>, key: &ObjectRef) -> usize {
     let mut before = 0;
     while let Some(held) = queue.get().await
@@ -79,7 +79,7 @@ pub(super) fn check(waits: &[Wait]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line a backlog and number of lanes.
+/// One line per backlog and number of lanes.
 pub(super) fn table(waits: &[Wait]) -> Table {
     let lines = waits.iter().map(|wait| {
         vec![

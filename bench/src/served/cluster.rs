@@ -1,4 +1,4 @@
-//! The API server that the measured process reads: one of ours within the bench, which costs that process what any other one would.
+//! The API server that the measured process reads: one within the bench, which costs that process the same as any other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDo
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-/// It ends with its handle.
+/// A served cluster, which ends with its handle.
 pub(super) struct Cluster {
     feed: Feed,
     address: SocketAddr,
@@ -18,7 +18,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Serves so many Services.
+    /// Serves this number of Services.
     pub(super) async fn start(objects: u64) -> anyhow::Result<Self> {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let short = Vec::new();
@@ -44,12 +44,12 @@ impl Cluster {
         self.address
     }
 
-    /// The version that it has reached.
+    /// Its current version.
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
 
-    /// So many Services change, one after the other and far from each other.
+    /// Changes this number of Services, one after the other and far from each other.
     pub(super) fn change(&mut self, changes: u64) {
         for change in 0..changes {
             self.version += 1;
@@ -63,7 +63,7 @@ fn name(number: u64) -> String {
     format!("app-{number:06}")
 }
 
-/// A Service about as an API server sends it.
+/// A Service of about the size that an API server sends.
 fn service(number: u64, version: u64) -> Vec<u8> {
     let app = name(number);
     let managed = json!([{

@@ -18,14 +18,14 @@ use crate::metrics::value;
 use crate::place::{free_address, usage};
 use crate::process::Group;
 
-/// How long it may take to be ready, or to have everything on disk.
+/// The maximum time until it is ready, or has everything on disk.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// An answer later than this is none.
+/// The maximum time for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How often it is asked whether it is ready: times are off by as much.
+/// The interval of readiness checks, which is the error of the times.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where it is, what it has on disk, and the process while it runs.
+/// Its address, its state on disk, and the process while it runs.
 pub(super) struct Server {
     program: PathBuf,
     folder: TempDir,
@@ -45,7 +45,7 @@ impl Server {
         &self.program
     }
 
-    /// Where it serves.
+    /// The address of its API.
     pub(super) const fn api(&self) -> SocketAddr {
         self.api
     }
@@ -81,7 +81,7 @@ impl Server {
         Ok(usage(self.id()?).resident_bytes)
     }
 
-    /// The CPU time that it has used.
+    /// Its CPU time.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
         Ok(usage(self.id()?).cpu())
     }
@@ -90,7 +90,7 @@ impl Server {
         value(self.admin, series).await
     }
 
-    /// Waits until so many objects are on disk, and nothing else waits to be written.
+    /// Waits until this number of objects is on disk, and no write is pending.
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     pub(super) async fn until_kept(&self, objects: u64) -> anyhow::Result<()> {
         let begun = now();
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Reads the first page of a list as kubectl asks for it; gives how many objects there are in all.
+    /// Reads the first page of a list as kubectl does, and returns the number of all objects.
     pub(super) async fn first_page(&self) -> anyhow::Result<u64> {
         let (status, body) = get(self.api, "/api/v1/services?limit=500", ANSWER_MAX).await?;
         ensure!(status == 200, "a list is answered with {status}");

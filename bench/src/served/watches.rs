@@ -10,22 +10,22 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Watches that are opened at the same time.
+/// The number of watches that are opened at the same time.
 const AT_ONCE: usize = 16;
-/// How long one may take to open, and how long its next bytes.
+/// The maximum time to open one, and to wait for its next bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Watches that are open.
+/// Open watches.
 pub(super) struct Watches(Vec<TcpStream>);
 
 impl Watches {
-    /// Opens so many watches of all Services from a version on.
+    /// Opens this number of watches of all Services from a version on.
     pub(super) async fn open(address: SocketAddr, count: usize, version: u64) -> anyhow::Result<Self> {
         let one = |_| async { timeout(PATIENCE, open(address, version)).await.context("a watch does not open")? };
         Ok(Self(stream::iter(0..count).map(one).buffer_unordered(AT_ONCE).try_collect().await?))
     }
 
-    /// Waits until each of them has been told of so many changes.
+    /// Waits until each of them has received this number of changes.
     pub(super) async fn all_told(self, changes: u64) -> anyhow::Result<()> {
         let mut reading: JoinSet<anyhow::Result<()>> = self.0.into_iter().map(|stream| told(stream, changes)).collect();
         while let Some(read) = reading.join_next().await {
@@ -39,7 +39,7 @@ async fn open(address: SocketAddr, version: u64) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     let path = format!("/api/v1/services?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-    // Nothing comes after the head until something changes.
+    // No bytes follow the head until something changes.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         ensure!(stream.read_buf(&mut head).await? > 0, "closed");
@@ -59,7 +59,8 @@ async fn told(mut stream: TcpStream, changes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many events end in these bytes. An event is a line of JSON; the line ends of the transfer coding come after a carriage return.
+/// The number of events that end in these bytes. An event is a line of JSON; the line ends of the transfer coding come after a carriage
+/// return.
 fn ends_of_events(bytes: &[u8], last: &mut u8) -> u64 {
     let mut ends = 0;
     for byte in bytes {

@@ -1,5 +1,5 @@
-//! What one request costs in counts. A load of so many requests over one connection is counted, then one of many more; what the second
-//! has more, for each request that it has more, is what a request costs. What connections and start-ups cost is in both.
+//! The cost of one request in counts. A load over one connection is counted, then one of many more requests; the difference, divided by the
+//! number of additional requests, is the cost of a request. The cost of connections and start-ups is in both.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use crate::strace::{self, Calls, Strace};
 use crate::subject::Running;
 use crate::upstream::Upstream;
 
-/// What is counted by itself, in a process of this binary.
+/// The subjects that are counted by themselves, in a process of this binary.
 const SUBJECTS: [Subject; 4] = [
     Subject { name: BARE, words: &["pingora"], driver: None },
     Subject { name: LEAN_SUBJECT, words: &["edge", "--access-log", "/dev/null"], driver: Some(Driver::Lean) },
@@ -32,13 +32,13 @@ const SUBJECTS: [Subject; 4] = [
         driver: Some(Driver::Full),
     },
 ];
-/// The one that is deployed.
+/// The subject that is deployed.
 const LEAN_SUBJECT: &str = "tidegate";
-/// Whose instructions are counted at smoke size too, of the first case.
+/// The subjects whose instructions are counted at smoke size too, for the first case.
 const UNDER_CALLGRIND: [&str; 3] = ["nginx", LEAN_SUBJECT, "tidegate, full driver"];
-/// What is asked: kept HTTP/1.1, with a body, over a connection for each, over TLS, and HTTP/2.
+/// The cases: kept HTTP/1.1, with a body, over a connection for each, over TLS, and HTTP/2.
 const CASES: [&str; 5] = ["h1-small", "h1-post-small", "h1-close-small", "tls-small", "h2-small"];
-/// Requests of the smaller load.
+/// The number of requests of the smaller load.
 const FEW: usize = 100;
 
 /// A data plane alone.
@@ -46,7 +46,7 @@ const FEW: usize = 100;
 struct Subject {
     name: &'static str,
     words: &'static [&'static str],
-    /// Who carries what may be carried in more than one way, where it is Tidegate.
+    /// The driver, for Tidegate.
     driver: Option<Driver>,
 }
 
@@ -56,26 +56,26 @@ enum Driver {
     Full,
 }
 
-/// What a request may cost.
+/// The limits on the cost of a request.
 #[derive(Clone, Copy, Debug)]
 struct Most {
-    /// Allocations beyond those of a bare Pingora, or at all.
+    /// `true` if the limit is on allocations beyond those of a bare Pingora, and not on all.
     beyond_bare: bool,
     allocations: f64,
     syscalls: f64,
 }
 
-/// None, but for those that come with time and not with requests.
+/// None, except for those that come with time and not with requests.
 const LEAN: Most = Most { beyond_bare: false, allocations: 0.1, syscalls: 7.0 };
-/// A connection has some, for its task, its metrics and the list of those that may give way, and is accepted, watched, waited for to end, and closed; one wait more where its
-/// client is slow to close it.
+/// A connection has some allocations, for its task, its metrics and the list of connections that may be evicted; it is
+/// accepted, watched, awaited and closed, with one more wait if its client is slow to close it.
 const LEAN_CLOSE: Most = Most { allocations: 9.5, syscalls: 17.0, ..LEAN };
-/// rustls has one for the record that comes in and one for the record that goes out.
+/// rustls allocates once per incoming record and once per outgoing record.
 const LEAN_TLS: Most = Most { allocations: 2.1, ..LEAN };
-/// Over HTTP/2 streams, tasks and heads are h2's and Pingora's.
+/// Over HTTP/2, streams, tasks and heads are allocated by h2 and Pingora.
 const LEAN_HTTP2: Most = Most { allocations: 17.5, ..LEAN };
-/// Four of these are the module's that keeps chunks from clients of HTTP/1.0 (`proxy/src/driver/pingora/http10.rs`): Pingora has no
-/// other place for that.
+/// Four of these belong to the module that keeps chunks from clients of HTTP/1.0
+/// (`proxy/src/driver/pingora/http10.rs`): Pingora has no other place for that.
 const FULL: Most = Most { beyond_bare: true, allocations: 42.0, syscalls: 9.0 };
 const FULL_CLOSE: Most = Most { syscalls: 18.0, ..FULL };
 
@@ -92,12 +92,12 @@ impl Driver {
     }
 }
 
-/// What a request costs; `None` is what was not counted.
+/// The cost of a request; `None` for counts that were not made.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) subject: String,
     pub(super) case: &'static str,
-    /// Calls of the allocator, and the bytes that were asked for, on any thread.
+    /// Calls of the allocator, and the requested bytes, on any thread.
     pub(super) allocations: Option<f64>,
     pub(super) bytes: Option<f64>,
     /// System calls of all threads and processes.
@@ -107,21 +107,21 @@ pub(super) struct Row {
     pub(super) instructions: Option<f64>,
 }
 
-/// The tools that are here.
+/// The available tools.
 #[derive(Clone, Copy, Debug)]
 struct Tools {
     strace: bool,
     callgrind: bool,
-    /// Requests of the larger load.
+    /// The number of requests of the larger load.
     many: usize,
-    /// Only what shows that nothing has rotted is counted beside what is judged.
+    /// `true` if only the limits are checked, with a minimum of other counts to show that they still work.
     briefly: bool,
 }
 
-/// Counts everything that can be counted here.
+/// Makes every count that is possible here.
 ///
 /// # Errors
-/// When something cannot be counted that the tools here could.
+/// When a count fails that the tools here could make.
 pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::Result<()> {
     let (strace, callgrind, briefly) = (strace::available(), callgrind::available(), args.size == Size::Smoke);
     let left_out = &mut report.setup.left_out;
@@ -129,7 +129,7 @@ pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report
         left_out.extend((!available).then(|| format!("{what} is not installed (bench/setup installs it)")));
     }
     args.size.complete(left_out)?;
-    // Where one process may not trace another, no installation helps.
+    // If the kernel forbids tracing, installing the tool does not help.
     let refused = if strace { strace::refused().await } else { None };
     let strace = strace && refused.is_none();
     left_out.extend(refused.map(|why| format!("system calls: {why}")));
@@ -137,7 +137,7 @@ pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report
     let upstream = &Upstream::start(Share::ANY).await?;
     let asked = |name: &&str| args.cases.is_empty() || args.cases.iter().any(|asked| asked == name);
     let cases: Vec<Case> = CASES.into_iter().filter(asked).filter_map(Case::named).collect();
-    ensure!(!cases.is_empty(), "counted are {}", CASES.join(", "));
+    ensure!(!cases.is_empty(), "the counted cases are {}", CASES.join(", "));
     let peers: Vec<&Choice> = choices.iter().filter(|choice| choice.kind != Kind::Tidegate).collect();
     let progress = Progress::new(cases.len() * (SUBJECTS.len() + peers.len()));
     for case in &cases {
@@ -154,13 +154,13 @@ pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report
     Ok(())
 }
 
-/// Whether everything was counted that is at smoke size, and nothing that is Tidegate's costs more than it may.
+/// Checks that every count of the smoke size was made, and that no cost of Tidegate exceeds its limit.
 ///
 /// # Errors
-/// When something does.
+/// When either fails.
 pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
     if rows.iter().all(|row| row.syscalls.is_none()) {
-        eprintln!("not judged: system calls, which nobody may trace here");
+        eprintln!("not judged: system calls, which may not be traced here");
     }
     let instructions = |subject: &str| {
         let row = rows.iter().find(|row| row.subject == subject && row.case == CASES[0]);
@@ -176,7 +176,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
         let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
         let most = driver.most(&Case::named(row.case).context("a case")?);
         let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
-        let bare = bare.and_then(|bare| bare.allocations).context("nothing is known of a bare Pingora")?;
+        let bare = bare.and_then(|bare| bare.allocations).context("no counts of a bare Pingora")?;
         let (allocations, most_allocations) =
             (row.allocations.context("not counted")?, most.allocations + if most.beyond_bare { bare } else { 0.0 });
         ensure!(
@@ -225,7 +225,7 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     })
 }
 
-/// What others cost: no allocations, and instructions of nginx alone, which can run as one process.
+/// The cost in other proxies: no allocations, and instructions of nginx alone, which can run as one process.
 async fn of_peer(
     choice: &Choice,
     case: &Case,
@@ -258,7 +258,7 @@ async fn of_peer(
     }))
 }
 
-/// Asks so often, over one connection, one request after the other.
+/// Sends this number of requests, over one connection, one after the other.
 async fn ask(case: &Case, (plain, secure): (SocketAddr, SocketAddr), requests: usize) -> anyhow::Result<()> {
     let mut ask = case.ask(plain, secure);
     ask.streams = ask.streams.map(|_| 1);

@@ -1,4 +1,4 @@
-//! The tables of `steady`: one line a case and proxy.
+//! The tables of `steady`: one line per case and proxy.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::spread::Spread;
 use crate::steal::Steals;
 use crate::table::{figure, spread, table};
 
-/// What ratios are of, and the same where it does no more than it must.
+/// The base of ratios, and the same with no more work than necessary.
 const NGINX: &str = "nginx";
 const NGINX_BARE: &str = "nginx, bare";
 
@@ -83,8 +83,8 @@ fn turns(turns: &[Turn]) -> Table {
     table(3, TURNS, lines)
 }
 
-/// The nginx that does the same work as a proxy, or else the one that there is. None does what a Tidegate does that has headers and
-/// metrics, and no log.
+/// The nginx with the same work as a proxy, or else the only one. No nginx is comparable to a Tidegate with headers and
+/// metrics but no log.
 fn nginx<T>(proxy: &str, named: impl Fn(&str) -> Option<T>) -> Option<T> {
     if proxy == NO_LOG {
         return None;
@@ -93,7 +93,7 @@ fn nginx<T>(proxy: &str, named: impl Fn(&str) -> Option<T>) -> Option<T> {
     alike.into_iter().find_map(named)
 }
 
-/// Of CPU time, round by round.
+/// The ratio of CPU time, round by round.
 fn ratio(rounds: &Rounds<'_>, to: Option<&Rounds<'_>>) -> String {
     let Some(to) = to else { return "–".to_owned() };
     spread(2, rounds.iter().zip(to).map(|(one, other)| one.cpu_us() / other.cpu_us()))

@@ -1,4 +1,4 @@
-//! A bare Pingora: one thread, connections that are kept on both sides, and nothing done to requests.
+//! A bare Pingora: one thread, kept connections on both sides, and no work on requests.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{IdentityFiles, tell};
 use crate::clock::pause;
 use crate::place::free_address;
 
-/// Where it leads.
+/// Its parameters.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where every request goes.
+    /// The upstream of every request.
     #[arg(long)]
     upstream: SocketAddr,
-    /// Threads that carry traffic.
+    /// The number of threads that carry traffic.
     #[arg(long, default_value_t = 1)]
     threads: usize,
     #[command(flatten)]
@@ -61,6 +61,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     tell(plain, secure)?;
-    // Pingora's own end takes its time.
+    // Pingora's own shutdown takes its time.
     std::process::exit(0)
 }

@@ -1,4 +1,4 @@
-//! Tidegate's data plane, with a snapshot that is compiled from the objects the proxies are compared with.
+//! Tidegate's data plane, with a snapshot compiled from the objects that the proxies are compared with.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use super::{IdentityFiles, tell};
 use crate::clock::now;
 use crate::peer::one_route;
 
-/// Where it leads, and how it runs.
+/// Its parameters.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where every request goes.
+    /// The upstream of every request.
     #[arg(long)]
     upstream: SocketAddr,
-    /// Writes an access log there.
+    /// The path of an access log.
     #[arg(long)]
     access_log: Option<PathBuf>,
-    /// The full driver carries everything.
+    /// Carries all requests with the full driver.
     #[arg(long)]
     full: bool,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     tell(plain, secure)
 }
 
-/// The objects as a start-up sees them, compiled.
+/// Compiles the objects as at start-up.
 fn published(objects: &[Value]) -> anyhow::Result<(Publisher, Published)> {
     let mut options = Options { binds: binds(), ..Options::default() };
     options.addresses.allow_loopback = true;
@@ -102,7 +102,7 @@ fn binds() -> Arc<[Bind]> {
     [bind(BindProtocol::Http, "http"), bind(BindProtocol::Https, "https")].into()
 }
 
-/// Where it really listens, plain and over TLS.
+/// Its actual addresses, plain and over TLS.
 fn bound(mut bound: watch::Receiver<Bound>) -> anyhow::Result<(SocketAddr, SocketAddr)> {
     let at = |bound: &Bound, protocol| {
         bound.iter().find(|(key, _)| key.protocol == protocol).and_then(|(_, bind)| bind.address())

@@ -16,7 +16,7 @@ use super::write_identity;
 use crate::allocation::Allocations;
 use crate::cores::Share;
 
-/// How long it may take to start or to end, also under callgrind.
+/// The maximum time to start or to end, also under callgrind.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running subject; ended when dropped.
@@ -25,15 +25,15 @@ pub(crate) struct Running {
     child: Child,
     asked: ChildStdin,
     told: Lines<BufReader<ChildStdout>>,
-    /// Where it serves plain HTTP.
+    /// The address of plain HTTP.
     pub(crate) plain: SocketAddr,
-    /// Where it serves TLS.
+    /// The address of TLS.
     pub(crate) secure: SocketAddr,
     _folder: TempDir,
 }
 
 impl Running {
-    /// Starts `tidegate-bench subject` with these words on its cores, run by another command where one is given.
+    /// Starts `tidegate-bench subject` with these arguments on its cores, run by another command if one is given.
     ///
     /// # Errors
     /// When it does not start.
@@ -68,7 +68,7 @@ impl Running {
         self.child.id().unwrap_or_default()
     }
 
-    /// What it has allocated so far.
+    /// Its allocations so far.
     ///
     /// # Errors
     /// When it has ended.
@@ -78,7 +78,7 @@ impl Running {
         Ok(serde_json::from_str(&line.context("the subject has ended")?)?)
     }
 
-    /// Ends it well, so that what it runs under can say what it counted.
+    /// Ends it well, so that a tool it runs under can report its counts.
     ///
     /// # Errors
     /// When it does not end well.

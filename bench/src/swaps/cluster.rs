@@ -1,5 +1,5 @@
-//! A made-up cluster of a given shape and size, as projections. Keys of certificates are shared, because making 100,000 of
-//! them would take longer than everything that is measured.
+//! A made-up cluster of a given shape and size, as projections. Keys of certificates are shared, because generating
+//! 100,000 of them would take longer than all measurements.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,13 +16,13 @@ use tidegate_config::project::{
 };
 use tidegate_control::{Event, Source};
 
-/// How the routes of a cluster spread over hosts. Every route is one Ingress with a Service and an EndpointSlice of its own.
+/// The distribution of a cluster's routes over hosts. Every route is one Ingress with a Service and an EndpointSlice of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Shape {
     /// Each has its own host with its own certificate; every tenth host is a wildcard.
     Hosts,
-    /// As `Hosts`, but all of them lead to two Services, as they do to a login page or a front door.
+    /// Like `Hosts`, but all of them lead to two Services, as they do to a login page or a front door.
     TwoServices,
     /// All are paths of one host.
     OneHost,
@@ -31,7 +31,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// For tables.
+    /// Its name in tables.
     #[must_use]
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Whether each route has a host of its own.
+    /// Returns `true` if each route has a host of its own.
     #[must_use]
     pub(super) const fn many_hosts(self) -> bool {
         matches!(self, Self::Hosts | Self::TwoServices)
@@ -51,16 +51,16 @@ impl Shape {
 
 /// The host of [`Shape::OneHost`].
 pub(super) const ONE_HOST: &str = "one.example.com";
-/// Objects in one namespace.
+/// The number of objects in one namespace.
 const NAMESPACE_SIZE: usize = 10;
 const CLASS: &str = "tidegate";
 
 /// A cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// How its routes spread over hosts.
+    /// The distribution of its routes over hosts.
     pub(super) shape: Shape,
-    /// Its routes.
+    /// The number of its routes.
     pub(super) size: usize,
     /// Two certificates, for turning one into the other; `None` leaves TLS out.
     certificates: Option<[Certificate; 2]>,
@@ -82,13 +82,13 @@ impl Cluster {
         Self { shape, size, certificates: None }
     }
 
-    /// Whether hosts have certificates.
+    /// Returns `true` if hosts have certificates.
     #[must_use]
     pub(super) const fn tls(&self) -> bool {
         self.certificates.is_some()
     }
 
-    /// The completed lists that a start-up sees.
+    /// The completed lists at start-up.
     pub(super) fn lists(&self, now: Instant) -> impl Iterator<Item = Event> {
         Kind::ALL.into_iter().map(move |kind| Event::Listed {
             source: Source { kind, namespace: None },
@@ -139,7 +139,7 @@ impl Cluster {
         self.ingress_named(&format!("new-{i:06}"), i, i)
     }
 
-    /// What [`Cluster::new_ingress`] is called.
+    /// The name of [`Cluster::new_ingress`].
     #[must_use]
     pub(super) fn new_ingress_name(&self, i: usize) -> ObjectRef {
         ObjectRef::new(Kind::Ingress, ObjectName::new(self.namespace(i), format!("new-{i:06}")))
@@ -221,7 +221,7 @@ impl Cluster {
         projected(Kind::Service, Object::Service(Arc::new(service)))
     }
 
-    /// The Ingress for everything that no other takes.
+    /// The Ingress for all requests that match no other.
     fn catch_all(&self) -> Projected {
         let backend = BackendRef { service: self.name(0), port: PortRef::Number(80) };
         let ingress = Ingress {
@@ -255,13 +255,13 @@ impl Cluster {
     }
 }
 
-/// Whether the host of a route is a wildcard.
+/// Returns `true` if the host of a route is a wildcard.
 #[must_use]
 pub(super) const fn wildcard(i: usize) -> bool {
     i % 10 == 9
 }
 
-/// What the objects of a route are called.
+/// The name of the objects of a route.
 #[must_use]
 pub(super) fn app(i: usize) -> String {
     format!("app-{i:06}")

@@ -21,7 +21,7 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    /// A core that has seen all of a cluster and published it.
+    /// A core that has read all of a cluster and published it.
     #[must_use]
     pub(super) fn start(cluster: &Cluster, now: Instant) -> Self {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
@@ -36,16 +36,16 @@ impl Edge {
         edge
     }
 
-    /// What requests see.
+    /// The published snapshot.
     #[must_use]
     pub(super) const fn published(&self) -> &Published {
         &self.published
     }
 
-    /// Takes a change and publishes what follows from it, as the control loop does between two waits. The
-    /// generation that serves it, where it made one.
+    /// Takes a change and publishes the result, as the control loop does between two waits. Returns the generation that
+    /// serves it, if it made one.
     pub(super) fn take(&mut self, event: Event) -> Option<Generation> {
-        // A list that would remove most has to be confirmed; none of the events here does.
+        // A list that would remove most objects has to be confirmed; none of the events here does.
         let _asked_again = self.reconciler.observe(event, self.now);
         let mut published = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {

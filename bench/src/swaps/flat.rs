@@ -1,13 +1,13 @@
-//! `--check`: what must not grow with the cluster. Counts are judged, times never.
+//! `--check`: the figures that must not grow with the cluster. Counts are judged, times never.
 
 use super::probe::Probe;
 use super::row::Row;
 
 /// A count may grow by this much over the smallest cluster of its shape.
 const RATIO_MAX: f64 = 1.5;
-/// Of the instructions of compiling a host of 10,000 rules whole, a change of one of them may cost this share.
+/// A change of one rule may cost this share of the instructions for compiling a host of 10,000 rules whole.
 const SHARE_MAX: f64 = 0.01;
-/// Rules from which on that is judged: of a small host, a change costs more than the rules.
+/// The number of rules from which on that is judged: on a small host, a change costs more than the rules.
 const MANY: usize = 10_000;
 
 /// Complains about every count that grows with the cluster or with the rules of a host, about a look-up that allocates, and about a change of

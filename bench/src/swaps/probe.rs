@@ -1,5 +1,5 @@
-//! What is measured: changes of the cluster and look-ups of requests, each with the way there and back so that every
-//! round starts from the same cluster.
+//! The probes: changes of the cluster and look-ups of requests, each with its reversal so that every round starts from
+//! the same cluster.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -21,28 +21,28 @@ pub(super) enum Probe {
     BackendMoved,
     /// A third endpoint joins two.
     EndpointAdded,
-    /// It leaves.
+    /// That endpoint leaves.
     EndpointRemoved,
     /// The Secret of a host holds another certificate.
     CertificateRotated,
     /// An Ingress with a host (or path) that is new.
     IngressCreated,
-    /// It goes away.
+    /// That Ingress is deleted.
     IngressDeleted,
-    /// The oldest Ingress of a host of many goes or comes: then the host is another's, and is compiled whole.
+    /// The oldest Ingress of a host of many is deleted or created: the host's owner changes, and it is compiled whole.
     HostCompiledWhole,
-    /// A request's way to its endpoints, by an exact host.
+    /// The look-up of a request's endpoints, by an exact host.
     FindExact,
     /// The same by a wildcard.
     FindWildcard,
-    /// The same for a host that nobody claims.
+    /// The same for an unknown host.
     FindNoHost,
-    /// A handshake's way to its certificates.
+    /// The look-up of a handshake's certificates.
     FindCertificate,
 }
 
 impl Probe {
-    /// For tables.
+    /// Its name in tables.
     #[must_use]
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -60,20 +60,20 @@ impl Probe {
         }
     }
 
-    /// Whether it changes one rule of a host.
+    /// Returns `true` if it changes one rule of a host.
     #[must_use]
     pub(super) const fn changes_a_rule(self) -> bool {
         matches!(self, Self::BackendMoved | Self::IngressCreated | Self::IngressDeleted)
     }
 
-    /// Whether it is what a request or a handshake does, which allocates nothing.
+    /// Returns `true` if it is a look-up of a request or a handshake, which must not allocate.
     #[must_use]
     pub(super) const fn looks_up(self) -> bool {
         matches!(self, Self::FindExact | Self::FindWildcard | Self::FindNoHost | Self::FindCertificate)
     }
 }
 
-/// Changes of which the second undoes the first.
+/// Pairs of changes of which the second undoes the first.
 const CHANGES: [(Probe, Probe); 5] = [
     (Probe::BackendMoved, Probe::BackendMoved),
     (Probe::EndpointAdded, Probe::EndpointRemoved),
@@ -82,7 +82,7 @@ const CHANGES: [(Probe, Probe); 5] = [
     (Probe::HostCompiledWhole, Probe::HostCompiledWhole),
 ];
 
-/// One round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their undoing.
+/// Runs one round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their reversal.
 ///
 /// # Errors
 /// When a change made no generation or a look-up found nothing: then it would measure something else.
@@ -208,7 +208,7 @@ fn look_up(
     Ok(())
 }
 
-/// The host and path to ask for; `None` where the shape has no such request.
+/// The host and path of a request; `None` if the shape has no such request.
 fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)> {
     let root = "/cart/items".to_owned();
     match (cluster.shape, probe) {
@@ -226,7 +226,7 @@ fn request(cluster: &Cluster, probe: Probe, i: usize) -> Option<(String, String)
     }
 }
 
-/// How many endpoints a request may go to.
+/// The number of endpoints that a request may go to.
 fn endpoints(snapshot: &Snapshot, bind: &BindKey, host: &str, path: &str) -> usize {
     let route = snapshot.find(bind, host, path, &Plain { path }).route;
     let target = route.and_then(|route| route.action.targets().next());

@@ -1,4 +1,4 @@
-//! The table: one line a probe and cluster, and what it costs compared with the smallest cluster of its shape.
+//! The table: one line per probe and cluster, and its cost relative to the smallest cluster of its shape.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use super::probe::Probe;
 use crate::operations::Figures;
 use crate::table::figure;
 
-/// One line: what one operation costs.
+/// One line: the cost of one operation.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     /// The shape of the cluster.
     pub(super) shape: Shape,
-    /// Its routes.
+    /// The number of its routes.
     pub(super) size: usize,
     /// The operation; `None` for the start with everything.
     pub(super) probe: Option<Probe>,
-    /// How often it was measured.
+    /// The number of measurements.
     pub(super) operations: usize,
-    /// Allocations of one.
+    /// Allocations per operation.
     pub(super) allocations: Option<f64>,
-    /// Bytes that one allocates; for the start, bytes that stay, a route.
+    /// Bytes allocated per operation; for the start, bytes that remain, per route.
     pub(super) bytes: f64,
-    /// Instructions of one, where callgrind could count them.
+    /// Instructions per operation, if callgrind could count them.
     pub(super) instructions: Option<f64>,
-    /// The median time in microseconds; for the start, its time, a route.
+    /// The median time in microseconds; for the start, its time per route.
     pub(super) median_us: f64,
     /// Allocations, as a multiple of those with the smallest cluster of the shape.
     pub(super) allocations_ratio: Option<f64>,
@@ -69,7 +69,7 @@ impl Row {
         }
     }
 
-    /// For messages.
+    /// Its name in messages.
     pub(super) fn title(&self) -> &'static str {
         self.probe.map_or("whole model, a route", Probe::title)
     }
@@ -83,7 +83,7 @@ fn microseconds(time: Duration) -> f64 {
 pub(super) fn compare(rows: &mut [Row]) {
     let smallest: Vec<Row> = rows.to_vec();
     for row in rows {
-        // The cells of a shape stand in ascending order.
+        // The cells of a shape are in ascending order.
         let base = smallest.iter().find(|base| base.shape == row.shape && base.probe == row.probe);
         let Some(base) = base else { continue };
         row.allocations_ratio = ratio(row.allocations, base.allocations);
@@ -91,13 +91,13 @@ pub(super) fn compare(rows: &mut [Row]) {
     }
 }
 
-/// Nothing against nothing is as much; something against nothing is endlessly more.
+/// Nothing to nothing is 1; something to nothing is infinite.
 fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     let (value, base) = (value?, base?);
     Some(if value == 0.0 && base == 0.0 { 1.0 } else { value / base })
 }
 
-/// One line a size and operation.
+/// One line per size and operation.
 pub(super) fn table(rows: &[Row]) -> Table {
     let lines = sorted(rows).into_iter().map(|row| {
         vec![

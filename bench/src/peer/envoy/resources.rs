@@ -1,4 +1,4 @@
-//! What Envoy is told, in the JSON form of its API.
+//! The configuration of Envoy, in the JSON form of its API.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::super::{Target, Work, log_file};
 use crate::identity::Identity;
 
-/// The files by which it discovers, each in a folder of its own.
+/// The files of its discovery, each in a folder of its own.
 pub(super) const FILES: [&str; 3] = [ROUTES, CLUSTERS, ENDPOINTS];
 pub(super) const ROUTES: &str = "routes";
 pub(super) const CLUSTERS: &str = "clusters";
 pub(super) const ENDPOINTS: &str = "endpoints";
 
-/// Where it listens.
+/// Its listening addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sockets {
     pub(super) plain: SocketAddr,
@@ -23,7 +23,7 @@ pub(super) struct Sockets {
     pub(super) admin: SocketAddr,
 }
 
-/// What stays: sockets, what is done on every request, and where all else is found.
+/// The static part: sockets, the work on every request, and the paths of discovery.
 pub(super) fn bootstrap(folder: &Path, sockets: Sockets, identity: &Identity, work: Work) -> Value {
     let connections = |name| connections(folder, name, work);
     let mut bootstrap = json!({
@@ -51,10 +51,10 @@ pub(super) fn bootstrap(folder: &Path, sockets: Sockets, identity: &Identity, wo
     bootstrap
 }
 
-/// Every host with the cluster that it leads to.
+/// Every host with its cluster.
 pub(super) fn routes(routes: &BTreeMap<String, Target>, work: Work) -> Value {
     let host = |(host, target): (&String, &Target)| {
-        // What lasts has no end that could be late.
+        // Long-lived exchanges have no timeout.
         let timeout = if target.lasts() { "0s" } else { "60s" };
         json!({
             "name": host,
@@ -79,7 +79,7 @@ pub(super) fn routes(routes: &BTreeMap<String, Target>, work: Work) -> Value {
     json!({"resources": [found]})
 }
 
-/// What routes lead to: the shared ones, and those of single hosts.
+/// The clusters of routes: the shared ones, and those of single hosts.
 pub(super) fn clusters(
     folder: &Path,
     shared: &[(Target, SocketAddr)],
@@ -122,7 +122,7 @@ fn cluster(name: &str) -> Value {
     })
 }
 
-/// That endpoints are spoken to in HTTP/2.
+/// The option for endpoints that speak HTTP/2.
 fn http2() -> Value {
     json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
         "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -139,7 +139,7 @@ fn address(at: SocketAddr) -> Value {
     json!({"socket_address": {"address": at.ip(), "port_value": at.port()}})
 }
 
-/// Where one of [`FILES`] is.
+/// The path of one of [`FILES`].
 pub(super) fn file(folder: &Path, name: &str) -> PathBuf {
     folder.join(name).join("resources.json")
 }
@@ -165,7 +165,7 @@ fn tls(identity: &Identity) -> Value {
     })
 }
 
-/// What is done with the connections of a listener.
+/// The filters for the connections of a listener.
 fn connections(folder: &Path, name: &str, work: Work) -> Value {
     let mut router = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
@@ -177,7 +177,7 @@ fn connections(folder: &Path, name: &str, work: Work) -> Value {
         "stat_prefix": name,
         "rds": {"route_config_name": "routes", "config_source": discovered(folder, ROUTES)},
         "upgrade_configs": [{"upgrade_type": "websocket"}],
-        // Windows as Tidegate has them.
+        // The same windows as Tidegate.
         "http2_protocol_options": {"initial_stream_window_size": 262_144, "initial_connection_window_size": 1_048_576},
     });
     if work.is_same() {
@@ -191,7 +191,7 @@ fn connections(folder: &Path, name: &str, work: Work) -> Value {
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": manager})
 }
 
-/// One line of JSON a request, with what Tidegate's has. Envoy gathers lines of its own accord.
+/// One line of JSON per request, with the fields of Tidegate's. Envoy buffers lines by default.
 fn log(folder: &Path) -> Value {
     json!({
         "name": "envoy.access_loggers.file",
