@@ -28,7 +28,7 @@ pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
         }
     }
     if !text(new, "reportingComponent").is_empty() && !valid_name(text(new, "reportingComponent")) {
-        causes.invalid("reportingComponent", &new["reportingComponent"], "is no qualified name");
+        causes.invalid("reportingComponent", &new["reportingComponent"], "is not a qualified name");
     }
     let words = ["reportingInstance", "action", "reason"].map(|field| (field, WORD_MAX_BYTES));
     for (field, max) in words.into_iter().chain([("message", MESSAGE_MAX_BYTES)]) {
@@ -65,7 +65,11 @@ mod tests {
         assert!(outcome("Event", event(), None).is_ok());
         assert!(outcome("Event", json!({}), None).is_ok(), "of old ones nothing is asked");
         check("reason", json!(""), "reason: Required value");
-        check("reportingComponent", json!("a b"), "reportingComponent: Invalid value: \"a b\": is no qualified name");
+        check(
+            "reportingComponent",
+            json!("a b"),
+            "reportingComponent: Invalid value: \"a b\": is not a qualified name",
+        );
         check("action", json!("a".repeat(129)), "action: Invalid value: \"\": can have at most 128 characters");
         check("message", json!("a".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters");
         let why = "involvedObject.namespace: Invalid value: \"\": does not match event.namespace";

@@ -285,7 +285,7 @@ impl State {
         tracing::warn!(
             ?kind,
             bytes_max = before.bytes_max,
-            "it takes more memory than what is served may take, and is not served"
+            "it exceeds the memory limit of the served API, and is not served"
         );
         let upstream = Upstream {
             state: Standing::TooLarge,

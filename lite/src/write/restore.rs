@@ -48,7 +48,7 @@ fn put(
     json: &[u8],
 ) -> Result<(), DataDirError> {
     let Name { kind, namespace, name } = name;
-    let damaged = || DataDirError::Damaged(format!("{kind} {namespace}/{name} is no object"));
+    let damaged = || DataDirError::Damaged(format!("{kind} {namespace}/{name} is not an object"));
     let mut value: Value = serde_json::from_slice(json).map_err(|_| damaged())?;
     let version = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let version = version.ok_or_else(damaged)?;
