@@ -17,21 +17,21 @@ use crate::wait::eventually;
 pub struct CacheServer {
     /// The process.
     pub child: Child,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
-    /// Where the API is served.
+    /// The address of the API.
     pub api: SocketAddr,
 }
 
 impl CacheServer {
-    /// Starts it on free ports, which it tells in its log.
+    /// Starts it on free ports, which it reports in its log.
     pub async fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.arg("lite").arg("--kubeconfig").arg(kubeconfig);
         Self::started(command, arguments).await
     }
 
-    /// The same, reading from a server that needs no credentials.
+    /// The same, with a server to read from that needs no credentials.
     pub async fn fed_by(server: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.args(["lite", "--server", server]);
@@ -53,12 +53,12 @@ impl CacheServer {
             }
         };
         let (admin, api) = tokio::time::timeout(Duration::from_secs(30), read).await.expect("its sockets");
-        // What nobody reads would fill the pipe.
+        // Unread output would fill the pipe.
         tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
         Self { child, admin, api }
     }
 
-    /// Where the API is served, as clients are told.
+    /// The URL of the API, as clients need it.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.api)
@@ -80,7 +80,7 @@ impl CacheServer {
         assert!(self.child.wait().await.expect("a status").success());
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub async fn kill(mut self) {
         self.child.kill().await.expect("it runs");
     }

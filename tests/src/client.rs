@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A whole answer.
+/// A whole response.
 #[derive(Debug)]
 pub struct Answer {
     /// Its status.
@@ -32,24 +32,24 @@ pub struct Answer {
     pub body: String,
 }
 
-/// A GET over plain HTTP/1.1 with this host.
+/// Sends a GET over plain HTTP/1.1 with this host.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no response.
 pub async fn get(address: SocketAddr, host: &str, path: &str) -> Result<Answer, String> {
     request(address, Request::get(path).header("host", host).body(Empty::new()).unwrap()).await
 }
 
-/// Any request over plain HTTP/1.1, on a connection of its own.
+/// Sends any request over plain HTTP/1.1, on a connection of its own.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no response.
 pub async fn request(address: SocketAddr, request: Request<Empty<Bytes>>) -> Result<Answer, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     sent(stream, request).await
 }
 
-/// Any request over HTTP/1.1 on a stream that is open, and nothing after it.
+/// Sends one request over HTTP/1.1 on an open stream.
 pub(crate) async fn sent<S, B>(stream: S, request: Request<B>) -> Result<Answer, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -58,7 +58,7 @@ where
     whole(opened(stream).await?.send_request(request).await.map_err(|error| error.to_string())?).await
 }
 
-/// An HTTP/1.1 connection on a stream that is open.
+/// Opens an HTTP/1.1 connection on an open stream.
 pub(crate) async fn opened<S, B>(stream: S) -> Result<http1::SendRequest<B>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -69,18 +69,18 @@ where
     Ok(sender)
 }
 
-/// A GET over HTTP/2 in plain text, by prior knowledge.
+/// Sends a GET over HTTP/2 in plain text, by prior knowledge.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no response.
 pub async fn h2c(address: SocketAddr, host: &str, path: &str) -> Result<Answer, String> {
     h2c_request(address, Request::get(format!("http://{host}{path}")).body(Empty::new()).unwrap()).await
 }
 
-/// Any request over HTTP/2 in plain text, by prior knowledge, on a connection of its own.
+/// Sends any request over HTTP/2 in plain text, by prior knowledge, on a connection of its own.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no response.
 pub async fn h2c_request(address: SocketAddr, request: Request<Empty<Bytes>>) -> Result<Answer, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
@@ -89,10 +89,10 @@ pub async fn h2c_request(address: SocketAddr, request: Request<Empty<Bytes>>) ->
     whole(sender.send_request(request).await.map_err(|error| error.to_string())?).await
 }
 
-/// A GET over TLS with whatever ALPN agrees on of `h2` and `http/1.1`, or HTTP/1.1 alone; any certificate will do.
+/// Sends a GET over TLS, by `h2` or `http/1.1` as ALPN negotiates, or by HTTP/1.1 alone; accepts any certificate.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no response.
 pub async fn https(address: SocketAddr, host: &str, path: &str, h2: bool) -> Result<Answer, String> {
     let protocols: &[&[u8]] = if h2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
     let stream = connect_tls(address, host, protocols).await?;
@@ -107,7 +107,7 @@ pub async fn https(address: SocketAddr, host: &str, path: &str, h2: bool) -> Res
     }
 }
 
-/// The whole of an answer.
+/// Reads a response to its end.
 pub(crate) async fn whole(response: http::Response<hyper::body::Incoming>) -> Result<Answer, String> {
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
@@ -115,7 +115,7 @@ pub(crate) async fn whole(response: http::Response<hyper::body::Incoming>) -> Re
     Ok(Answer { status: head.status, version: head.version, headers: head.headers, body })
 }
 
-/// A TLS connection that asks for this server name and takes any certificate.
+/// Opens a TLS connection with this server name, and accepts any certificate.
 ///
 /// # Errors
 /// When the handshake fails.
@@ -128,10 +128,10 @@ pub async fn connect_tls(
     connect_by(&Arc::new(config), address, server_name).await
 }
 
-/// A client that takes any certificate, with these cipher suites, versions of TLS and protocols.
+/// A client that accepts any certificate, with these cipher suites, versions of TLS and protocols.
 ///
 /// # Errors
-/// When rustls refuses them together.
+/// When rustls refuses the combination.
 pub fn tls_client(
     provider: CryptoProvider,
     versions: &[&'static SupportedProtocolVersion],
@@ -148,7 +148,7 @@ pub fn tls_client(
     Ok(config)
 }
 
-/// A TLS connection of a client that asks for this server name.
+/// Opens a TLS connection of a client with this server name.
 ///
 /// # Errors
 /// When the handshake fails.
@@ -158,12 +158,12 @@ pub async fn connect_by(
     server_name: &str,
 ) -> Result<TlsStream<TcpStream>, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    // The last flight of the handshake would hold up the first request until it is acknowledged.
+    // The last flight of the handshake would delay the first request until it is acknowledged.
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     shake(config, stream, server_name).await
 }
 
-/// As [`connect_tls`], on a connection that is open. Where the name is an address, the server is told none.
+/// Like [`connect_tls`], on an open connection. If the name is an address, no server name is sent.
 ///
 /// # Errors
 /// When the handshake fails.
@@ -183,7 +183,7 @@ where
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(|error| error.to_string())
 }
 
-/// The certificate that a server shows for a name.
+/// The certificate that a server presents for a name.
 ///
 /// # Errors
 /// When the handshake fails.
@@ -193,7 +193,7 @@ pub async fn certificate_of(address: SocketAddr, server_name: &str) -> Result<Ce
     shown.map(|certificate| certificate.clone().into_owned()).ok_or_else(|| "no certificate".to_owned())
 }
 
-/// Takes every certificate, but checks that the server holds its key.
+/// Accepts every certificate, but checks that the server holds its key.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

@@ -8,7 +8,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Blocks, for an end that cannot wait for a runtime.
+/// Blocks, for destructors that cannot wait for a runtime.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

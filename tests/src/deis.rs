@@ -5,7 +5,7 @@ use crate::{Answer, Dev, Kubectl, eventually, get};
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 
-/// Starts the platform, with more arguments; `None` where there is no kubectl, and so nothing that could change an object.
+/// Starts the platform, with more arguments; `None` if there is no kubectl to change objects with.
 pub async fn deis(arguments: &[&str]) -> Option<(Dev, Kubectl)> {
     let arguments = [&["--source", "deis"], arguments].concat();
     let dev = Dev::with(&[("router.yaml", ROUTER), ("blog.yaml", BLOG)], &arguments).await;
@@ -14,7 +14,7 @@ pub async fn deis(arguments: &[&str]) -> Option<(Dev, Kubectl)> {
     Some((dev, kubectl))
 }
 
-/// Annotates the router's Deployment with settings, such as `bodySize=1k`; one that ends with a dash is taken away.
+/// Annotates the router's Deployment with settings, such as `bodySize=1k`; one that ends with a dash is removed.
 pub async fn annotate_router(kubectl: &Kubectl, settings: &[&str]) {
     let settings: Vec<String> = settings.iter().map(|setting| format!("router.deis.io/nginx.{setting}")).collect();
     let mut arguments = vec!["-n", "deis", "annotate", "deployment", "deis-router", "--overwrite"];
@@ -22,7 +22,7 @@ pub async fn annotate_router(kubectl: &Kubectl, settings: &[&str]) {
     kubectl.run(&arguments).await;
 }
 
-/// Waits until a GET of a host is answered with a status; the answer.
+/// Waits until a GET of a host has this status, and returns the response.
 pub async fn answered(dev: &Dev, host: &str, status: u16) -> Answer {
     eventually(&format!("{status} of {host}"), || async {
         let answer = get(dev.http, host, "/").await?;

@@ -12,22 +12,22 @@ use tokio::process::{Child, Command};
 use crate::clock;
 use crate::program::binary;
 
-/// How long it gets to end in order when its handle is dropped.
+/// The time to end in order when its handle is dropped.
 const END: Duration = Duration::from_secs(10);
 
-/// How the process is started, besides its arguments.
+/// The options of the process, except for its arguments.
 #[derive(Debug, Default)]
 pub struct Launch {
-    /// Its limit of open files, soft and hard; without one, that of the test.
+    /// Its limit of open files, soft and hard; by default, that of the test.
     pub open_files: Option<u32>,
-    /// The file that gets its log; without one, the log stands between the lines of the test.
+    /// The file of its log; by default, the log goes to the output of the test.
     pub log: Option<PathBuf>,
 }
 
 impl Launch {
     fn command(&self) -> Command {
         let mut command = if let Some(limit) = self.open_files {
-            // The shell replaces itself by the process, which so keeps the process id.
+            // The shell execs the process, which so keeps the process id.
             let mut shell = Command::new("sh");
             shell.args(["-c", r#"ulimit -n "$0" && exec "$@""#, &limit.to_string()]).arg(binary());
             shell
@@ -41,37 +41,37 @@ impl Launch {
     }
 }
 
-/// A running `tidegate dev`. It ends with its handle, and so does every file it has made.
+/// A running `tidegate dev`. It ends with its handle, and its files are removed.
 #[derive(Debug)]
 pub struct Dev {
     child: Child,
     folder: TempDir,
-    /// Its folder for temporary files. It goes after the process, also when that had to be killed.
+    /// Its folder for temporary files. It is removed after the process has ended, also when that had to be killed.
     _temporary: TempDir,
-    /// Where plain HTTP is served.
+    /// The address of plain HTTP.
     pub http: SocketAddr,
-    /// Where HTTPS is served.
+    /// The address of HTTPS.
     pub https: SocketAddr,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
-    /// Where dumps are served.
+    /// The address of the dumps.
     pub debug: SocketAddr,
     /// The kubeconfig of the embedded API server.
     pub kubeconfig: PathBuf,
 }
 
 impl Dev {
-    /// Starts it with these files in its folder and waits until it says that it is ready.
+    /// Starts it with these files in its folder and waits until it reports that it is ready.
     pub async fn start(files: &[(&str, &str)]) -> Self {
         Self::with(files, &[]).await
     }
 
-    /// As [`Dev::start`], with more arguments.
+    /// Like [`Dev::start`], with more arguments.
     pub async fn with(files: &[(&str, &str)], arguments: &[&str]) -> Self {
         Self::launched(files, arguments, &Launch::default()).await
     }
 
-    /// As [`Dev::with`], with limits and files of the process itself.
+    /// Like [`Dev::with`], with limits and files of the process itself.
     pub async fn launched(files: &[(&str, &str)], arguments: &[&str], launch: &Launch) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
@@ -132,7 +132,7 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // None when it has been waited for.
+        // `None` if it has been waited for.
         let Some(id) = self.child.id() else { return };
         let asked = std::process::Command::new("kill").arg(id.to_string()).status();
         let deadline = clock::now() + END;
@@ -142,11 +142,11 @@ impl Drop for Dev {
             }
             clock::pause(Duration::from_millis(5));
         }
-        // What is left is killed with `child`.
+        // A process that has not ended is killed with `child`.
     }
 }
 
-/// What it says up to its last line, with everything after that read and thrown away.
+/// Its output up to the last line of the banner; everything after that is read and discarded.
 async fn banner(child: &mut Child) -> Vec<String> {
     let stdout = child.stdout.take().expect("piped");
     let mut lines = BufReader::new(stdout).lines();

@@ -1,4 +1,4 @@
-//! Programs that read an API as controllers do: `tests/clients/build` builds them.
+//! Programs that read an API like controllers: `tests/clients/build` builds them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// The programs, and how each of them reads a collection.
+/// The programs, and the way each of them reads a collection.
 const PROGRAMS: [(&str, &str, &[&str], Option<&str>); 4] = [
     ("client-go, list and watch", "informers", &["--resync", "2s", "--server", "SERVER"], Some("false")),
     ("client-go, streaming list", "informers", &["--server", "SERVER"], Some("true")),
@@ -19,28 +19,28 @@ const PROGRAMS: [(&str, &str, &[&str], Option<&str>); 4] = [
 /// One of them, running.
 #[derive(Debug)]
 pub struct Informers {
-    /// Which client it is, and how it reads.
+    /// The client library, and the way it reads.
     pub name: &'static str,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
-/// What it holds, and what it has seen.
+/// Its store, and the events it has seen.
 #[derive(Debug)]
 pub struct Held {
-    /// Whether every collection has been read once.
+    /// `true` if every collection has been read once.
     pub synced: bool,
-    /// `PLURAL NAMESPACE/NAME` and the object, without what lists leave out and what a cache may leave out.
+    /// `PLURAL NAMESPACE/NAME` and the object, without the fields that lists omit and those that a cache may omit.
     pub objects: BTreeMap<String, Value>,
-    /// How many events of each sort there were.
+    /// The number of events of each type.
     pub events: Value,
-    /// Events that do not follow from the ones before.
+    /// Events that contradict the earlier ones.
     pub faults: Value,
 }
 
 impl Informers {
-    /// Starts each of them over some resources; `None` where they are not built.
+    /// Starts each of them over some resources; `None` if they are not built.
     pub fn start_all(server: &str, resources: &[&str]) -> Option<Vec<Self>> {
         let folder = folder()?;
         Some(PROGRAMS.iter().map(|program| Self::start(&folder, program, server, resources)).collect())
@@ -63,7 +63,7 @@ impl Informers {
         Self { name, stdin: child.stdin.take().expect("its input"), lines, _child: child }
     }
 
-    /// Asks it.
+    /// Requests its state.
     pub async fn held(&mut self) -> Held {
         self.stdin.write_all(b"\n").await.expect("it runs");
         let line = self.lines.next_line().await.expect("text").expect("a line");
@@ -79,7 +79,7 @@ impl Informers {
     }
 }
 
-/// An object without what lists leave out and what a cache may leave out.
+/// An object without the fields that lists omit and those that a cache may omit.
 #[must_use]
 pub fn plain(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {

@@ -1,4 +1,4 @@
-//! The real kubectl, against the API server of a kubeconfig and nothing else.
+//! The real kubectl, restricted to the API server of a kubeconfig.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// `None`, with one printed line, where the machine has no kubectl.
+    /// Returns `None`, with one printed line, if the machine has no kubectl.
     #[must_use]
     pub fn for_config(kubeconfig: &Path) -> Option<Self> {
         if !Self::is_there() {
@@ -25,14 +25,14 @@ impl Kubectl {
         Some(Self { home: tempfile::tempdir().expect("a folder"), kubeconfig: kubeconfig.to_owned() })
     }
 
-    /// Whether the machine has one.
+    /// Returns `true` if the machine has kubectl.
     pub(crate) fn is_there() -> bool {
         let mut command = std::process::Command::new("kubectl");
         let command = command.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// A command that is ready to be given arguments.
+    /// A command that is ready to take arguments.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new("kubectl");
@@ -65,7 +65,7 @@ impl Kubectl {
         Self::ended(command, input).await
     }
 
-    /// Runs a command that is ready with an input and returns its exit code, output and errors.
+    /// Runs a prepared command with an input and returns its exit code, output and errors.
     pub async fn ended(mut command: Command, input: &str) -> (Option<i32>, String, String) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("kubectl");

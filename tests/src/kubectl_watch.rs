@@ -1,4 +1,4 @@
-//! `kubectl get --watch` and `kubectl wait` that go on while things happen to the server, and what follows from what they print.
+//! `kubectl get --watch` and `kubectl wait` across faults of the server, and checks of their output.
 
 #![allow(clippy::disallowed_types, reason = "a test may lock")]
 
@@ -16,7 +16,7 @@ use crate::kubectl::Kubectl;
 use crate::reader::{Reader, items};
 use crate::wait::eventually;
 
-/// Objects by `NAMESPACE/NAME`, without what lists leave out and what a cache may leave out.
+/// Objects by `NAMESPACE/NAME`, without the fields that lists omit and those that a cache may omit.
 type Objects = BTreeMap<String, Value>;
 
 /// A running `kubectl get --watch`.
@@ -31,7 +31,7 @@ pub struct KubectlWatch {
 struct Seen {
     objects: Objects,
     events: usize,
-    /// Events that do not follow from the ones before.
+    /// Events that contradict the earlier ones.
     faults: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl KubectlWatch {
         Self { arguments: arguments.iter().map(|text| (*text).to_owned()).collect(), child, seen }
     }
 
-    /// Waits until what it printed amounts to what the cluster holds, and checks that it still watches.
+    /// Waits until its output adds up to the objects of the cluster, and checks that it still watches.
     pub async fn prints(&mut self, when: &str, cluster: &Kubectl) {
         let key = |object: &Value| {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -129,13 +129,13 @@ impl KubectlWait {
         Self { arguments: arguments.iter().map(|text| (*text).to_owned()).collect(), child }
     }
 
-    /// It has not ended.
+    /// Checks that it has not ended.
     pub fn waits(&mut self) {
         let ended = self.child.try_wait().unwrap();
         assert!(ended.is_none(), "kubectl wait {:?} has ended with {ended:?}", self.arguments);
     }
 
-    /// It ends, and well.
+    /// Checks that it ends successfully.
     pub async fn ends(mut self) {
         let ended = tokio::time::timeout(Duration::from_secs(180), self.child.wait()).await;
         let ended = ended.unwrap_or_else(|_| panic!("kubectl wait {:?} goes on", self.arguments));

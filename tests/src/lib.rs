@@ -1,5 +1,5 @@
-//! What whole-process tests share: the real binary as `tidegate dev`, or on a real control plane, kubectl, and plain clients
-//! that are not the thing under test.
+//! Shared code of whole-process tests: the real binary as `tidegate dev`, or on a real control plane, kubectl, and
+//! plain clients that are independent of the code under test.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test may fail loudly")]
 

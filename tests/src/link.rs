@@ -1,5 +1,5 @@
-//! A link to an API server that can be cut and mended. It is at the same port of another loopback address, for an API server answers
-//! to its own port alone.
+//! A link to an API server that can be cut and restored. It has the same port on another loopback address, because an
+//! API server serves only its own port.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Link {
         link
     }
 
-    /// The kubeconfig with the link in the place of the server, in a file beside it.
+    /// The kubeconfig with the link in place of the server, in a file beside it.
     #[must_use]
     pub fn kubeconfig(&self, kubeconfig: &Path) -> PathBuf {
         let text = std::fs::read_to_string(kubeconfig).unwrap();
@@ -39,21 +39,21 @@ impl Link {
         path
     }
 
-    /// Where the API server is behind it.
+    /// The address of the API server behind it.
     #[must_use]
     pub const fn server(&self) -> SocketAddr {
         self.to
     }
 
-    /// Ends every connection, and takes no more.
+    /// Closes every connection, and refuses new ones.
     pub fn cut(&self) {
         self.cut.cancel();
     }
 
-    /// Takes connections again.
+    /// Accepts connections again.
     pub fn mend(&mut self) {
         self.cut = CancellationToken::new();
-        // Connections of before may still be closing.
+        // Earlier connections may still be closing.
         let socket = if self.at.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }.unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(self.at).unwrap();
@@ -66,7 +66,7 @@ impl Link {
             while let Ok((mut here, _)) = listener.accept().await {
                 tokio::spawn(cut.clone().run_until_cancelled_owned(async move {
                     if let Ok(mut there) = TcpStream::connect(to).await {
-                        // However it ends, both ends see it.
+                        // However it ends, both sides see it.
                         drop(copy_bidirectional(&mut here, &mut there).await);
                     }
                 }));

@@ -10,7 +10,7 @@ pub fn binary() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
-            // Test programs lie in target/PROFILE/deps.
+            // Test programs are in target/PROFILE/deps.
             let folder = std::env::current_exe().expect("the path of this program");
             let profile = folder.parent().and_then(std::path::Path::parent).expect("a target folder").to_owned();
             let release = profile.file_name().is_some_and(|name| name == "release");
@@ -20,7 +20,8 @@ pub fn binary() -> PathBuf {
             if release {
                 build.arg("--release");
             }
-            // What cargo tells this test about its package is not for the build scripts of others: they would run again.
+            // The variables that cargo sets for this test's package must not reach other build scripts: they would run
+            // again.
             for (name, _) in std::env::vars_os() {
                 if name
                     .to_str()

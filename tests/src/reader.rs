@@ -1,4 +1,4 @@
-//! kubectl as a reader of a served API, held against what the cluster itself answers.
+//! kubectl as a reader of a served API, compared with the answers of the cluster itself.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -6,18 +6,18 @@ use tempfile::TempDir;
 use crate::kubectl::Kubectl;
 use crate::wait::eventually;
 
-/// kubectl against a server that is given, with no credentials of its own.
+/// kubectl for a given server, with no credentials of its own.
 #[derive(Debug)]
 pub struct Reader {
     /// kubectl, with a home of its own.
     pub kubectl: Kubectl,
-    /// Where the server is, before all other arguments.
+    /// The arguments that name the server, before all others.
     pub arguments: Vec<String>,
     _folder: TempDir,
 }
 
 impl Reader {
-    /// `None` where the machine has no kubectl.
+    /// Returns `None` if the machine has no kubectl.
     #[must_use]
     pub fn of(server: &str, more: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ pub async fn same(cluster: &Kubectl, served: &Reader, kinds: &[&str]) {
     compared(cluster, served, kinds, &["--show-managed-fields"]).await;
 }
 
-/// The same but for managed fields, which are not kept over a restart.
+/// The same except for managed fields, which are not kept over a restart.
 pub async fn same_but_for_managers(cluster: &Kubectl, served: &Reader, kinds: &[&str]) {
     compared(cluster, served, kinds, &[]).await;
 }

@@ -18,23 +18,23 @@ use crate::wait::eventually;
 pub struct Run {
     /// The process.
     pub child: Child,
-    /// Where plain HTTP is served.
+    /// The address of plain HTTP.
     pub http: SocketAddr,
-    /// Where HTTPS is served, if it is.
+    /// The address of HTTPS, if it is open.
     pub https: Option<SocketAddr>,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
-    /// Where what it reads is served again, if it is: an address, or `unix:PATH`.
+    /// The address of the served API, if it is open: an address, or `unix:PATH`.
     pub api: Option<String>,
 }
 
 impl Run {
-    /// Starts it on free ports, which it tells in its log.
+    /// Starts it on free ports, which it reports in its log.
     pub async fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
         Self::started(Command::new(binary()), kubeconfig, arguments).await
     }
 
-    /// The same, where the command that is given begins with the program.
+    /// The same, for a command that begins with the program.
     pub async fn started(mut command: Command, kubeconfig: &Path, arguments: &[&str]) -> Self {
         command.arg("run").arg("--kubeconfig").arg(kubeconfig);
         Self::reading(command, arguments).await
@@ -49,7 +49,7 @@ impl Run {
 
     async fn reading(mut command: Command, arguments: &[&str]) -> Self {
         command.arg("--allow-loopback-endpoints");
-        // Tests of other sources name them by a flag, which goes before the environment.
+        // Tests of other sources name them by a flag, which takes precedence over the environment.
         command.env("TIDEGATE_SOURCE", "ingress");
         let any = "127.0.0.1:0";
         command.args(["--http", any, "--admin", any, "--debug", "off"]).args(arguments);
@@ -81,7 +81,7 @@ impl Run {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), read).await.expect("its sockets");
-        // What nobody reads would fill the pipe.
+        // Unread output would fill the pipe.
         tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
         Self { child, http: http.expect("an address"), https, admin: admin.expect("an address"), api }
     }
@@ -95,7 +95,7 @@ impl Run {
         .await;
     }
 
-    /// Waits until a host answers with this status.
+    /// Waits until a host responds with this status.
     pub async fn answers(&self, host: &str, status: u16) {
         eventually(&format!("{host} answers {status}"), || async {
             let answer = get(self.http, host, "/").await?;
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// Answers every request of a connection of its own with `kept`.
+/// Responds to every request, each on a connection of its own, with `kept`.
 pub async fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

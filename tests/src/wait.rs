@@ -1,20 +1,20 @@
-//! Waiting for what has to become true, with a generous deadline: a test never asserts how long something took.
+//! Waiting for conditions, with a generous deadline: a test never asserts a duration.
 
 use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// How long tests wait before they call something broken: more than the longest pause between two tries of anything, which
-/// is the minute that client-go's informers in a real control plane may wait after some failures (30 s and jitter).
+/// The time after which a test fails: more than the longest pause between two retries anywhere, which is the minute
+/// that client-go's informers in a real control plane may wait after some failures (30 s and jitter).
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Now, for counting in tests.
+/// The current time, for counting in tests.
 #[must_use]
 pub fn moment() -> Instant {
     clock::now()
 }
 
-/// Asks until the answer is `Ok`; fails with the last complaint when it never is.
+/// Polls until the result is `Ok`; fails with the last error after the deadline.
 ///
 /// # Panics
 /// When the deadline is over.

@@ -1,4 +1,4 @@
-//! The service account of a pod, as the kubelet puts it there: two variables, and three files of which the token is
+//! The service account of a pod, as the kubelet projects it: two variables, and three files of which the token is
 //! replaced in time.
 
 use std::fs;
@@ -9,23 +9,23 @@ use serde_json::json;
 
 use super::{API_SERVER, Api, Cluster};
 
-/// Where a pod finds it. No program outside sees what is there, see [`enter`](super::enter).
+/// The path at which a pod finds it. Programs outside do not see its files, see [`enter`](super::enter).
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A service account of the namespace `tidegate`, for programs that look for that of their pod.
 ///
-/// Each of its tokens is bound to a Secret of its own, and is worth nothing any more when that is gone: the API server gives out
-/// none that ends by itself within ten minutes.
+/// Each of its tokens is bound to a Secret of its own, and is invalid once that is deleted: the API server issues no
+/// token that expires within ten minutes.
 #[derive(Debug)]
 pub(super) struct Account {
     name: String,
     token: String,
-    /// How many tokens it has had.
+    /// The number of tokens issued.
     count: u32,
 }
 
 impl Account {
-    /// Puts its files into their place.
+    /// Writes its files.
     pub(super) async fn project(cluster: &Cluster, name: &str) -> Self {
         let mut account = Self { name: name.to_owned(), token: String::new(), count: 0 };
         fs::create_dir_all(FOLDER).expect("a folder of our own");
@@ -36,13 +36,13 @@ impl Account {
         account
     }
 
-    /// The variables by which a pod knows where the API server is.
+    /// The variables by which a pod finds the API server.
     pub(super) fn environment() -> [(&'static str, String); 2] {
         let (host, port) = (API_SERVER.ip().to_string(), API_SERVER.port().to_string());
         [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)]
     }
 
-    /// Replaces the token, takes back the one before, and returns a user who still has that.
+    /// Replaces the token, revokes the previous one, and returns a user that still has the latter.
     pub(super) async fn rotate(&mut self, cluster: &Cluster) -> Api {
         let (former, secret) = (Api { address: API_SERVER, token: self.token.clone() }, self.secret());
         self.renew(cluster).await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::client;
 
-/// A user of an API server. Every request has a connection of its own, so that a restart of the server is no concern of
+/// A user of an API server. Every request has a connection of its own, so that a restart of the server does not affect
 /// it.
 #[derive(Debug, Clone)]
 pub struct Api {
@@ -29,10 +29,10 @@ impl Api {
         Self { address, token: config["users"][0]["user"]["token"].as_str().expect("a token").to_owned() }
     }
 
-    /// One request, with a body of any type, and the text of its answer.
+    /// Sends one request, with a body of any type, and returns the text of its response.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When there is no response.
     pub async fn raw(
         &self,
         method: Method,
@@ -54,10 +54,10 @@ impl Api {
         Ok((answer.status, answer.body))
     }
 
-    /// One request; a body is JSON of this content type. An answer that is no JSON becomes a JSON string.
+    /// Sends one request; a body is JSON of this content type. A response that is not JSON becomes a JSON string.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When there is no response.
     pub async fn ask(
         &self,
         method: Method,
@@ -69,7 +69,7 @@ impl Api {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    /// An object or a list.
+    /// Reads an object or a list.
     pub async fn get(&self, path: &str) -> Value {
         self.expect(Method::GET, path, None).await
     }
@@ -90,7 +90,7 @@ impl Api {
         self.expect(Method::PATCH, path, Some(("application/json-patch+json", &patch))).await
     }
 
-    /// Deletes an object, with its own grace.
+    /// Deletes an object, with its own grace period.
     pub async fn delete(&self, path: &str) -> Value {
         self.expect(Method::DELETE, path, None).await
     }

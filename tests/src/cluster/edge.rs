@@ -1,4 +1,4 @@
-//! `tidegate run` on the cluster, with the rights that `deploy/` gives it and no others.
+//! `tidegate run` on the cluster, with exactly the rights of `deploy/`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::part::{Memory, Part};
 use super::{Api, Cluster};
 use crate::{binary, eventually, get};
 
-/// What the first one tells of where Ingresses are reached.
+/// The address in the status of Ingresses.
 pub const PUBLIC: &str = "203.0.113.7";
 
 /// A file of `deploy/manifests`, by its name.
@@ -21,8 +21,7 @@ pub fn manifest(name: &str) -> PathBuf {
     workspace.join("deploy/manifests").join(format!("{name}.yaml"))
 }
 
-/// The variables of the environment that the Deployment of `deploy/` gives to Tidegate, but for those that each pod has its own
-/// value of.
+/// The environment variables of Tidegate in the Deployment of `deploy/`, except for those that differ in each pod.
 #[must_use]
 pub fn environment() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(manifest("30-deployment")).expect("a Deployment");
@@ -36,34 +35,34 @@ pub fn environment() -> Vec<(String, String)> {
     variables.filter_map(pair).collect()
 }
 
-/// `tidegate run` with what every one here is told.
+/// `tidegate run` with the arguments that all edges here share.
 fn run(address: &str) -> Command {
     let at = |port: u16| format!("{address}:{port}");
     let mut command = Command::new(binary());
-    // As the Deployment of `deploy/` has it, whose role is for Ingresses alone.
+    // As in the Deployment of `deploy/`, whose role is for Ingresses alone.
     command.args(["run", "--own-address", address]).env("TIDEGATE_SOURCE", "ingress");
     command.args(["--http", &at(80), "--https", &at(443), "--admin", &at(9180), "--debug", "off"]);
     command.args(["--access-log", "off", "--shutdown-delay", "1s", "--log-form", "text"]);
     command
 }
 
-/// A running `tidegate run`, on an address of its own as its pod would have.
+/// A running `tidegate run`, on an address of its own like that of a pod.
 #[derive(Debug)]
 pub struct Edge {
     part: Part,
-    /// What it finds in its pod; without, it has a kubeconfig.
+    /// The files of its pod's service account; `None` if it has a kubeconfig.
     account: Option<Account>,
-    /// Where plain HTTP is served.
+    /// The address of plain HTTP.
     pub http: SocketAddr,
-    /// Where HTTPS is served.
+    /// The address of HTTPS.
     pub https: SocketAddr,
-    /// Where health and metrics are served.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
 }
 
 impl Edge {
-    /// Applies what `deploy/` says about rights and class, and starts Tidegate at 10.244.0.2 as a pod is started: it finds the
-    /// API server, its service account and its namespace by itself.
+    /// Applies the rights and the class of `deploy/`, and starts Tidegate at 10.244.0.2 as a pod is started: it finds
+    /// the API server, its service account and its namespace by itself.
     pub async fn start(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &["--publish-status-address", PUBLIC]).await
     }
@@ -90,7 +89,7 @@ impl Edge {
         edge
     }
 
-    /// The same with variables of its environment, and it is not waited for.
+    /// The same with environment variables, and without waiting for it.
     pub async fn launch(
         cluster: &Cluster,
         account: &str,
@@ -104,7 +103,7 @@ impl Edge {
         Self::of(cluster, account, address, &mut command)
     }
 
-    /// Starts Tidegate at an address with a kubeconfig that is given; it is not waited for.
+    /// Starts Tidegate at an address with a given kubeconfig, without waiting for it.
     #[must_use]
     pub fn with_kubeconfig(
         cluster: &Cluster,
@@ -124,8 +123,8 @@ impl Edge {
         Self { part, account: None, http: place(80), https: place(443), admin: place(9180) }
     }
 
-    /// Replaces the token in the files of its service account, takes back the one before, and returns a user who still has
-    /// that.
+    /// Replaces the token in the files of its service account, revokes the previous one, and returns a user that still
+    /// has the latter.
     ///
     /// # Panics
     /// When it has been started with a kubeconfig.
@@ -145,7 +144,7 @@ impl Edge {
         assert_eq!(self.part.ended().await, None, "{}", self.part.last_words());
     }
 
-    /// Waits until it is ready, with nothing amiss.
+    /// Waits until it is ready and not degraded.
     pub async fn ready(&self) {
         eventually("ready and whole", || async {
             let answer = get(self.admin, "localhost", "/readyz?verbose").await?;
@@ -155,7 +154,7 @@ impl Edge {
         .await;
     }
 
-    /// The sum of a metric's series that have this text in their labels.
+    /// The sum of a metric's series whose labels contain this text.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
         let text = get(self.admin, "localhost", "/metrics").await.expect("metrics").body;
         let series = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.contains(label)));

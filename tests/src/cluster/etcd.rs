@@ -1,4 +1,4 @@
-//! What is done to etcd behind the API server's back.
+//! Changes of etcd that bypass the API server.
 
 use std::process::Stdio;
 
@@ -9,14 +9,14 @@ use tokio::process::Command;
 use super::{Cluster, ETCD};
 
 impl Cluster {
-    /// Throws away the history that etcd keeps.
+    /// Compacts the history of etcd.
     pub async fn compact(&self) {
         let compact = Command::new(&self.binary).args(["compact", "--etcd", ETCD]).output().await.expect("it runs");
         assert!(compact.status.success(), "{}", String::from_utf8_lossy(&compact.stderr));
     }
 
-    /// Puts objects into etcd as the API server would, which sees them there as if another API server had made them. It is
-    /// many times as fast as to create them, and nothing is checked or given a default.
+    /// Puts objects into etcd in the form of the API server, to which they seem created by another API server. It is
+    /// many times as fast as creating them, but without validation and defaults.
     pub async fn put(&self, objects: impl Iterator<Item = Value>) {
         let mut command = Command::new(&self.binary);
         command.args(["put", "--etcd", ETCD]).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -36,7 +36,7 @@ impl Cluster {
     }
 }
 
-/// The key of an object, and it with what an API server adds when it is created.
+/// The key of an object, and the object with the fields that an API server adds at creation.
 fn line(number: usize, mut object: Value) -> String {
     let place = match object["kind"].as_str() {
         Some("Ingress") => "ingress",

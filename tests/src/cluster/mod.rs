@@ -1,7 +1,7 @@
 //! A real control plane: etcd, kube-apiserver and kube-controller-manager as processes, and a stand-in for kubelets that
 //! runs each pod as a process with an address of its own. Everything is in namespaces that [`enter`] makes.
 //!
-//! The binary is built by `tests/cluster/build`; how it stands in for nodes is told in `tests/cluster/README.md`.
+//! The binary is built by `tests/cluster/build`; `tests/cluster/README.md` explains how it stands in for nodes.
 
 mod account;
 mod api;
@@ -28,17 +28,17 @@ pub use self::steady::{Steady, Taken};
 use crate::{Kubectl, eventually};
 
 const ETCD: &str = "http://127.0.0.1:2379";
-/// Where the API server says it is. Nothing listens there: clients of the tests know it by its loopback address.
+/// The advertised address of the API server. Nothing listens there: clients of the tests use its loopback address.
 const ADVERTISED: &str = "10.244.0.1";
 const API_SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
-/// A name for `--token-auth-file`, not a secret: nobody but this test reaches the server.
+/// A name for `--token-auth-file`, not a secret: no other program reaches the server.
 const ADMIN: &str = "admin";
 
-/// Every request by a service account is written down once it is answered, and every watch also when it begins.
+/// Every request by a service account is logged when it is answered, and every watch also when it begins.
 const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
 
-/// The controllers whose work is seen at the edge.
+/// The controllers whose work is visible at the edge.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,endpointslice-controller,\
     endpointslice-mirroring-controller,endpoints-controller,namespace-controller,garbage-collector-controller";
 
@@ -97,7 +97,7 @@ impl Cluster {
         cluster
     }
 
-    /// Where the logs are, and what else this cluster keeps.
+    /// The folder of the logs and the other files of this cluster.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -109,8 +109,8 @@ impl Cluster {
         kubeconfig(&self.folder, name, token)
     }
 
-    /// A token of a service account of the namespace `tidegate`, for as long as the object is there that it is bound to; for an
-    /// hour where that is null.
+    /// A token of a service account of the namespace `tidegate`, valid as long as the object exists that it is bound
+    /// to; for an hour if `bound_to` is null.
     pub async fn token(&self, account: &str, bound_to: &Value) -> String {
         let spec = json!({"expirationSeconds": 3600, "boundObjectRef": bound_to});
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
@@ -119,11 +119,11 @@ impl Cluster {
         answer["status"]["token"].as_str().expect("a token").to_owned()
     }
 
-    /// Starts the API server on what etcd holds, waits until it is ready, and starts the controllers anew: informers that
-    /// have seen it away more than once would not look again for up to a minute.
+    /// Starts the API server on the data of etcd, waits until it is ready, and restarts the controllers: informers that
+    /// have seen it down more than once would not retry for up to a minute.
     ///
     /// # Panics
-    /// When it runs already.
+    /// When it is already running.
     pub async fn start_api_server(&mut self) {
         assert!(self.api_server.is_none(), "it runs");
         let file = |name: &str| self.folder.join(name).display().to_string();
@@ -132,7 +132,7 @@ impl Cluster {
         command.args([&format!("--etcd-servers={ETCD}"), &format!("--secure-port={}", API_SERVER.port())]);
         command.args([&format!("--advertise-address={ADVERTISED}"), "--endpoint-reconciler-type=none"]);
         command.args(["--service-cluster-ip-range=10.96.0.0/12", "--service-account-issuer=https://cluster.test"]);
-        // Pods have no use for tokens here, so that namespaces need no default account.
+        // Pods do not use tokens here, so that namespaces need no default account.
         command.arg("--disable-admission-plugins=ServiceAccount");
         for (flag, name) in [
             ("tls-cert-file", "server.crt"),
@@ -165,20 +165,20 @@ impl Cluster {
     /// Kills the API server as a crash would, and the controllers with it.
     ///
     /// # Panics
-    /// When it does not run.
+    /// When it is not running.
     pub async fn crash_api_server(&mut self) {
         self.controllers.take().expect("they run").crash().await;
         self.api_server.take().expect("it runs").crash().await;
     }
 
-    /// What an application is made of, and how far the cluster is with it: for a test that fails.
+    /// The objects of an application and their status, for a test that fails.
     pub async fn state(&self) -> String {
         let kinds = "deployments,replicasets,pods,endpointslices";
         let (_, told, complaint) = self.kubectl.tried(&["get", kinds, "--all-namespaces", "--output=wide"], "").await;
         told + &complaint
     }
 
-    /// What this service account has asked for so far, in the order of the answers.
+    /// The requests of this service account so far, in the order of the responses.
     #[must_use]
     pub fn asked_by(&self, namespace: &str, account: &str) -> Vec<Value> {
         let user = format!("system:serviceaccount:{namespace}:{account}");
@@ -189,7 +189,7 @@ impl Cluster {
 }
 
 /// The files of the API server: its certificate and the authority that signed it, the key of service accounts, the one
-/// user with a fixed token, and what is written down.
+/// user with a fixed token, and the audit policy.
 fn credentials(folder: &Path) {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a file");
     let key = || KeyPair::generate().expect("a key");

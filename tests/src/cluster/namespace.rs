@@ -1,21 +1,21 @@
-//! Namespaces for a program of tests: addresses for pods that nobody else has, a place for the files of pods that nobody
-//! else sees, and an end that nothing started in it survives.
+//! Namespaces for a test program: private addresses for pods, a private place for the files of pods, and an end that
+//! nothing started in it survives.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Kubectl;
 
-/// Tells the program inside where the control plane's binary is.
+/// The path of the control plane's binary for the program inside.
 const CONTROL_PLANE: &str = "TIDEGATE_TESTS_CONTROL_PLANE";
 
-/// What has to be done inside before anything else: an empty folder around the one in which pods find their service account.
+/// The commands that prepare the inside: an empty folder around the one in which pods find their service account.
 const SET_UP: &str = "ip link set lo up && mount -t tmpfs tmpfs /var/run";
 
 /// The network of the pods, 10.244.0.0/16.
 #[derive(Debug, Clone, Copy)]
 pub enum Network {
-    /// Every address of it is local, so that a process takes that of its pod by itself.
+    /// Every address of it is local, so that a process can bind that of its pod by itself.
     Local,
     /// Pods have network namespaces of their own, which a bridge joins; the node is 10.244.0.1 and Tidegate 10.244.0.2. All
     /// addresses of 10.245.0.0/24 are local, for Gateways.
@@ -40,46 +40,46 @@ impl Network {
     }
 }
 
-/// Where this program is.
+/// The result of [`enter`].
 #[derive(Debug)]
 pub enum Entered {
-    /// Inside.
+    /// This program runs inside.
     Inside {
         /// The control plane's binary.
         control_plane: PathBuf,
         /// An empty folder, removed by the program outside when this one has succeeded.
         folder: PathBuf,
     },
-    /// It has run inside, and this is its exit code.
+    /// The program has run inside; this is its exit code.
     Ended(u8),
-    /// It cannot get inside, and this is why.
+    /// The program cannot get inside, for this reason.
     Not(String),
 }
 
-/// Runs this program with its arguments once more, inside, or tells that it is there.
+/// Runs this program with its arguments once more, inside, or returns that it is inside.
 ///
-/// The one inside is the first process of its namespace, so the kernel kills whatever it has started when it ends, also
-/// when it panics. It ends itself when the one outside is gone.
+/// The program inside is the first process of its namespace, so the kernel kills everything that it has started when it
+/// ends, also when it panics. It ends itself when the one outside is gone.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "what a program tells itself goes through the environment")]
 pub fn enter(network: Network) -> Entered {
     if let Ok(control_plane) = std::env::var(CONTROL_PLANE) {
         std::thread::spawn(|| {
-            // Nothing is ever written to it: it ends when the program outside does.
+            // Nothing is ever written to this pipe: it closes when the program outside ends.
             drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
             std::process::exit(1);
         });
         return Entered::Inside { control_plane: control_plane.into(), folder: std::env::temp_dir() };
     }
     let tried = found(network).and_then(|control_plane| {
-        // Here, because a build may need a network.
+        // The build is here, because it may need a network.
         drop(crate::binary());
         again(&control_plane, network)
     });
     tried.unwrap_or_else(Entered::Not)
 }
 
-/// The control plane's binary, where all is there that the tests need.
+/// The control plane's binary, if everything that the tests need is present.
 fn found(network: Network) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster");
     let built = Command::new(folder.join("build")).arg("--path").stderr(Stdio::null()).output();
@@ -99,7 +99,7 @@ fn found(network: Network) -> Result<PathBuf, String> {
 
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
-    // Where the user is not root, a user namespace makes it root of the others.
+    // If the user is not root, a user namespace makes it root of the others.
     let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
     if !root {
         command.args(["--user", "--map-root-user"]);
@@ -115,7 +115,7 @@ fn again(control_plane: &Path, network: Network) -> Result<Entered, String> {
     command.args(["sh", "-c", &format!("{} && exec \"$0\" \"$@\"", network.set_up())]).arg(program);
     command.args(std::env::args_os().skip(1)).env(CONTROL_PLANE, control_plane).env("TMPDIR", folder.path());
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
-    // Held until it has ended: `wait` would close it.
+    // This is held until it has ended: `wait` would close it.
     let outside = child.stdin.take();
     let status = child.wait().map_err(|error| error.to_string())?;
     drop(outside);

@@ -10,9 +10,9 @@ use tokio::process::{Child, Command};
 /// The memory of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
-    /// Bytes that are resident.
+    /// Resident bytes.
     pub resident: u64,
-    /// The most that ever were.
+    /// The maximum of resident bytes so far.
     pub peak: u64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Starts it; what it says is added to `NAME.log` in the folder.
+    /// Starts it; its output is appended to `NAME.log` in the folder.
     pub(crate) fn start(folder: &Path, name: &str, command: &mut Command) -> Self {
         let log = folder.join(format!("{name}.log"));
         let file = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
@@ -67,7 +67,7 @@ impl Part {
         self.child.wait().await.expect("a status").code()
     }
 
-    /// The end of what it has said.
+    /// The end of its output.
     pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! A client that asks all the time, to notice what nobody may notice.
+//! A client that sends requests all the time, to notice changes that must be invisible.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{client, moment};
 
-/// Connections that a steady client keeps, each with one request at a time.
+/// The number of connections of a steady client, each with one request at a time.
 const CONNECTIONS: usize = 4;
 
 /// The pause of a connection between two requests.
@@ -27,21 +27,21 @@ pub struct Steady {
     stop: watch::Sender<bool>,
 }
 
-/// What became of them.
+/// The results of the requests.
 #[derive(Debug, Default)]
 #[must_use = "that nothing failed is for its asker to say"]
 pub struct Taken {
-    /// Answers with status 200, by body.
+    /// Responses with status 200, by body.
     pub answers: BTreeMap<String, u64>,
-    /// What else happened, after which time.
+    /// All other results, with the time since the start.
     pub failures: Vec<(Duration, String)>,
 }
 
 impl Taken {
-    /// How many requests had the right answer.
+    /// The number of responses, all of which must be right.
     ///
     /// # Panics
-    /// When one had not.
+    /// When one was not.
     #[track_caller]
     pub fn all(&self) -> u64 {
         assert!(self.failures.is_empty(), "{} failed of {}: {:?}", self.failures.len(), self.count(), self.failures);
@@ -55,13 +55,13 @@ impl Taken {
 }
 
 impl Steady {
-    /// Asks for this path of this host from now on.
+    /// Starts requests for this path of this host.
     #[must_use]
     pub fn start(address: SocketAddr, host: &str, path: &str) -> Self {
         Self::of(Asked { address, host: host.to_owned(), path: path.to_owned(), tls: false })
     }
 
-    /// As [`Steady::start`], over TLS.
+    /// Like [`Steady::start`], over TLS.
     #[must_use]
     pub fn start_tls(address: SocketAddr, host: &str, path: &str) -> Self {
         Self::of(Asked { address, host: host.to_owned(), path: path.to_owned(), tls: true })
@@ -76,7 +76,7 @@ impl Steady {
         Self { asking, stop }
     }
 
-    /// Finishes what is in flight, and tells.
+    /// Finishes requests in flight, and returns the results.
     pub async fn stop(mut self) -> Taken {
         self.stop.send_replace(true);
         let mut all = Taken::default();
@@ -110,7 +110,7 @@ async fn ask(asked: Asked, stopped: watch::Receiver<bool>) -> Taken {
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone)]
 struct Asked {
     address: SocketAddr,
@@ -120,7 +120,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The body of an answer with status 200. A connection that was closed in order between two requests is made again.
+    /// The body of a response with status 200. A connection that was closed in order between two requests is reopened.
     async fn one(&self, connection: &mut Option<Connection>) -> Result<String, String> {
         let kept = match connection.take() {
             Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
