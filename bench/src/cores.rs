@@ -59,7 +59,7 @@ impl Cores {
             Some([proxy, upstream, load]) => {
                 format!("proxy {proxy:?}, as many of them as it has workers, upstream {upstream:?}, load {load:?}")
             }
-            None => format!("nobody is pinned, {} are too few", self.all),
+            None => format!("no process is pinned, {} are too few", self.all),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The only file of this crate that reads a clock or draws at random. Everything below gets a [`Moment`].
+//! The only file of this crate that reads a clock or draws at random. All other code receives a [`Moment`].
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One reading of the clocks, with the chance that belongs to it.
+/// One reading of the clocks, with random bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// Time since this server began; never goes back.
@@ -31,14 +31,14 @@ impl Moment {
         f64::from((self.draw >> 96) as u32) / (f64::from(u32::MAX) + 1.0)
     }
 
-    /// The same moment with other chance, for the second object of one request.
+    /// The same moment with other random bits, for the second object of one request.
     pub(crate) fn redrawn(&self, nth: u128) -> Self {
         const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
         Self { draw: self.draw.wrapping_add(STEP.wrapping_mul(nth)), ..*self }
     }
 }
 
-/// The shell's clock: when it was made is the zero of [`Moment::since_start`].
+/// The process's clock: its creation is the zero of [`Moment::since_start`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// An age in the largest unit that leaves two digits of meaning.
+/// An age in the largest unit that leaves two significant digits.
 pub(crate) fn age(age: u64) -> String {
     let (minutes, hours, days) = (age / 60, age / 3_600, age / 86_400);
     match age {

@@ -1,4 +1,4 @@
-//! Definitions that are published by others, as they are published.
+//! CustomResourceDefinitions of other projects, unchanged.
 
 /// Gateway API v1.7.0, standard channel: one YAML document each (`lite/crds/`).
 pub const GATEWAY_API: &[&str] = &[

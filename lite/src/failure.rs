@@ -1,11 +1,11 @@
-//! What goes wrong, as the API's `Status` object tells it.
+//! Errors, in the form of the API's `Status` object.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::kind::Kind;
 
-/// A refused request: everything a `Status` body says.
+/// A refused request: the contents of a `Status` body.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: StatusCode,
@@ -14,7 +14,7 @@ pub(crate) struct Failure {
     details: Map<String, Value>,
 }
 
-/// One field of an object that is not as it must be.
+/// An invalid field of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
     pub(crate) reason: &'static str,
@@ -44,7 +44,7 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// A write that is to be passed on, by a client that has no token for the server to which it would go.
+    /// A write to be passed on, from a client that has no token for the destination.
     pub(crate) fn no_token() -> Self {
         let message = "writes are passed on with the client's own bearer token, and the request has none";
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
@@ -56,7 +56,7 @@ impl Failure {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(1)
     }
 
-    /// A write was passed on, and nobody knows what became of it.
+    /// A write was passed on, and its outcome is unknown.
     pub(crate) fn upstream_silent() -> Self {
         let message = "the API server did not answer in time: it may have made the change or not";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
@@ -71,7 +71,7 @@ impl Failure {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "Forbidden", "this server does not answer to that Host header")
     }
 
-    /// Nothing is served at this path.
+    /// There is no resource at this path.
     pub(crate) fn no_resource() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
     }
@@ -81,7 +81,7 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(kind, name)
     }
 
-    /// The namespace that a new object names is not there.
+    /// The namespace of a new object does not exist.
     pub(crate) fn no_namespace(name: &str) -> Self {
         let mut failure = Self::new(StatusCode::NOT_FOUND, "NotFound", format!("namespaces \"{name}\" not found"));
         failure.details.insert("name".into(), name.into());
@@ -105,14 +105,14 @@ impl Failure {
         Self::conflict(kind, name, WHY)
     }
 
-    /// Others own what was to be applied.
+    /// The applied fields have other owners.
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         let mut failure = Self::new(StatusCode::CONFLICT, "Conflict", message);
         failure.details.insert("causes".into(), Value::Array(causes));
         failure
     }
 
-    /// What the real server takes for its own fault.
+    /// An internal error of the real server.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -122,7 +122,7 @@ impl Failure {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
-    /// A new object of a kind whose definition is going.
+    /// A new object of a kind whose definition is being deleted.
     pub(crate) fn terminating_definition() -> Self {
         let message = "create not allowed while custom resource definition is terminating";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
@@ -141,7 +141,7 @@ impl Failure {
         Self::too_much(format!("Request entity too large: limit is {limit_bytes}"))
     }
 
-    /// The whole of something, a patch or an object, is more than this server takes.
+    /// A patch or an object as a whole exceeds the limits of this server.
     pub(crate) fn too_much(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
@@ -156,13 +156,13 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A kind of which the server that this is a replica of has told nothing yet.
+    /// A kind that the upstream server of this replica has not reported yet.
     pub(crate) fn too_early(kind: &Kind) -> Self {
         let message = format!("{} have not been listed yet, try again in a moment", kind.qualified());
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
     }
 
-    /// A kind that takes more memory than a replica may.
+    /// A kind that exceeds the memory limit of a replica.
     pub(crate) fn too_many_bytes(kind: &Kind) -> Self {
         let message = format!("{} take more memory than this server may hold", kind.qualified());
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(60)
@@ -183,12 +183,12 @@ impl Failure {
         failure
     }
 
-    /// An object, or the options of a request, with fields that are not as they must be.
+    /// An object, or the options of a request, with invalid fields.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         Self::invalid_named(&kind.qualified_kind(), &kind.group, &kind.kind, name, causes)
     }
 
-    /// A Scale with fields that are not as they must be.
+    /// A Scale with invalid fields.
     pub(crate) fn invalid_scale(name: &str, causes: &[Cause]) -> Self {
         Self::invalid_named("Scale.autoscaling", "autoscaling", "Scale", name, causes)
     }
@@ -235,7 +235,7 @@ impl Failure {
         self.details.get("retryAfterSeconds").and_then(Value::as_u64)
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -251,7 +251,7 @@ impl Failure {
     }
 }
 
-/// Collects what is wrong with an object, in the words of the real server.
+/// Collects the errors of an object, in the words of the real server.
 #[derive(Debug, Default)]
 pub(crate) struct Causes(pub(crate) Vec<Cause>);
 

@@ -1,8 +1,8 @@
 //! An in-memory Kubernetes API server, good enough for kubectl and kube-rs: the kinds that an edge reads, with true
 //! resourceVersions, list and watch, patches, and optimistic concurrency.
 //!
-//! It is neither a cluster nor a cache of one: nothing runs the Deployments, nothing fills EndpointSlices. Whoever
-//! embeds it does what it needs through a client like any other.
+//! It is neither a cluster nor a cache of one: it runs no Deployments and fills no EndpointSlices. The embedding
+//! program does that through a client like any other.
 //!
 //! [`Lite`] has two doors: [`Lite::service`] within the process, for `kube::Client::new`, and [`Door`] for the network.
 //! It must be used within a tokio runtime with time and, for the door, I/O enabled.

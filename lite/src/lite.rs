@@ -1,4 +1,4 @@
-//! The server itself: a store, a clock, and the disk where objects are to outlive the process.
+//! The server itself: a store, a clock, and the disk if objects are to outlive the process.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::serve::LiteService;
 use crate::store::{Key, Store};
 use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
 
-/// Versions that are left out after a restart: more than were given to changes that did not reach the disk.
+/// The number of versions skipped after a restart: more than were given to changes that did not reach the disk.
 const LEAP: u64 = 1 << 20;
 
 /// A Kubernetes API server with its state in memory. Clones share one state.
@@ -40,8 +40,8 @@ impl Inner {
 impl Lite {
     /// An empty server that knows the built-in kinds and has the namespaces `default` and `kube-system`.
     ///
-    /// Its resourceVersions begin at the wall clock in microseconds, so that those of a former life of the process are
-    /// older than everything here: a client that comes back with one is told to list again.
+    /// Its resourceVersions begin at the wall clock in microseconds, so that those of an earlier process are older than
+    /// everything here: a client that comes back with one is told to list again.
     pub fn new() -> Self {
         let clock = Clock::start();
         let store = Arc::new(Store::new(first_version(&clock.now())));
@@ -49,14 +49,14 @@ impl Lite {
         Self { inner: Arc::new(Inner::of(store, clock, None)) }
     }
 
-    /// A server whose objects are kept in a folder, and are there again when it is opened the next time. A write is answered when it
-    /// is on disk. Objects keep their resourceVersions, and new ones are higher than all that were given before; a client that
-    /// comes back with one of those is told to list again.
+    /// A server whose objects are kept in a folder, and are there again when it is opened the next time. A write is
+    /// answered when it is on disk. Objects keep their resourceVersions, and new ones are higher than all earlier ones;
+    /// a client that comes back with one of those is told to list again.
     ///
-    /// The folder is made where it is not there. Everything in it can be read by its user: Secrets are not encrypted.
+    /// The folder is created if it does not exist. Everything in it can be read by its user: Secrets are not encrypted.
     ///
     /// # Errors
-    /// When the folder cannot be used, or what is in it cannot be read.
+    /// When the folder cannot be used, or its contents cannot be read.
     pub fn open(folder: &Path) -> Result<Self, DataDirError> {
         let disk = Disk::open(folder)?;
         let found = disk.read()?;
@@ -70,12 +70,12 @@ impl Lite {
         Ok(Self { inner: Arc::new(Inner::of(store, clock, Some(writer))) })
     }
 
-    /// A server of no kinds, each of which another server will tell of.
+    /// A server without kinds, each of which will be fed from another server.
     pub(crate) fn fed() -> Self {
         Self { inner: Arc::new(Inner::of(Arc::new(Store::fed()), Clock::start(), None)) }
     }
 
-    /// Waits until every write of before is where it has to be.
+    /// Waits until every earlier write is durable.
     pub(crate) async fn durable(&self) -> Result<(), Failure> {
         let Some(writer) = &self.inner.writer else { return Ok(()) };
         let Some(version) = self.inner.store.read().journaled() else { return Ok(()) };
@@ -88,13 +88,13 @@ impl Lite {
         LiteService::new(self.clone())
     }
 
-    /// Opens the log of a container of a Pod for the one who runs it; it can be read through the Pod until the handle is dropped.
+    /// Opens the log of a container of a Pod for the program that runs it; it can be read through the Pod until the handle is dropped.
     pub fn open_log(&self, namespace: &str, pod: &str, container: &str) -> ContainerLog {
         let key = (namespace.to_owned(), pod.to_owned(), container.to_owned());
         self.inner.logs.open(key, self.inner.clock)
     }
 
-    /// Ends every open watch cleanly, after what it has already been given, and every follower of a log. New ones can still begin.
+    /// Ends every open watch cleanly, after the events it has already received, and every follower of a log. New ones can still begin.
     pub fn close_watches(&self) {
         self.inner.store.write(|state| state.close_watches());
         self.inner.logs.close();
@@ -119,19 +119,20 @@ impl Default for Lite {
     }
 }
 
-/// Says nothing of what is stored: Secrets are in there.
+/// Does not show stored objects, which include Secrets.
 impl fmt::Debug for Lite {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Lite").field("version", &self.inner.store.read().version()).finish_non_exhaustive()
     }
 }
 
-/// The wall clock in microseconds: higher than the versions of every former life, which began there and counted changes.
+/// The wall clock in microseconds: higher than the versions of every earlier process, which began there and counted
+/// changes.
 fn first_version(now: &Moment) -> u64 {
     u64::try_from(now.unix.as_micros()).unwrap_or(u64::MAX / 2).max(1)
 }
 
-/// Makes the namespaces that are always there, if they are not.
+/// Creates the built-in namespaces, if they do not exist.
 fn create_namespaces(store: &Store, now: &Moment) {
     for (nth, name) in BUILT_IN_NAMESPACES.iter().enumerate() {
         create_namespace(store, name, now.redrawn(nth as u128));

@@ -1,5 +1,5 @@
-//! A server that is fed by another one: the kinds that somebody reads there anyway are served here, under the same versions, to be
-//! read and watched. It never asks for anything itself.
+//! A server fed from another one: kinds that the process reads anyway are served here, under the same versions, for
+//! reads and watches. It never sends a request itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use crate::kind::{KindId, ReplicaKind};
 use crate::lite::Lite;
 use crate::store::{Key, ListEnd, Object};
 
-/// What a replica may hold, and when it believes that much is gone.
+/// The limits of a replica: its memory, and the deletions it accepts at once.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaLimits {
-    /// Bytes of JSON of all objects. A kind with which there are more is not served. The history of each kind takes up to an eighth of
-    /// it besides.
+    /// The maximum size of all objects as JSON, in bytes. A kind that would exceed it is not served. The history of
+    /// each kind takes up to an eighth of it in addition.
     pub bytes_max: usize,
-    /// A list that lacks more than this share of a kind is believed when the next one says the same.
+    /// The share of a kind that a list may remove; a list that removes more is believed when the next one agrees.
     pub sweep_share_max: f64,
-    /// So many may be gone at once, whatever their share, as long as some are left.
+    /// The number of objects that may be removed at once, whatever their share, as long as some are left.
     pub sweep_free: usize,
 }
 
-/// Where one kind of a replica is told of. What is told must be in the order in which the other server tells it.
+/// The input of one kind of a replica. Events must be in the order of the upstream server.
 #[derive(Clone)]
 pub struct Feed {
     lite: Lite,
@@ -39,19 +39,19 @@ impl fmt::Debug for Feed {
     }
 }
 
-/// What is held of one kind.
+/// The figures of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Its objects.
+    /// The number of objects.
     pub objects: usize,
-    /// What their JSON takes, in bytes.
+    /// The size of their JSON, in bytes.
     pub bytes: usize,
-    /// Watches that are open.
+    /// The number of open watches.
     pub watches: usize,
 }
 
 impl Lite {
-    /// A replica of these kinds, of which nothing is known yet, and where each is told of, by group and plural.
+    /// Creates a replica of these kinds, which are unknown until fed, and the feed of each, by group and plural.
     #[must_use]
     pub fn replica(kinds: &[ReplicaKind], limits: ReplicaLimits) -> (Self, BTreeMap<(String, String), Feed>) {
         let lite = Self::fed();
@@ -60,7 +60,7 @@ impl Lite {
         (lite, feeds)
     }
 
-    /// Serves one kind more, or one that is served already. Nothing is known of a new one yet.
+    /// Serves one kind more, or one that is served already. A new one is unknown until fed.
     #[must_use]
     pub fn follow(&self, kind: &ReplicaKind, limits: ReplicaLimits) -> Feed {
         let kind = self.store().write(|state| state.follow(kind, limits.bytes_max));
@@ -84,12 +84,12 @@ impl Lite {
 }
 
 impl Feed {
-    /// A list begins. Until it is done, what was known stays.
+    /// A list begins. Until it is done, the previous state stays.
     pub fn list_begins(&self) {
         self.lite.store().write(|state| state.list_begins(&self.kind));
     }
 
-    /// An item of the list, as JSON. One that is no object with a version is left out.
+    /// An item of the list, as JSON. An item that is not an object with a version is skipped.
     pub fn listed(&self, namespace: &str, name: &str, raw: &[u8]) {
         if let Some((json, version)) = self.form(raw) {
             self.lite.store().write(|state| state.listed(&self.kind, key(namespace, name), json, version));
@@ -101,8 +101,8 @@ impl Feed {
         self.lite.store().write(|state| state.list_failed(&self.kind));
     }
 
-    /// The list is over, and with it everything is known up to a version. `complete` says that it names everything, `wins` that it is as
-    /// new as whatever was told since it began.
+    /// The list is over, and everything is known up to a version. `complete` means that it names every object, `wins`
+    /// that it is at least as new as all watch events since it began.
     pub fn list_done(&self, reached: &str, complete: bool, wins: bool) {
         let Some(reached) = number(reached) else { return self.list_failed() };
         let sweep = (self.limits.sweep_share_max, self.limits.sweep_free);
@@ -110,7 +110,7 @@ impl Feed {
         self.lite.store().write(|state| state.list_done(&self.kind, end, at));
     }
 
-    /// A watch told of an object, or, where it is `gone`, of its last state.
+    /// An event of a watch: an object, or its last state if it is `gone`.
     pub fn told(&self, namespace: &str, name: &str, raw: &[u8], gone: bool) {
         if let Some((json, version)) = self.form(raw) {
             let (object, at) = (Arc::new(Object::raw(json, version)), self.lite.now().since_start);
@@ -118,25 +118,25 @@ impl Feed {
         }
     }
 
-    /// A watch has nothing more to tell up to this version.
+    /// A watch has no more events up to this version.
     pub fn reached(&self, version: &str) {
         if let Some(version) = number(version) {
             self.lite.store().write(|state| state.reached(&self.kind, version));
         }
     }
 
-    /// The other server does not have the kind any more: neither does this one, and its watches end.
+    /// The upstream server no longer has the kind: neither does this one, and its watches end.
     pub fn unserved(&self) {
         self.lite.store().write(|state| state.unfollow(&self.kind));
     }
 
-    /// What is held now.
+    /// The current figures.
     #[must_use]
     pub fn figures(&self) -> Figures {
         figures(&self.lite, &self.kind)
     }
 
-    /// The JSON of an object with `kind` and `apiVersion`, which the items of lists lack, and its version.
+    /// The JSON of an object with `kind` and `apiVersion`, which list items lack, and its version.
     fn form(&self, raw: &[u8]) -> Option<(Bytes, u64)> {
         let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(raw).ok()?;
         let metadata: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(fields.get("metadata")?.get()).ok()?;
@@ -167,7 +167,8 @@ fn key(namespace: &str, name: &str) -> Key {
     Key { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-/// Versions are numbers from 1 on (Kubernetes, "Resource versions"); what is none cannot be served.
+/// Parses a version. Versions are numbers from 1 on (Kubernetes, "Resource versions"); an object with any other cannot
+/// be served.
 fn number(version: &str) -> Option<u64> {
     version.parse().ok().filter(|version| *version > 0)
 }

@@ -6,7 +6,7 @@ use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, schema};
 use crate::selector::Labels;
 
-/// Where an object of a custom kind has its replicas: paths of fields.
+/// The location of the replicas in an object of a custom kind: paths of fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paths {
     pub(crate) spec: Vec<String>,
@@ -95,7 +95,7 @@ pub(crate) fn applied(kind: &Kind, object: &Value, scale: &Value) -> Result<Valu
     Ok(scaled)
 }
 
-/// Sets a field, and makes the objects on the way to it.
+/// Sets a field, and creates the objects on the way to it.
 fn put(object: &mut Value, path: &[String], value: Value) {
     let mut place = object;
     for key in path {

@@ -1,4 +1,4 @@
-//! Fields that somebody else owns: the refusal of an apply, in the words of the real server.
+//! Fields with another owner: the refusal of an apply, in the words of the real server.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::managers::{Manager, Operation};
 use super::step::Step;
 use crate::failure::Failure;
 
-/// What of an applied object others own, by owner.
+/// The fields of an applied object that others own, by owner.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conflicts(pub(crate) BTreeMap<Manager, Fields>);
 
@@ -18,7 +18,7 @@ impl Conflicts {
         self.0.is_empty()
     }
 
-    /// What is left of the conflicts when these fields make none.
+    /// The remaining conflicts when these fields are allowed.
     pub(crate) fn without(&self, allowed: &Fields) -> Self {
         let left = self.0.iter().map(|(manager, fields)| (manager.clone(), fields.without(allowed)));
         Self(left.filter(|(_, fields)| !fields.is_empty()).collect())
@@ -56,7 +56,7 @@ fn shown(path: &[Step]) -> String {
     path.iter().map(Step::to_string).collect()
 }
 
-/// An owner's name. Times are not told: what identifies a manager in the real server has none.
+/// An owner's name, without times: the identity of a manager in the real server has none.
 fn describe(manager: &Manager) -> String {
     let mut text = format!("{:?}", manager.name);
     if !manager.subresource.is_empty() {

@@ -1,4 +1,5 @@
-//! A set of fields of an object: what a manager owns, what a change touches. It is a tree of steps, as in `fieldsV1`.
+//! A set of fields of an object: those that a manager owns, or that a change touches. It is a tree of steps, as in
+//! `fieldsV1`.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use serde_json::{Map, Value};
 
 use super::step::Step;
 
-/// Steps within steps that are read from a client.
+/// The maximum depth of a tree from a client.
 const DEPTH_MAX: usize = 100;
 
-/// Paths into an object. A path is in the set if the tree has it and says so there.
+/// Paths into an object. A path is in the set if its node exists in the tree and is marked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
-    /// Whether the path that leads here is in the set.
+    /// `true` if the path of this node is in the set.
     here: bool,
     below: BTreeMap<Step, Fields>,
 }
@@ -25,17 +26,17 @@ impl Fields {
         !self.here && self.below.is_empty()
     }
 
-    /// Whether the path that leads here is in the set.
+    /// Returns `true` if the path of this node is in the set.
     pub(crate) fn is_here(&self) -> bool {
         self.here
     }
 
-    /// What is in the set below a step.
+    /// The subset below a step.
     pub(crate) fn below(&self, step: &Step) -> Option<&Self> {
         self.below.get(step)
     }
 
-    /// Adds a path. The empty one is the whole object, which nobody owns.
+    /// Adds a path. The empty one stands for the whole object, which never has an owner.
     pub(crate) fn insert(&mut self, path: &[Step]) {
         if path.is_empty() {
             return;
@@ -109,8 +110,8 @@ impl Fields {
         Self { here, below: below.filter(|(_, fields)| !fields.is_empty()).collect() }
     }
 
-    /// The same tree with more paths in it: `named` says of a step with something below whether it is a path too, and
-    /// gives what it needs to know below.
+    /// The same tree with more paths in it: `named` decides for a step with paths below it whether it is a path too,
+    /// and returns its argument for the next level.
     pub(crate) fn with_named<N: Copy>(&self, node: N, named: &impl Fn(N, &Step) -> (N, bool)) -> Self {
         let below = self.below.iter().map(|(step, fields)| {
             let (node, is_named) = named(node, step);
@@ -121,7 +122,7 @@ impl Fields {
         Self { here: self.here, below: below.collect() }
     }
 
-    /// Every path, those that end at a level before those that go on below it, as the real server tells them.
+    /// Every path, those that end at a level before those that go on below it, in the order of the real server.
     pub(crate) fn paths(&self) -> Vec<Path> {
         let mut found = Vec::new();
         self.collect(&mut Vec::new(), &mut found);
@@ -139,7 +140,7 @@ impl Fields {
         }
     }
 
-    /// Reads `fieldsV1`. `None`: it is none, or deeper than anything real.
+    /// Reads `fieldsV1`. Returns `None` for any other value, or one deeper than any real one.
     pub(crate) fn decode(fields: &Value) -> Option<Self> {
         Self::decode_within(fields, DEPTH_MAX).map(|fields| Self { here: false, ..fields })
     }

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields, as the object carries it.
+//! `metadata.managedFields`: the owners of an object's fields, as the object carries them.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 use super::fields::Fields;
 use crate::clock;
 
-/// Managers that have updated and are remembered by name; the fields of the oldest beyond that become those of nobody in
-/// particular.
+/// The maximum number of updaters remembered by name; the fields of the oldest beyond that go to a common entry.
 const UPDATERS_MAX: usize = 10;
-/// The name for those.
+/// The manager of the common entry.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to own fields.
+/// The operation by which a manager came to own fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
@@ -29,17 +28,17 @@ impl Operation {
     }
 }
 
-/// Who owns fields. One that applies is the same in every version of the API.
+/// An owner of fields. One that applies is the same in every version of the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub(crate) operation: Operation,
     pub(crate) name: String,
-    /// Empty for one that applies.
+    /// Empty for an apply.
     pub(crate) api_version: String,
     pub(crate) subresource: String,
 }
 
-/// What a manager owns.
+/// The fields of a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) fields: Fields,
@@ -50,7 +49,7 @@ pub(crate) struct Owned {
 /// All managers of an object.
 pub(crate) type Managers = BTreeMap<Manager, Owned>;
 
-/// Reads `managedFields`. `None`: an entry is not as it must be.
+/// Reads `managedFields`. Returns `None` if an entry is malformed.
 pub(crate) fn decode(entries: &Value) -> Option<Managers> {
     match entries {
         Value::Null => Some(Managers::new()),
@@ -80,7 +79,7 @@ fn decode_entry(entry: &Value) -> Option<(Manager, Owned)> {
     Some((manager, Owned { fields, api_version: text("apiVersion"), time }))
 }
 
-/// Writes `managedFields`, in the order of the real server. `None`: nobody owns anything.
+/// Writes `managedFields`, in the order of the real server. Returns `None` if no field has an owner.
 pub(crate) fn encode(managers: &Managers) -> Option<Value> {
     let mut sorted: Vec<_> = managers.iter().collect();
     sorted.sort_by_key(|(manager, owned)| {
@@ -107,7 +106,7 @@ fn seconds(owned: &Owned) -> u64 {
     owned.time.as_deref().and_then(clock::seconds).unwrap_or_default()
 }
 
-/// Puts the oldest of too many updaters together.
+/// Merges the oldest of too many updaters.
 pub(crate) fn cap(managers: &mut Managers) {
     let updaters = |managers: &Managers| -> Vec<Manager> {
         let mut found: Vec<_> = managers.iter().filter(|(one, _)| one.operation == Operation::Update).collect();
@@ -123,7 +122,7 @@ pub(crate) fn cap(managers: &mut Managers) {
         }
         let version = manager.api_version.clone();
         let Some(first) = firsts.get(&version) else {
-            // One alone is not made anonymous: that would leave as many as before.
+            // A single one is not merged: that would leave as many as before.
             firsts.insert(version, manager);
             continue;
         };

@@ -1,5 +1,5 @@
-//! What an object is with what a manager applies: applied fields win, lists are joined by keys in an order that both
-//! sides can recognise.
+//! The merge of an object with a manager's configuration: applied fields win, lists are joined by keys in an order that
+//! both sides can recognise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::node::{Form, Node};
 use super::step::Step;
 
-/// `applied`, which fits the schema, over `live`.
+/// Merges `applied`, which fits the schema, over `live`.
 pub(crate) fn merge(node: Node<'_>, live: &Value, applied: &Value) -> Value {
     match (node.form(live), node.form(applied), live, applied) {
         (Form::Object, Form::Object, Value::Object(live), Value::Object(applied)) => {
@@ -30,8 +30,8 @@ fn merge_objects(node: Node<'_>, live: &Map<String, Value>, applied: &Map<String
     merged
 }
 
-/// Joins two lists. Elements that are in both stand in the applied order; those of one side stay where their neighbours
-/// are. An element that `live` has twice becomes the applied one.
+/// Joins two lists. Elements of both are in the applied order; those of one side stay with their neighbours. An element
+/// that `live` has twice becomes the applied one.
 fn merge_lists(node: Node<'_>, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let keyed =
         |list: &'_ [Value]| -> Vec<Option<Step>> { list.iter().map(|value| node.step_of(value).ok()).collect() };
@@ -62,7 +62,7 @@ fn merge_lists(node: Node<'_>, live: &[Value], applied: &[Value]) -> Vec<Value> 
                 merged.push((*value).clone());
                 left.next();
             }
-            // Its place is where the applied list says: that was before this, or comes later.
+            // The applied list determines its place: that was before this, or comes later.
             (Some((Some(step), _)), next)
                 if placed.contains(step)
                     || next.is_none()

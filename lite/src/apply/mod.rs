@@ -1,8 +1,8 @@
-//! Server-side apply: who owns which field of an object, and what becomes of an object that a manager applies.
+//! Server-side apply: the owners of an object's fields, and the result of an apply.
 //!
-//! The meaning is that of the real server's structured merge
-//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), for one version of each kind. Nothing here knows
-//! the store or a request: objects in, objects out.
+//! The semantics are those of the real server's structured merge
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>), for one version of each kind. Nothing here
+//! knows the store or a request: objects in, objects out.
 
 mod conflict;
 mod fields;
@@ -25,13 +25,13 @@ pub(crate) use self::node::Node;
 use self::walk::{Comparison, compare, fields_of, remove};
 use crate::failure::Failure;
 
-/// Who owned what is there when the first manager applies.
+/// The owner of existing fields at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// The manager under whose name `kubectl apply` works, and the annotation in which it remembers what it applied itself.
+/// The manager name of `kubectl apply`, and the annotation in which it stores its last applied configuration.
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Fields that nobody owns.
+/// Fields without owners.
 const STRIPPED: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -47,16 +47,16 @@ const STRIPPED: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Who writes, and where.
+/// The author of a write, and its circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
     pub(crate) api_version: &'a str,
     /// Empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// The moment, as the API writes it.
+    /// The time, as the API writes it.
     pub(crate) time: &'a str,
-    /// What a request of this sort cannot change.
+    /// Fields that a request of this sort cannot change.
     pub(crate) reset: &'a Fields,
 }
 
@@ -71,8 +71,8 @@ impl Writer<'_> {
     }
 }
 
-/// The `managedFields` after a write that was no apply. `given` are those that the request brought; what is not written
-/// right there does not count, and none at all mean that nobody is to own anything.
+/// The `managedFields` after a write that was not an apply. `given` are those of the request; malformed ones are
+/// ignored, and an empty list removes all owners.
 pub(crate) fn track(
     node: Node<'_>,
     (live, new): (Option<&Value>, &Value),
@@ -93,7 +93,7 @@ pub(crate) fn track(
     managers::encode(&managers)
 }
 
-/// Whether a request asks to forget all managers: by no entry, or by one that says nothing.
+/// Returns `true` if a request resets all managers: by an empty list, or by one empty entry.
 fn is_reset(entries: &Value) -> bool {
     entries.as_array().is_some_and(|entries| match entries.as_slice() {
         [] => true,
@@ -119,7 +119,7 @@ fn owned(fields: Fields, writer: &Writer<'_>) -> Owned {
     Owned { fields, api_version: writer.api_version.to_owned(), time: Some(writer.time.to_owned()) }
 }
 
-/// Takes what has changed from all managers but one.
+/// Removes changed fields from all managers but one.
 fn release(managers: &mut Managers, found: &Comparison, except: Option<&Manager>) {
     for (_, owned) in managers.iter_mut().filter(|(manager, _)| except != Some(manager)) {
         owned.fields = owned.fields.without(&found.written).without(&found.removed);
@@ -127,8 +127,8 @@ fn release(managers: &mut Managers, found: &Comparison, except: Option<&Manager>
     managers.retain(|_, owned| !owned.fields.is_empty());
 }
 
-/// The live object with what a manager applies, `managedFields` included. `live` is `None` for an object that the apply
-/// makes.
+/// The live object with a manager's configuration, `managedFields` included. `live` is `None` if the apply creates the
+/// object.
 pub(crate) fn apply(
     node: Node<'_>,
     live: Option<&Value>,
@@ -156,7 +156,7 @@ pub(crate) fn apply(
     let applied = match attempt(node, &bare, config, &mut managers, (force, writer)) {
         Ok(applied) => applied,
         Err(conflicts) => {
-            // What kubectl itself has applied in its older way is no conflict for it: it goes on owning that.
+            // Fields that kubectl has applied on the client side do not conflict with it: it keeps their ownership.
             let allowed = if writer.manager == KUBECTL { last_applied(node, &bare) } else { None };
             let left = allowed.map_or_else(|| conflicts.clone(), |allowed| conflicts.without(&allowed));
             if !left.is_empty() {
@@ -172,7 +172,7 @@ pub(crate) fn apply(
     Ok(finish(applied, config, &managers, writer))
 }
 
-/// One try: the object, or who is in the way.
+/// One attempt: the object, or the conflicts.
 fn attempt(
     node: Node<'_>,
     live: &Value,
@@ -207,12 +207,13 @@ fn attempt(
     Ok(new)
 }
 
-/// The merged object without what the manager applied last time and does not any more, unless somebody else owns it.
+/// The merged object without the fields that the manager applied last time and no longer applies, unless they have
+/// another owner.
 fn prune(node: Node<'_>, merged: &Value, last: &Fields, managers: &Managers) -> Value {
     if last.is_empty() {
         return merged.clone();
     }
-    // A field of a type is no member of a set by itself, but it goes when nothing in it is left.
+    // A field of a type is not a member of a set by itself, but it is removed when nothing in it is left.
     let whole = |fields: &Fields| fields.with_named(node, &Node::at_step);
     let last = whole(last);
     let pruned = remove(node, merged, &last);
@@ -220,12 +221,12 @@ fn prune(node: Node<'_>, merged: &Value, last: &Fields, managers: &Managers) -> 
     let managed = managers.values().fold(Fields::default(), |all, owned| all.union(&owned.fields));
     let kept = whole(&fields_of(node, &pruned)).union(&whole(&managed));
     let pruned = remove(node, merged, &all.without(&kept));
-    // What was removed along with its parent and was not the manager's own comes back.
+    // Fields that were removed along with their parent and had other owners come back.
     let left = whole(&fields_of(node, &pruned));
     remove(node, merged, &all.without(&left).common(&last))
 }
 
-/// The fields of the live object that still are as kubectl's annotation says it applied them.
+/// The fields of the live object that still have the values in kubectl's annotation.
 fn last_applied(node: Node<'_>, live: &Value) -> Option<Fields> {
     let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
     let last: Value = serde_json::from_str(text).ok()?;
@@ -236,7 +237,7 @@ fn last_applied(node: Node<'_>, live: &Value) -> Option<Fields> {
     Some(fields_of(node, &last).without(&found.written).without(&found.removed))
 }
 
-/// The object with its managers, and for kubectl with the annotation of its older way, where it is there.
+/// The object with its managers, and for kubectl with the annotation of client-side apply, if it has one.
 fn finish(mut new: Value, config: &Value, managers: &Managers, writer: &Writer<'_>) -> Value {
     let annotation = new.pointer_mut("/metadata/annotations").and_then(|annotations| annotations.get_mut(LAST_APPLIED));
     if let Some(annotation) = annotation.filter(|text| writer.manager == KUBECTL && text.as_str() != Some("")) {
@@ -261,7 +262,7 @@ fn without_managers(object: &Value) -> Value {
     bare
 }
 
-/// As the real server's messages name an object.
+/// The name of an object in the real server's messages.
 fn named(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];

@@ -1,8 +1,9 @@
-//! What merging has to know of a place in an object: whether it is one value, how its list is joined, what is below.
+//! The facts about a place in an object that a merge needs: whether it is one value, how its list is joined, and what
+//! is below.
 //!
-//! [`Node`] is the only door from here to a schema: that of a custom kind, or the table of fields. Beside the table it says what only
-//! server-side apply asks: values that are owned as a whole, and lists with more than one key. The facts are those of the real
-//! server's OpenAPI (`x-kubernetes-list-type`, `x-kubernetes-list-map-keys`, `x-kubernetes-map-type`).
+//! [`Node`] is the only interface from here to a schema: that of a custom kind, or the table of fields. It adds to the table the facts for
+//! server-side apply alone: values that are owned as a whole, and lists with more than one key. The facts are those of the real server's
+//! OpenAPI (`x-kubernetes-list-type`, `x-kubernetes-list-map-keys`, `x-kubernetes-map-type`).
 
 use serde_json::Value;
 
@@ -24,10 +25,10 @@ const WHOLE_TYPES: &[&str] = &[
 /// Maps that are owned as a whole, by type and field.
 const WHOLE_MAPS: &[(&str, &str)] = &[("PodSpec", "nodeSelector"), ("ServiceSpec", "selector")];
 
-/// A key of a list of objects, and its value where an element does not say it.
+/// A key of a list of objects, and the value of an element without it.
 type ListKey = (&'static str, Option<&'static str>);
 
-/// Lists whose elements are told apart by other keys than in a strategic merge, with what an absent key means.
+/// Lists whose keys differ from those of a strategic merge, with the values of absent keys.
 const KEYED: &[(&str, &str, &[ListKey])] = &[
     ("ServiceSpec", "ports", &[("port", None), ("protocol", Some("TCP"))]),
     ("Container", "ports", &[("containerPort", None), ("protocol", Some("TCP"))]),
@@ -37,7 +38,7 @@ const KEYED: &[(&str, &str, &[ListKey])] = &[
 /// Lists of primitives that are sets here, though a strategic merge replaces them.
 const SETS: &[(&str, &str)] = &[("Endpoint", "addresses")];
 
-/// Objects that are always there, if only as empty ones: nobody owns that they are.
+/// Objects that always exist, if only as empty ones: their existence has no owner.
 const ALWAYS: &[(&str, &str)] = &[
     ("Container", "resources"),
     ("Deployment", "spec"),
@@ -63,30 +64,30 @@ const ALWAYS: &[(&str, &str)] = &[
     ("ServiceStatus", "loadBalancer"),
 ];
 
-/// Objects that the table does not describe further and that have fields of a type, as far as ownership asks.
+/// Objects that the table does not describe further and that have typed fields for the purpose of ownership.
 const TYPED: &[(&str, &str)] = &[("Container", "resources")];
 
-/// The metadata of custom objects is that of all.
+/// The metadata of custom objects is that of all kinds.
 static METADATA: Shape = Shape::Named("ObjectMeta", Retain::All);
 
 /// A place in objects of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a>(Of<'a>);
 
-/// What describes a place.
+/// The description of a place.
 #[derive(Clone, Copy, Debug)]
 enum Of<'a> {
-    /// The table of built-in kinds, and the type and the field that led here, for those that are said beside the table.
+    /// The table of built-in kinds, and the type and the field of the parent, for those with facts beside the table.
     Table(&'a Shape, (&'static str, &'static str)),
     /// The schema of a custom kind.
     Custom(&'a Schema),
-    /// The same at the root of an object, which has metadata besides.
+    /// The same at the root of an object, which also has metadata.
     Root(&'a Schema),
-    /// Nothing: maps are owned field by field, and lists as a whole.
+    /// No description: maps are owned field by field, and lists as a whole.
     Nothing,
 }
 
-/// How the value at a place is owned and merged.
+/// The ownership and merge of the value at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// By one manager, as a whole.
@@ -113,7 +114,7 @@ impl<'a> Node<'a> {
         Shape::Named(of, Retain::All)
     }
 
-    /// How this value is owned here. A schema that says one thing and a value that is another make a whole.
+    /// The ownership of this value. A schema and a value that disagree make a whole.
     pub(crate) fn form(self, value: &Value) -> Form {
         match value {
             Value::Object(_) if self.is_whole_object() => Form::Whole,
@@ -144,8 +145,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The place of a field, and whether the schema names it: then it has no owner of its own beside those of what is in
-    /// it.
+    /// The place of a field, and `true` if the schema names it: then it has no owner of its own in addition to those of
+    /// its contents.
     pub(crate) fn field(self, name: &str) -> (Self, bool) {
         let (shape, at) = match self.0 {
             Of::Table(shape, at) => (shape, at),
@@ -164,17 +165,18 @@ impl<'a> Node<'a> {
         (Self(Of::Table(shape.below(name), known.unwrap_or_default())), known.is_some() || TYPED.contains(&at))
     }
 
-    /// The place below a step, as [`Node::field`] tells it.
+    /// The place below a step, as in [`Node::field`].
     pub(crate) fn at_step(self, step: &Step) -> (Self, bool) {
         if let Step::Field(name) = step { self.field(name) } else { (self.element(), false) }
     }
 
-    /// Whether this place holds an object wherever the one above it is there.
+    /// Returns `true` if this place holds an object wherever the one above it exists.
     pub(crate) fn is_always_there(self) -> bool {
         matches!(self.0, Of::Table(_, at) if ALWAYS.contains(&at) || at.1 == "metadata")
     }
 
-    /// What a value here must be, in the words of the real server; `None` if anything fits, or if this one does.
+    /// The type that a value here must have, in the words of the real server; `None` if any value fits, or this one
+    /// does.
     pub(crate) fn expected(self, value: &Value) -> Option<&'static str> {
         let (name, fits) = match self.0 {
             Of::Table(Shape::String | Shape::OneOf(_), _) => ("string", value.is_string()),
@@ -194,7 +196,7 @@ impl<'a> Node<'a> {
         (!fits && !value.is_null()).then_some(name)
     }
 
-    /// Whether the fields here are those of a type and no others.
+    /// Returns `true` if the fields here are those of a type and no others.
     pub(crate) fn is_closed(self) -> bool {
         match self.0 {
             Of::Table(shape, _) => matches!(shape, Shape::Named(..)),
@@ -215,7 +217,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The keys of a list of objects, and the value of each where an element does not say it.
+    /// The keys of a list of objects, and the value of each for elements without it.
     fn keys(self) -> Vec<(&'a str, Option<Scalar>)> {
         match self.0 {
             Of::Table(shape, at) => {
@@ -240,7 +242,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What tells an element of a list from the others. The error says why nothing does.
+    /// The step that identifies an element of a list. The error says why there is none.
     pub(crate) fn step_of(self, element: &Value) -> Result<Step, String> {
         let keys = self.keys();
         if keys.is_empty() {

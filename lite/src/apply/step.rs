@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub(crate) enum Scalar {
     Null,
     Int(i64),
-    /// A number that is no `i64`, as JSON.
+    /// A number that is not an `i64`, as JSON.
     Number(String),
     Text(String),
     Bool(bool),
@@ -39,7 +39,7 @@ impl Scalar {
     }
 }
 
-/// Where to go from a value to one below it. The order is that in which the real server tells conflicts.
+/// The step from a value to one below it. The order is that of conflicts in the real server's messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// A field of an object.
@@ -48,7 +48,7 @@ pub(crate) enum Step {
     Key(Vec<(String, Scalar)>),
     /// The element of a set.
     Value(Scalar),
-    /// An element by its place.
+    /// An element by its index.
     Index(u64),
 }
 
@@ -74,7 +74,7 @@ impl Step {
         }
     }
 
-    /// The key of `fieldsV1` that says this step.
+    /// The key of `fieldsV1` for this step.
     pub(crate) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -88,7 +88,7 @@ impl Step {
     }
 }
 
-/// As messages about conflicts write paths: `.spec.ports[port=80,protocol="TCP"].name`.
+/// The form of paths in messages about conflicts: `.spec.ports[port=80,protocol="TCP"].name`.
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

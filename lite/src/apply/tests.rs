@@ -1,4 +1,4 @@
-//! Managers that apply and update, one after the other; and at random, what must always hold.
+//! Managers that apply and update, one after the other; and, at random, the invariants.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const NOW: &str = "2026-01-31T08:05:09Z";
 
-/// One write: by whom, and what.
+/// One write: its manager, and its content.
 #[derive(Clone, Debug)]
 enum Write {
     Apply(&'static str, Value),
@@ -37,7 +37,7 @@ fn write(kind: &'static str, live: Option<&Value>, write: &Write) -> Result<Valu
     }
 }
 
-/// The object after all writes but for its metadata, and what each manager owns of it.
+/// Checks the object after all writes except for its metadata, and the fields of each manager.
 #[track_caller]
 fn check(kind: &'static str, writes: &[Write], object: &Value, owners: &Value) {
     let mut live = None;
@@ -173,7 +173,8 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
     prop::collection::vec(one, 1..8)
 }
 
-/// Whether an object says nothing: a list that is joined has no field of its own, and may go with its last element.
+/// Returns `true` if an object is empty in effect: a list that is joined has no field of its own, and may go with its
+/// last element.
 fn is_hollow(part: &Value) -> bool {
     match part {
         Value::Object(map) => map.values().all(is_hollow),
@@ -182,7 +183,7 @@ fn is_hollow(part: &Value) -> bool {
     }
 }
 
-/// Whether all that is in `part` is in `whole`, elements of lists in any place.
+/// Returns `true` if everything in `part` is in `whole`, elements of lists in any place.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -195,7 +196,7 @@ fn contains(whole: &Value, part: &Value) -> bool {
     }
 }
 
-/// An object without its owners, and without what says nothing.
+/// An object without its owners, and without empty parts.
 fn clean(object: &Value) -> Value {
     fn drop_hollow(value: &mut Value) {
         if let Value::Object(map) = value {
@@ -225,7 +226,7 @@ proptest! {
                 prop_assert!(contains(&clean(&new), &clean(config)), "{config} is applied: {new}");
                 let again = write("Deployment", Some(&new), &Write::Apply(manager, config.clone()));
                 prop_assert_eq!(again.as_ref().map(clean), Ok(clean(&new)), "the same again changes nothing");
-                // Whoever lets go of all leaves what others own, and nothing that is only his.
+                // A manager that gives up all its fields leaves those of others, and none that are only its own.
                 let gone = write("Deployment", Some(&new), &Write::Apply(manager, json!({"metadata": {}}))).unwrap();
                 let entries = gone["metadata"]["managedFields"].as_array().into_iter().flatten();
                 let left = entries.filter(|entry| entry["manager"] == **manager && entry["operation"] == "Apply");

@@ -1,4 +1,4 @@
-//! Whether what a manager applies fits the schema: otherwise nobody could say who owns what of it.
+//! Validation of a manager's configuration against the schema: without it the owners of its fields would be undefined.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::node::{Form, Node};
 
-/// Mistakes that are told of one configuration.
+/// The maximum number of errors reported for one configuration.
 const MISTAKES_MAX: usize = 32;
 
-/// Refuses fields that the schema does not have, values of another type than theirs, and lists whose elements cannot be
-/// told apart. The error is in the words of the real server.
+/// Refuses fields that the schema does not have, values of the wrong type, and lists whose elements have no identity.
+/// The error is in the words of the real server.
 pub(crate) fn validate(node: Node<'_>, config: &Value) -> Result<(), String> {
     let mut found = Vec::new();
     look(node, config, &mut String::new(), &mut found);

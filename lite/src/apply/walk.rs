@@ -1,4 +1,4 @@
-//! Walks over objects by their schema: which fields one has, what differs between two, one without some of its fields.
+//! Walks over objects by their schema: the fields of one, the differences between two, one without some of its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use super::fields::{Fields, Path};
 use super::node::{Form, Node};
 use super::step::Step;
 
-/// The fields that an object says something about. Elements that no key tells apart are passed over.
+/// The fields of an object. List elements without an identity are skipped.
 pub(crate) fn fields_of(node: Node<'_>, value: &Value) -> Fields {
     let mut found = Fields::default();
     add(node, value, &mut Vec::new(), &mut found);
@@ -23,7 +23,7 @@ fn add(node: Node<'_>, value: &Value, path: &mut Path, found: &mut Fields) {
                 let (below, named) = node.field(key);
                 path.push(Step::field(key));
                 add(below, value, path, found);
-                // A field of a type is told by what is in it; a key of a map is there by itself.
+                // A field of a type is in the set by its contents; a key of a map is there by itself.
                 if !named || value.as_object().is_some_and(Map::is_empty) {
                     found.insert(path);
                 }
@@ -34,7 +34,7 @@ fn add(node: Node<'_>, value: &Value, path: &mut Path, found: &mut Fields) {
             for (step, values) in by_step(node, list) {
                 path.push(step);
                 found.insert(path);
-                // Of elements that are there twice nobody can say which one a field below is of.
+                // A field below duplicate elements cannot be attributed to one of them.
                 if let [value] = values.as_slice() {
                     add(node.element(), value, path, found);
                 }
@@ -45,7 +45,7 @@ fn add(node: Node<'_>, value: &Value, path: &mut Path, found: &mut Fields) {
     }
 }
 
-/// The elements of a list by what tells them apart.
+/// The elements of a list by their identity.
 fn by_step<'v>(node: Node<'_>, list: &'v [Value]) -> BTreeMap<Step, Vec<&'v Value>> {
     let mut found = BTreeMap::<Step, Vec<&Value>>::new();
     for value in list {
@@ -56,11 +56,11 @@ fn by_step<'v>(node: Node<'_>, list: &'v [Value]) -> BTreeMap<Step, Vec<&'v Valu
     found
 }
 
-/// How two versions of an object differ.
+/// The differences of two versions of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) removed: Fields,
-    /// What is new or has another value.
+    /// Fields that are new or have another value.
     pub(crate) written: Fields,
 }
 
@@ -71,7 +71,7 @@ impl Comparison {
     }
 }
 
-/// What is different in `new`.
+/// Compares two versions.
 pub(crate) fn compare(node: Node<'_>, old: &Value, new: &Value) -> Comparison {
     let mut found = Comparison::default();
     differ(node, Some(old), Some(new), &mut Vec::new(), &mut found);
@@ -122,7 +122,7 @@ fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What stands for an object that is always there.
+/// The value of an absent object that always exists.
 static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 fn differ_in_objects<'v>(
@@ -171,7 +171,7 @@ fn differ_in_lists(node: Node<'_>, old: &[Value], new: &[Value], path: &mut Path
     }
 }
 
-/// An object without these fields. What is owned as a whole stays or goes as a whole.
+/// An object without these fields. A value that is owned as a whole stays or goes as a whole.
 pub(crate) fn remove(node: Node<'_>, value: &Value, fields: &Fields) -> Value {
     match (node.form(value), value) {
         (Form::Object, Value::Object(map)) => {

@@ -1,4 +1,4 @@
-//! Why a folder cannot be used, made out of what the library says of the file.
+//! The reasons why a folder cannot be used, derived from the errors of the library.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The latest file format of the library; a file of a later one is not damaged, but newer than this program.
 const FILE_FORMAT: u8 = 3;
 
-/// Why the folder of a [`Lite`](crate::Lite) cannot be used.
+/// The reason why the folder of a [`Lite`](crate::Lite) cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DataDirError {
     /// Another process uses it.
     Locked,
     /// A later version of this program wrote it.
     Newer,
-    /// It cannot be read: it was cut, or changed by somebody else.
+    /// It cannot be read: it was truncated, or changed by another program.
     Damaged(String),
     /// The file or its folder cannot be opened, read or written.
     Io(String),
@@ -35,7 +35,7 @@ impl fmt::Display for DataDirError {
 
 impl std::error::Error for DataDirError {}
 
-/// Does something with the database. A damaged file may make the library panic, which must not end the process.
+/// Runs an operation on the database. A damaged file may make the library panic, which must not end the process.
 pub(super) fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, DataDirError> {
     let panicked = |_| DataDirError::Damaged("the library that reads it has panicked".to_owned());
     catch_unwind(AssertUnwindSafe(work)).map_err(panicked)?.map_err(|error| why(&error.into()))

@@ -1,15 +1,15 @@
-//! The folder: its user's alone, 0700, and the file in it 0600. What belongs to somebody else is refused rather than changed.
+//! The folder: mode 0700, and the file in it 0600. A file of another user is refused rather than changed.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// In the folder that the user names, which may have files of other uses and rights of its own.
+/// The subfolder within the folder that the user names, which may have other files and permissions.
 const FOLDER: &str = "lite";
 const FILE: &str = "objects.redb";
 
-/// Opens the file of the objects, and makes it and its folder where they are not there.
+/// Opens the file of the objects, and creates it and its folder if they do not exist.
 pub(super) fn open(folder: &Path) -> io::Result<File> {
     let inner = folder.join(FOLDER);
     DirBuilder::new().recursive(true).mode(0o700).create(&inner).map_err(|why| about(&inner, &why))?;
@@ -25,7 +25,7 @@ pub(super) fn open(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the rights of others from what is ours.
+/// Removes the permissions of others.
 fn private(path: &Path, mode: u32) -> io::Result<()> {
     let found = path.symlink_metadata().map_err(|why| about(path, &why))?;
     let ours = rustix::process::geteuid().as_raw();

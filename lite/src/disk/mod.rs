@@ -1,5 +1,5 @@
-//! The objects on disk: one table, written in transactions, in a folder that only its user can enter. It knows objects as bytes under
-//! their names; the store says what they mean.
+//! The objects on disk: one table, written in transactions, in a folder that only its user can enter. It treats objects
+//! as bytes under their names; the store interprets them.
 
 mod failed;
 mod folder;
@@ -17,7 +17,7 @@ pub use self::failed::DataDirError;
 use self::failed::contained;
 pub(crate) use self::writer::{Task, Writer};
 
-/// The version of what is written. A folder of a newer version is left alone.
+/// The version of the contents. A folder of a newer version is left alone.
 const FORMAT: u64 = 1;
 /// Pages that are kept in memory, in bytes. The objects are in memory anyway.
 const PAGES_MAX: usize = 4 << 20;
@@ -29,7 +29,7 @@ const FORMAT_KEY: &str = "format";
 const VERSION_KEY: &str = "resourceVersion";
 const SERIAL_KEY: &str = "serial";
 
-/// What an object is called on disk.
+/// The name of an object on disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     /// `plural.group`, the same for every version of the kind.
@@ -45,7 +45,7 @@ pub(crate) struct Batch {
     pub(crate) objects: BTreeMap<Name, Option<Bytes>>,
     /// The resourceVersion of the last change.
     pub(crate) version: u64,
-    /// How many changes there have been since the folder is in use.
+    /// The number of changes since the folder was created.
     pub(crate) serial: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens a folder, or makes an empty one. What a process left half done when it died is undone.
+    /// Opens a folder, or creates an empty one. Transactions that a crash left incomplete are rolled back.
     ///
     /// # Errors
     /// When it cannot be used.
@@ -71,7 +71,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes the tables, and compares the version of what is written.
+    /// Creates the tables, and compares the version of the contents.
     fn prepare(&self) -> Result<Result<(), DataDirError>, redb::Error> {
         let transaction = self.database.begin_write()?;
         {
@@ -87,7 +87,7 @@ impl Disk {
         Ok(Ok(()))
     }
 
-    /// Everything that is there.
+    /// Reads everything.
     ///
     /// # Errors
     /// When it cannot be read.

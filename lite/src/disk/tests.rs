@@ -1,4 +1,4 @@
-//! What is written is read again, and what cannot be used is refused with the reason.
+//! Tests that written objects are read again, and that an unusable folder is refused with the reason.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -11,27 +11,27 @@ use tokio::sync::watch;
 use super::{DataDirError, Disk};
 use crate::store::Store;
 
-/// Before a transaction that failed is tried again.
+/// The pause before a failed transaction is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum Task {
     /// There are changes.
     Write,
-    /// Write what there is, and end.
+    /// Write the remaining changes, and end.
     End,
 }
 
-/// How far the disk has come.
+/// The progress of the disk.
 #[derive(Clone, Debug)]
 struct Progress {
     /// Everything up to this version is durable.
     durable: u64,
-    /// The last attempt, if it failed: up to which version, and why.
+    /// The last attempt, if it failed: its version, and the error.
     failed: Option<(u64, DataDirError)>,
 }
 
-/// A running thread. It ends with its handle, after it has written what there was.
+/// A running thread. It ends with its handle, after it has written the remaining changes.
 pub(crate) struct Writer {
     tasks: SyncSender<Task>,
     progress: watch::Receiver<Progress>,
@@ -44,7 +44,7 @@ impl Writer {
     /// # Errors
     /// When the thread cannot be started.
     pub(crate) fn start(disk: Disk, store: Arc<Store>) -> Result<Self, DataDirError> {
-        // One task waits at most: whoever takes it takes all changes.
+        // At most one task waits: the thread takes all changes with it.
         let (tasks, taken) = sync_channel(1);
         let durable = store.read().version();
         let (sender, progress) = watch::channel(Progress { durable, failed: None });
@@ -58,7 +58,7 @@ impl Writer {
     /// Waits until everything up to a version is durable.
     ///
     /// # Errors
-    /// When it could not be written. It is tried again, but nobody should rely on it.
+    /// When it could not be written. The write is retried, but the caller should not rely on it.
     pub(crate) async fn durable(&self, version: u64) -> Result<(), DataDirError> {
         let mut progress = self.progress.clone();
         loop {

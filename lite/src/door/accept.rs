@@ -26,15 +26,15 @@ use crate::serve::{LiteService, answer};
 /// Request line and headers together. hyper looks at it between reads, so a little more can pass.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the end of one request to the whole head of the next: also how long an idle connection is kept.
+/// The time from the end of one request to the whole head of the next: also the time an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
-/// After a failed accept (too many open files, say), before the next.
+/// The pause after a failed accept (for example, too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is in flight at shutdown may take this long.
+/// The time for requests in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves what is accepted until `shutdown` ends, so many connections at a time; then `close` has watches end, and what is in flight
-/// gets a moment.
+/// Serves accepted connections until `shutdown` ends, up to the limit at a time; then `close` ends watches, and
+/// requests in flight get some time.
 pub(super) async fn serve<S, A, C>(
     connections_max: usize,
     accept: impl AsyncFn() -> io::Result<S>,
@@ -115,7 +115,7 @@ pub(super) async fn connection(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // A client that breaks off is no event of ours.
+        // A connection that the client aborts is not worth reporting.
         _ = connection.as_mut() => {}
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();

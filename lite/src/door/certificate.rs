@@ -10,14 +10,15 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What clients need to trust the server, and what the server needs to be trusted.
+/// The authority for clients, and the certificate and key of the server.
 pub(super) struct Identity {
     /// The authority's certificate, PEM.
     pub(super) authority_pem: String,
     pub(super) tls: Arc<ServerConfig>,
 }
 
-/// Makes an authority and a server certificate for the loopback names and `address`. The authority's key is dropped.
+/// Generates an authority and a server certificate for the loopback names and `address`. The authority's key is
+/// dropped.
 pub(super) fn make(address: IpAddr) -> io::Result<Identity> {
     let authority_key = KeyPair::generate().map_err(io::Error::other)?;
     let mut authority = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;

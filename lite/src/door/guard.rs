@@ -1,4 +1,4 @@
-//! Who may come in: those who have the token and ask for one of our own names.
+//! Access control: a request needs the token and one of this server's own names.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ impl From<String> for Token {
 }
 
 impl Token {
-    /// Draws a token; `None` if the system has no chance to give.
+    /// Draws a token; `None` if the system has no randomness.
     pub(super) fn draw() -> Option<Self> {
         let mut bytes = [0; 32];
         SystemRandom::new().fill(&mut bytes).ok()?;
@@ -37,15 +37,16 @@ impl Token {
     }
 }
 
-/// Refuses a request that does not come to one of our names with our token.
+/// Refuses a request without one of this server's names or without its token.
 pub(super) fn check(parts: &Parts, token: &Token, bound: SocketAddr) -> Result<(), Failure> {
     named(parts, bound)?;
     authorized(parts, token)
 }
 
-/// Refuses a request that does not come to one of our names.
+/// Refuses a request that does not use one of this server's names.
 pub(super) fn named(parts: &Parts, bound: SocketAddr) -> Result<(), Failure> {
-    // A page in a browser can make its own name lead to a loopback address, but not change the name it asks for.
+    // A page in a browser can make its own name resolve to a loopback address, but cannot change the name in the
+    // request.
     let hosts = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let named = parts.uri.authority().map(http::uri::Authority::as_str);
     let mut names = hosts.chain(named).peekable();
@@ -55,7 +56,7 @@ pub(super) fn named(parts: &Parts, bound: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a request without our token.
+/// Refuses a request without the token.
 pub(super) fn authorized(parts: &Parts, token: &Token) -> Result<(), Failure> {
     let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));

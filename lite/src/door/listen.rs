@@ -1,4 +1,4 @@
-//! The door of a server of its own: TLS, and a token that it draws.
+//! The door of a standalone server: TLS, and a token that it draws.
 
 use std::fmt;
 use std::future::Future;
@@ -16,11 +16,11 @@ use super::guarded::{Guarded, WRITE_TIMEOUT};
 use super::{accept, certificate, kubeconfig};
 use crate::lite::Lite;
 
-/// Connections at a time; further ones wait in the socket's backlog. Every watch is one.
+/// The maximum number of connections; further ones wait in the socket's backlog. Every watch is one.
 const CONNECTIONS_MAX: usize = 512;
 
 /// A [`Lite`] on the network: TLS by a certificate of its own, a bearer token for every request, and no answer to
-/// requests that name a foreign host.
+/// requests with a foreign host.
 pub struct Door {
     lite: Lite,
     listener: TcpListener,
@@ -31,7 +31,7 @@ pub struct Door {
     write_timeout: Duration,
 }
 
-/// Says where, never the token.
+/// Shows the address, never the token.
 impl fmt::Debug for Door {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
@@ -39,8 +39,8 @@ impl fmt::Debug for Door {
 }
 
 impl Door {
-    /// Binds an address (port 0: one that is free) and makes a certificate and a token for it. Nothing is answered
-    /// before [`Self::serve`].
+    /// Binds an address (port 0: one that is free) and generates a certificate and a token for it. No request is
+    /// answered before [`Self::serve`].
     ///
     /// # Errors
     /// The address can't be bound, or the system gives no random numbers.
@@ -54,7 +54,7 @@ impl Door {
         Ok(Self { lite, listener, address, acceptor, authority_pem, token, write_timeout })
     }
 
-    /// Where it listens, with the true port.
+    /// The address that it listens on, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -64,7 +64,7 @@ impl Door {
         kubeconfig::write(self.address, &self.authority_pem, &self.token)
     }
 
-    /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
+    /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives requests in flight 5 s.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { lite, listener, address, acceptor, token, write_timeout, .. } = self;
         let accept = async move || listener.accept().await.map(|(stream, _)| stream);

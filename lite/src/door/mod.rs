@@ -1,5 +1,5 @@
-//! The network doors: that of a server of its own, with TLS, a token, and no answer to foreign names; and that of a replica, on a socket
-//! that is given.
+//! The network doors: that of a standalone server, with TLS, a token, and no answer to foreign names; and that of a
+//! replica, on a given socket.
 
 mod accept;
 mod certificate;

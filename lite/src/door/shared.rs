@@ -1,5 +1,5 @@
-//! The door of a replica, for the programs of a node or a site: a socket that somebody else has opened, with TLS, a token, both or
-//! neither.
+//! The door of a replica, for the programs of a node or a site: on a socket opened by the caller, with TLS, a token,
+//! both or neither.
 
 use std::fmt;
 use std::future::Future;
@@ -19,33 +19,33 @@ use crate::failure::Failure;
 use crate::lite::Lite;
 use crate::serve::PassOn;
 
-/// Where connections come in.
+/// The listening socket.
 #[derive(Debug)]
 pub enum DoorSocket {
     /// An address.
     Tcp(TcpListener),
-    /// A file of this machine, whose rights say who may come in.
+    /// A unix socket, whose file permissions control access.
     Unix(UnixListener),
 }
 
-/// A [`Lite`] on a socket that is given.
+/// A [`Lite`] on a given socket.
 pub struct SharedDoor {
-    /// What is served.
+    /// The server.
     pub lite: Lite,
-    /// Certificates, and those that clients must show; `None` for plain HTTP.
+    /// The server's certificate, and the authorities of client certificates; `None` for plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// The bearer token that every request must have, if one must.
+    /// The bearer token that every request must have, if there is one.
     pub token: Option<String>,
-    /// Where writes go; `None` where they are refused.
+    /// The destination of writes; `None` if they are refused.
     pub pass: Option<PassOn>,
-    /// Connections at a time; further ones wait. Every watch is one.
+    /// The maximum number of connections; further ones wait. Every watch is one.
     pub connections_max: usize,
     /// A connection is closed when its client has taken nothing for this long while something waits for it; usually
     /// [`WRITE_TIMEOUT`](crate::WRITE_TIMEOUT).
     pub write_timeout: Duration,
 }
 
-/// Says nothing of the token.
+/// Does not show the token.
 impl fmt::Debug for SharedDoor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("SharedDoor").field("tls", &self.tls.is_some()).finish_non_exhaustive()
@@ -53,7 +53,7 @@ impl fmt::Debug for SharedDoor {
 }
 
 impl SharedDoor {
-    /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives what is in flight 5 s.
+    /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives requests in flight 5 s.
     pub async fn serve(self, socket: DoorSocket, shutdown: impl Future<Output = ()>) {
         let Self { lite, tls, token, pass, connections_max, write_timeout } = self;
         let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
@@ -94,7 +94,8 @@ impl SharedDoor {
     }
 }
 
-/// What a request must have: our token where there is one, and one of our own names where pages of browsers could come.
+/// The check of a request: the token if there is one, and one of this server's names if pages of browsers could reach
+/// it.
 fn check(token: Option<Arc<Token>>, bound: Option<SocketAddr>) -> impl Fn(&Parts) -> Result<(), Failure> {
     move |parts| {
         if let Some(bound) = bound {

@@ -1,5 +1,5 @@
-//! The logs of containers: whoever runs them writes lines, and the `log` subresource of their Pods reads them. Each run of a
-//! container has a bounded ring of its own; the run before the present one can still be read. Nobody who reads holds up a writer.
+//! The logs of containers: the programs that run them write lines, and the `log` subresource of their Pods reads them. Each run of a
+//! container has a bounded ring of its own; the previous run can still be read. Readers never block a writer.
 
 mod ring;
 
@@ -13,18 +13,18 @@ use tokio::sync::watch;
 use self::ring::{Read, Ring};
 use crate::clock::Clock;
 
-/// Which container: namespace, Pod, container.
+/// The identity of a container: namespace, Pod, container.
 pub(crate) type LogKey = (String, String, String);
 
-/// The logs of all containers that run.
+/// The logs of all running containers.
 #[derive(Debug)]
 pub(crate) struct Logs {
     all: watch::Sender<BTreeMap<LogKey, Runs>>,
-    /// Told when every follower is to end.
+    /// Signals every follower to end.
     closing: watch::Sender<()>,
 }
 
-/// The runs of a container that can be read.
+/// The readable runs of a container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     pub(crate) current: Option<Run>,
@@ -42,23 +42,23 @@ pub struct ContainerLog {
     clock: Clock,
 }
 
-/// Writes the log of one run of a container; the run is over for those who follow it when the last clone is dropped.
+/// Writes the log of one run of a container; the run is over for its followers when the last clone is dropped.
 #[derive(Clone)]
 pub struct LogWriter {
     ring: Arc<watch::Sender<Ring>>,
     clock: Clock,
 }
 
-/// Which lines are read.
+/// The selection of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) follow: bool,
     pub(crate) timestamps: bool,
-    /// No more than the last ones.
+    /// The maximum number of last lines.
     pub(crate) tail: Option<u64>,
-    /// None from before, in nanoseconds since 1970.
+    /// The earliest time, in nanoseconds since 1970.
     pub(crate) since: Option<u128>,
-    /// No more bytes than these in all.
+    /// The maximum number of bytes in all.
     pub(crate) bytes_max: Option<u64>,
 }
 
@@ -72,12 +72,12 @@ impl Logs {
         ContainerLog { logs: Arc::clone(self), key, clock }
     }
 
-    /// `None`: nobody runs such a container.
+    /// Returns `None` if there is no such container.
     pub(crate) fn of(&self, key: &LogKey) -> Option<Runs> {
         self.all.borrow().get(key).cloned()
     }
 
-    /// Ends every follower, after the lines that it has been given.
+    /// Ends every follower, after the lines that it has received.
     pub(crate) fn close(&self) {
         self.closing.send_replace(());
     }
@@ -88,7 +88,7 @@ impl Logs {
 }
 
 impl ContainerLog {
-    /// Begins a run: what was written before becomes the previous one.
+    /// Begins a run: the current run becomes the previous one.
     pub fn begin(&self) -> LogWriter {
         let ring = watch::Sender::new(Ring::default());
         let run = Run(ring.subscribe());
@@ -116,7 +116,7 @@ impl LogWriter {
 }
 
 impl Run {
-    /// All that is wanted and there.
+    /// All selected lines.
     pub(crate) fn read(&self, wanted: &Wanted) -> Bytes {
         let ring = self.0.borrow();
         let mut cursor = ring.cursor(wanted);
@@ -127,8 +127,8 @@ impl Run {
         all.into()
     }
 
-    /// The same piece by piece, and then what is added, until the run is over, the limit is reached or the reader is so slow that
-    /// it would miss lines.
+    /// The same piece by piece, followed by new lines, until the run is over, the limit is reached or the reader is so
+    /// slow that it would miss lines.
     pub(crate) fn follow(
         self,
         wanted: &Wanted,
@@ -145,7 +145,7 @@ impl Run {
                     Read::Nothing => tokio::select! {
                         _ = closing.changed() => return None,
                         changed = run.0.changed() => {
-                            // A writer may add a line and go between the read and here.
+                            // A writer may add a line and be dropped between the read and here.
                             if changed.is_err() && !run.0.borrow().has_more(&cursor) {
                                 return None;
                             }
@@ -163,7 +163,7 @@ impl fmt::Debug for ContainerLog {
     }
 }
 
-/// Says nothing of the lines: programs write all sorts of things.
+/// Does not show the lines, which may hold anything.
 impl fmt::Debug for LogWriter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LogWriter").finish_non_exhaustive()

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use super::Wanted;
 use crate::clock;
 
-/// Lines that are kept of a run.
+/// The maximum number of lines kept of a run.
 pub(super) const LINES_MAX: usize = 8_192;
-/// Bytes of lines that are kept of a run.
+/// The maximum number of bytes kept of a run.
 const BYTES_MAX: usize = 512 * 1024;
-/// The longest line; container runtimes cut at the same length.
+/// The maximum length of a line; container runtimes cut at the same length.
 const LINE_MAX_BYTES: usize = 16 * 1024;
-/// What one read gives, a line more or less.
+/// The size of one read, give or take a line.
 const PIECE_BYTES: usize = 64 * 1024;
 const NANOS: u128 = 1_000_000_000;
 
@@ -24,7 +24,7 @@ struct Line {
     text: Box<[u8]>,
 }
 
-/// The lines that are kept, by their number in the run.
+/// The kept lines, by their number in the run.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     lines: VecDeque<Line>,
@@ -33,23 +33,23 @@ pub(super) struct Ring {
     first: u64,
 }
 
-/// How far a reader is.
+/// The position of a reader.
 #[derive(Debug)]
 pub(super) struct Cursor {
     next: u64,
     since: u128,
     timestamps: bool,
-    /// Bytes that it still may have.
+    /// The number of bytes that it may still read.
     left: Option<u64>,
 }
 
-/// What a read finds.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Lines(Bytes),
-    /// There may be more later.
+    /// No lines now; there may be more later.
     Nothing,
-    /// The limit is reached, or lines are gone that were not read.
+    /// The limit is reached, or unread lines are gone.
     Over,
 }
 
@@ -73,7 +73,7 @@ impl Ring {
         self.first + self.lines.len() as u64
     }
 
-    /// Where a reader begins.
+    /// The start of a reader.
     pub(super) fn cursor(&self, wanted: &Wanted) -> Cursor {
         let begin = wanted.tail.map_or(self.first, |tail| self.end().saturating_sub(tail).max(self.first));
         let since = wanted.since.unwrap_or_default();
@@ -84,7 +84,7 @@ impl Ring {
         cursor.next < self.end()
     }
 
-    /// Takes a reader on.
+    /// Advances a reader.
     pub(super) fn read(&self, cursor: &mut Cursor) -> Read {
         if cursor.next < self.first || cursor.left == Some(0) {
             return Read::Over;
@@ -114,7 +114,7 @@ impl Ring {
     }
 }
 
-/// With nine digits of a second, as kubelets write it.
+/// A timestamp with nine decimal places, as kubelets write it.
 fn timestamp(nanos: u128) -> String {
     let seconds = clock::timestamp(u64::try_from(nanos / NANOS).unwrap_or_default());
     format!("{}.{:09}Z", seconds.trim_end_matches('Z'), nanos % NANOS)

@@ -1,17 +1,17 @@
-//! RFC 6902, within limits: a short patch can copy an object into itself until nothing fits any more.
+//! RFC 6902, within limits: a short patch can copy an object into itself until it exceeds all memory.
 
 use json_patch::PatchOperation;
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// Operations of one patch.
+/// The maximum number of operations of one patch.
 const OPERATIONS_MAX: usize = 1_000;
-/// Operations of one patch that copy.
+/// The maximum number of copy operations of one patch.
 const COPIES_MAX: usize = 100;
-/// Values within values, after any operation. A body from outside can bring 127.
+/// The maximum nesting of values after any operation. A request body can have 127 levels.
 const DEPTH_MAX: usize = 256;
-/// An object after any copy, as JSON.
+/// The maximum size of an object after any copy, as JSON.
 const SIZE_MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// The object after the patch.
@@ -42,7 +42,7 @@ pub(super) fn apply(patch: &json_patch::Patch, mut object: Value) -> Result<Valu
     Ok(object)
 }
 
-/// Whether values are nested at most this deep.
+/// Returns `true` if values are nested at most this deep.
 fn fits(value: &Value, depth: usize) -> bool {
     match value {
         Value::Object(map) => depth > 0 && map.values().all(|below| fits(below, depth - 1)),

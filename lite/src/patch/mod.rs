@@ -1,4 +1,4 @@
-//! The three patches a client can send, applied to a copy of an object.
+//! The three patch formats, applied to a copy of an object.
 
 mod json;
 mod strategic;
@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::kind::schema::{Retain, Shape};
 
-/// A patch that was read from a request, not yet applied.
+/// A patch from a request, not yet applied.
 pub(crate) enum Patch {
     /// RFC 6902.
     Json(json_patch::Patch),
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' own: lists are joined by keys.
+    /// Kubernetes' own strategic merge: lists are joined by keys.
     Strategic(Value),
 }
 
@@ -36,7 +36,7 @@ impl Patch {
         }
     }
 
-    /// The object after the patch. `of` names the type of the object in the table of fields; without one there is no
+    /// The object after the patch. `of` is the type of the object in the table of fields; without one there is no
     /// strategic merge.
     pub(crate) fn apply(&self, of: Option<&'static str>, object: &Value) -> Result<Value, Failure> {
         let mut patched = object.clone();
@@ -53,7 +53,7 @@ impl Patch {
     }
 }
 
-/// The real server's words for a strategic merge of a custom object.
+/// The real server's error for a strategic merge of a custom object.
 fn no_strategic() -> Failure {
     Failure::unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",

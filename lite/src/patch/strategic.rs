@@ -1,5 +1,5 @@
-//! The strategic merge: like a merge patch, but lists are joined by the keys of the table of fields, and directives
-//! (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) say the rest.
+//! The strategic merge: like a merge patch, but lists are joined by the keys of the table of fields, with directives
+//! (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) for everything else.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ const RETAIN: &str = "$retainKeys";
 const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
 const ORDER_PREFIX: &str = "$setElementOrder/";
 
-/// `original` with `patch` merged into it. The error says why the patch cannot be applied.
+/// Merges `patch` into `original`. The error says why the patch cannot be applied.
 pub(super) fn merge(original: Value, patch: &Value, shape: &Shape) -> Result<Value, String> {
     let Value::Object(patch) = patch else { return Ok(patch.clone()) };
     let mut merged = if let Value::Object(map) = original { map } else { Map::new() };
@@ -54,7 +54,7 @@ pub(super) fn merge(original: Value, patch: &Value, shape: &Shape) -> Result<Val
     Ok(Value::Object(merged))
 }
 
-/// The lists that directives of one sort name, by field.
+/// The lists in directives of one sort, by field.
 fn directives<'a>(
     patch: &'a Map<String, Value>,
     prefix: &'static str,
@@ -98,20 +98,20 @@ fn merge_by_key(original: Vec<Value>, patch: &[Value], key: &str, shape: &Shape)
     Ok(merged)
 }
 
-/// Which element a patch's element is about. Ports may share a number and differ in protocol: then that decides.
+/// The element that a patch's element refers to. Ports with the same number are told apart by their protocol.
 fn same(list: &[Value], one: &Value, key: &str) -> Option<usize> {
     let same_key = |old: &&Value| old.get(key) == one.get(key);
     let exact = list.iter().position(|old| same_key(&old) && old.get("protocol") == one.get("protocol"));
     exact.or_else(|| {
         let first = list.iter().position(|old| same_key(&old))?;
-        // A patch that names another protocol than all of these adds a port.
+        // A patch with another protocol than all of these adds a port.
         let (old, new) = (list[first].get("protocol"), one.get("protocol"));
         let adds = key == "port" && new.is_some() && old.is_some_and(|old| Some(old) != new);
         (!adds).then_some(first)
     })
 }
 
-/// Puts the elements that `order` names in its order; the others keep their place among those that were there.
+/// Orders the elements in `order`; the others keep their place among the existing ones.
 fn arrange(list: Vec<Value>, order: &[Value], join: Join) -> Vec<Value> {
     let identity = |one: &Value| match join {
         Join::ByKey(key) => one.get(key).cloned().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: names, versions and what this server cannot do.
+//! CustomResourceDefinitions: names, versions and the features that this server lacks.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::{check_immutable, child, default, list, text};
 use crate::custom::{self, Path, Schema, Type};
 use crate::failure::Causes;
 
-/// Groups that belong to the Kubernetes project need a link to where they were approved.
+/// Groups of the Kubernetes project need a link to their approval.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const VERSIONS_MAX: usize = 32;
-/// Fields of one version that selectors may name, as in the real server.
+/// The maximum number of selectable fields of one version, as in the real server.
 const SELECTABLE_MAX: usize = 8;
 
 const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -84,7 +84,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     check_stored(new, causes);
 }
 
-/// Whether the objects of a definition have been served.
+/// Returns `true` if the objects of a definition have been served.
 fn is_established(definition: &Value) -> bool {
     let conditions = list(&definition["status"], "conditions");
     conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
@@ -117,7 +117,7 @@ fn check_versions(spec: &Value, causes: &mut Causes) {
     let mut names: Vec<&str> = Vec::new();
     for (nth, version) in versions.iter().enumerate() {
         let place = format!("spec.versions[{nth}]");
-        // What only one version says, the real server takes for what the definition says as a whole.
+        // The real server treats a field that only one version has as one of the whole definition.
         let (field, schema_field) = if versions.len() == 1 {
             ("spec".to_owned(), "spec.validation.openAPIV3Schema".to_owned())
         } else {
@@ -279,7 +279,7 @@ fn check_conversion(spec: &Value, causes: &mut Causes) {
     }
 }
 
-/// A version in which objects may be kept must stay.
+/// A version in which objects may be stored must stay.
 fn check_stored(new: &Value, causes: &mut Causes) {
     let versions = list(&new["spec"], "versions");
     let kept = &new["status"]["storedVersions"];

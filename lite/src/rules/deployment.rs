@@ -1,4 +1,4 @@
-//! Deployments: replicas, selector and template. Nothing runs them here; whoever embeds this server may.
+//! Deployments: replicas, selector and template. Nothing runs them here; the embedding program may.
 
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ fn check_rolling_update(rolling: &Value, causes: &mut Causes) {
         }
     });
     let unavailable = (&rolling["maxUnavailable"], "spec.strategy.rollingUpdate.maxUnavailable");
-    // A percentage that is none counts as nothing.
+    // An invalid percentage counts as zero.
     if amounts.iter().all(|amount| amount.unwrap_or_default() == 0) {
         causes.invalid(unavailable.1, unavailable.0, "may not be 0 when `maxSurge` is 0");
     }
@@ -75,7 +75,7 @@ fn check_rolling_update(rolling: &Value, causes: &mut Causes) {
     }
 }
 
-/// The number of a percentage such as `25%`; one that is too large for a number is the largest.
+/// The number of a percentage such as `25%`; one that exceeds the type is its maximum.
 fn percent(text: &str) -> Option<i64> {
     let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty())?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Events: what the real server asks of those that have an `eventTime`, as all have that come by `events.k8s.io/v1`.
+//! Events: the real server's rules for those that have an `eventTime`, as all have that come by `events.k8s.io/v1`.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use super::text;
 use crate::failure::Causes;
 use crate::selector::valid_name;
 
-/// Bytes of the texts that machines read.
+/// The maximum size of machine-readable texts, in bytes.
 const WORD_MAX_BYTES: usize = 128;
-/// Bytes of the text for people.
+/// The maximum size of the message, in bytes.
 const MESSAGE_MAX_BYTES: usize = 1024;
 
-/// Where Events about objects without a namespace may be.
+/// The namespaces of Events about objects without a namespace.
 const NAMESPACES: &[&str] = &["default", "kube-system"];
 
 pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {

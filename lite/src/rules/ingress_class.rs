@@ -1,4 +1,4 @@
-//! IngressClasses: the controller stays.
+//! IngressClasses: the controller is immutable.
 
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use crate::failure::Causes;
 use crate::kind::Kind;
 use crate::selector::{valid_name, valid_value};
 
-/// Keys and values of all annotations of an object together, in bytes.
+/// The maximum size of all annotations of an object together, keys and values, in bytes.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -15,7 +15,7 @@ pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower
 /// Kinds whose names are one DNS label, because they become part of host names.
 const NAMED_BY_LABEL: &[&str] = &["Namespace", "Service"];
 
-/// Whether this is one DNS label of at most 63 bytes.
+/// Returns `true` if this is one DNS label of at most 63 bytes.
 pub(crate) fn is_label(name: &str) -> bool {
     let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
     name.len() <= 63
@@ -24,7 +24,7 @@ pub(crate) fn is_label(name: &str) -> bool {
         && ends(name.bytes().last())
 }
 
-/// Whether this is a DNS name in lower case of at most 253 bytes.
+/// Returns `true` if this is a DNS name in lower case of at most 253 bytes.
 pub(crate) fn is_subdomain(name: &str) -> bool {
     // Labels of a subdomain have no limit of their own in Kubernetes; 253 for the whole is.
     let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
@@ -36,14 +36,14 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
         })
 }
 
-/// Complains about a name that is not a DNS name in lower case.
+/// Reports a name that is not a DNS name in lower case.
 pub(super) fn check_subdomain(field: &str, name: &str, causes: &mut Causes) {
     if !is_subdomain(name) {
         causes.invalid(field, &name.into(), SUBDOMAIN);
     }
 }
 
-/// Complains about a name that is not one DNS label.
+/// Reports a name that is not one DNS label.
 pub(super) fn check_label(field: &str, name: &str, causes: &mut Causes) {
     if !is_label(name) {
         causes.invalid(field, &name.into(), LABEL);
@@ -78,7 +78,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
     }
 }
 
-/// Complains about the metadata of an object within another, which needs no name.
+/// Reports invalid metadata of an object within another, which needs no name.
 pub(crate) fn check_embedded(field: &str, metadata: &Value, causes: &mut Causes) {
     check_labels(&format!("{field}.labels"), &metadata["labels"], causes);
 }
@@ -86,7 +86,7 @@ pub(crate) fn check_embedded(field: &str, metadata: &Value, causes: &mut Causes)
 pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 pub(crate) const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Complains about keys and values that are no labels.
+/// Reports invalid label keys and values.
 pub(super) fn check_labels(field: &str, labels: &Value, causes: &mut Causes) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         if !valid_name(key) {

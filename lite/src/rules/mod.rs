@@ -1,6 +1,6 @@
-//! What is particular to a kind: what the server fills in, and what it refuses. One file a kind, one row here.
+//! The rules of a kind: its defaults, and its validation. One file per kind, one row here.
 //!
-//! Only what routing and its users notice is filled in and checked; the real server does more.
+//! Only defaults and checks that matter to routing and its users are here; the real server has more.
 
 mod definition;
 mod deployment;
@@ -21,9 +21,9 @@ use crate::failure::{Causes, Failure};
 use crate::kind::Kind;
 use crate::kind::schema;
 
-/// Fills in what a new version of an object leaves open. `old` is absent at creation.
+/// Sets the defaults of a new version of an object. `old` is absent at creation.
 type Defaults = fn(new: &mut Value, old: Option<&Value>, serial: u64);
-/// Says what is wrong with a new version of an object.
+/// Reports the errors of a new version of an object.
 type Validate = fn(new: &Value, old: Option<&Value>, causes: &mut Causes);
 
 struct Rules {
@@ -50,7 +50,8 @@ fn of(kind: &Kind) -> Option<&'static Rules> {
     RULES.iter().find(|rules| Some(rules.kind) == kind.built_in())
 }
 
-/// Fills in a new version of an object. `serial` is different for every write, for what must be given out once.
+/// Sets the defaults of a new version of an object. `serial` is different for every write, for values that must be
+/// unique.
 pub(crate) fn fill_in(kind: &Kind, new: &mut Value, old: Option<&Value>, serial: u64) {
     if let Some(rules) = of(kind) {
         (rules.defaults)(new, old, serial);
@@ -69,7 +70,7 @@ pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(),
     if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(kind, name, &causes.0)) }
 }
 
-/// The object under a key, made if it is absent or something else. `parent` becomes an object if it is none.
+/// The object under a key, created if it is absent or has another type. `parent` becomes an object if it is none.
 fn child<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
     if !parent.is_object() {
         *parent = Value::Object(Map::new());
@@ -98,7 +99,7 @@ fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object[key].as_str().unwrap_or_default()
 }
 
-/// The elements under a key, to fill in. Those that are not objects are passed over.
+/// The elements under a key, for defaults. Elements that are not objects are skipped.
 fn elements<'a>(object: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     let list = object.get_mut(key).and_then(Value::as_array_mut);
     list.into_iter().flatten().filter(|one| one.is_object())
@@ -119,7 +120,7 @@ fn check_port(field: &str, port: &Value, causes: &mut Causes) {
     }
 }
 
-/// Complains about a change of a field that stays as it was made.
+/// Reports a change of an immutable field.
 fn check_immutable(field: &str, new: &Value, old: &Value, causes: &mut Causes) {
     if new != old {
         causes.immutable(field, new);
@@ -131,7 +132,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::kind::KindId;
 
-    /// Fills in and checks an object that has a name; gives the message of the refusal.
+    /// Sets the defaults of an object with a name, checks it, and returns the message of the refusal.
     pub(crate) fn outcome(of: &str, mut new: Value, old: Option<&Value>) -> Result<Value, String> {
         let id = KindId::built_in(of).unwrap();
         let kind = id.row();

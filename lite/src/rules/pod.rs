@@ -1,4 +1,4 @@
-//! Pods, alone and as templates: containers and what a node would go by. Nothing runs them here; whoever embeds this server may.
+//! Pods, alone and as templates: containers and fields for a node. Nothing runs them here; the embedding program may.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
     check("spec", &new["spec"], RESTARTS, causes);
 }
 
-/// Fills in the spec of a pod.
+/// Sets the defaults in the spec of a pod.
 pub(super) fn fill_in(pod: &mut Value) {
     default(pod, "restartPolicy", "Always");
     default(pod, "terminationGracePeriodSeconds", 30);
@@ -43,7 +43,7 @@ pub(super) fn fill_in(pod: &mut Value) {
     }
 }
 
-/// Says what is wrong with the spec of a pod, which stands at `path` and may restart in these ways.
+/// Reports the errors of the spec of a pod, which is at `path` and may have these restart policies.
 pub(super) fn check(path: &str, pod: &Value, restarts: &[&str], causes: &mut Causes) {
     if list(pod, "containers").is_empty() {
         causes.required(format!("{path}.containers"), "");

@@ -1,4 +1,4 @@
-//! Secrets: `stringData` becomes `data`, and the type stays.
+//! Secrets: `stringData` becomes `data`, and the type is immutable.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{check_immutable, child, default, text};
 use crate::failure::Causes;
 
-/// All values of a Secret together, decoded, in bytes.
+/// The maximum size of all values of a Secret together, decoded, in bytes.
 const DATA_MAX_BYTES: usize = 1024 * 1024;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
@@ -29,7 +29,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
         }
         match value.as_str().map(|text| STANDARD.decode(text)) {
             Some(Ok(decoded)) => bytes += decoded.len(),
-            // The value itself is never repeated: it may be a secret that someone forgot to encode.
+            // The value itself is never repeated: it may be a secret that the user forgot to encode.
             Some(Err(_)) | None => causes.invalid(&field, &"<omitted>".into(), "must be base64"),
         }
     }

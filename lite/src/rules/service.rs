@@ -8,7 +8,7 @@ use super::{check_port, check_value, child, default, elements, list, text};
 use crate::failure::Causes;
 use crate::rules::metadata::{check_label, check_subdomain};
 
-/// Made-up addresses come from 10.96.0.0/12, where kubeadm puts those of Services.
+/// Made-up addresses are from 10.96.0.0/12, kubeadm's default for Services.
 const CLUSTER_NET: u32 = 0x0a60_0000;
 const CLUSTER_NET_SIZE: u64 = 1 << 20;
 const NODE_PORTS: std::ops::Range<u64> = 30_000..32_768;
@@ -24,7 +24,7 @@ pub(super) fn defaults(new: &mut Value, old: Option<&Value>, serial: u64) {
     let on_nodes = matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
     let old_spec = old.map_or(&Value::Null, |old| &old["spec"]);
     if external {
-        // What an ExternalName had as another type is given back; what it names itself is refused below.
+        // Fields that an ExternalName had as another type are cleared; those that the request names are refused below.
         if old_spec["type"] != "ExternalName" && spec["clusterIP"] == old_spec["clusterIP"] {
             spec.as_object_mut().map(|spec| (spec.remove("clusterIP"), spec.remove("clusterIPs")));
         }
@@ -61,7 +61,7 @@ pub(super) fn defaults(new: &mut Value, old: Option<&Value>, serial: u64) {
     default(child(new, "status"), "loadBalancer", json!({}));
 }
 
-/// The n-th address, the first and the last of the net left out.
+/// The n-th address, without the first and the last of the network.
 fn address(serial: u64) -> String {
     let offset = serial % (CLUSTER_NET_SIZE - 2) + 1;
     Ipv4Addr::from(CLUSTER_NET + u32::try_from(offset).unwrap_or(1)).to_string()
@@ -134,7 +134,7 @@ fn check_ports(ports: &[Value], causes: &mut Causes) {
     }
 }
 
-/// Whether this is an IANA service name, as ports of containers have.
+/// Returns `true` if this is an IANA service name, as ports of containers have.
 fn is_port_name(name: &str) -> bool {
     (1..=15).contains(&name.len())
         && name.bytes().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-')

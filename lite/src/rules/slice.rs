@@ -10,7 +10,7 @@ use crate::rules::metadata::check_subdomain;
 
 /// Endpoints of one slice.
 const ENDPOINTS_MAX: usize = 1_000;
-/// Addresses of one endpoint.
+/// The maximum number of addresses of one endpoint.
 const ADDRESSES_MAX: usize = 100;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {

@@ -62,7 +62,7 @@ impl Fields {
     }
 }
 
-/// The real server says it in two ways: kinds that let select by more than names have one of their own.
+/// The real server has two messages: kinds with more selectable fields than names have one of their own.
 fn unknown_field(kind: &Kind, field: &str) -> String {
     if kind.built_in().is_some() && kind.fields.is_empty() {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
@@ -81,7 +81,7 @@ pub(super) fn read<'a>(mut at: impl FnMut(&str) -> Option<Cow<'a, str>>, field: 
     .unwrap_or_default()
 }
 
-/// Splits at commas that no backslash protects.
+/// Splits at commas that are not escaped by a backslash.
 fn split(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -21,7 +21,7 @@ enum Test {
 }
 
 impl Labels {
-    /// Reads the text form; the error says what is wrong with it.
+    /// Reads the text form; the error says why it is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         split(text)?.into_iter().map(requirement).collect::<Result<_, _>>().map(Self)
     }
@@ -164,7 +164,8 @@ fn checked_value(value: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this is a qualified name: an optional DNS prefix and `/`, then up to 63 letters, digits, `-`, `_`, `.`.
+/// Returns `true` if this is a qualified name: an optional DNS prefix and `/`, then up to 63 letters, digits, `-`, `_`,
+/// `.`.
 pub(crate) fn valid_name(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_fits = prefix.is_none_or(|prefix| {
@@ -174,7 +175,8 @@ pub(crate) fn valid_name(key: &str) -> bool {
     prefix_fits && !name.is_empty() && valid_value(name)
 }
 
-/// Whether this is a label's value: at most 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends, or empty.
+/// Returns `true` if this is a label's value: at most 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends, or
+/// empty.
 pub(crate) fn valid_value(value: &str) -> bool {
     let ends = |one: Option<u8>| one.is_none_or(|one| one.is_ascii_alphanumeric());
     value.len() <= 63

@@ -1,4 +1,4 @@
-//! Which objects of a kind a list or watch is about: labels and fields together.
+//! The selectors of a list or watch: labels and fields together.
 
 mod field;
 mod label;
@@ -13,7 +13,7 @@ use crate::kind::Kind;
 /// The selectors of one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// Whether there is nothing to compare.
+    /// `true` if there is nothing to compare.
     pub(crate) all: bool,
     /// Whether it takes more than the name and the namespace of an object to tell.
     pub(crate) looks_inside: bool,
@@ -22,8 +22,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Reads both selectors of a query. What can't be read, or is about a field that the kind has no selector for, is a
-    /// bad request.
+    /// Reads both selectors of a query. A malformed one, or one about a field that is not selectable, is a bad request.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Failure> {
         let all = labels.is_empty() && fields.is_empty();
         let labels =

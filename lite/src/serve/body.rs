@@ -1,4 +1,4 @@
-//! The bodies of answers: complete, a list that is put together as it goes, or a watch that goes on.
+//! The bodies of responses: complete, a list that is serialized piece by piece, or a watch.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http_body::{Body, Frame, SizeHint};
 
-/// The body of an answer. It never fails.
+/// The body of a response. It never fails.
 pub struct LiteBody(Inner);
 
 enum Inner {
@@ -24,7 +24,7 @@ impl LiteBody {
         Self(Inner::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty())))
     }
 
-    /// Each is put together when those before it are on their way. A body of one has a length.
+    /// A body of pieces, each serialized when the previous ones have been sent. A body of one piece has a length.
     pub(crate) fn pieces(mut pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         let first = pieces.next().unwrap_or_default();
         match pieces.next() {
@@ -37,7 +37,7 @@ impl LiteBody {
         Self(Inner::Watch(frames))
     }
 
-    /// The same with something else in the place of its bytes, or of each of a watch's frames.
+    /// The same body with its bytes, or each frame of a watch, transformed.
     pub(crate) fn map(self, change: impl Fn(Bytes) -> Bytes + Send + 'static) -> Self {
         Self(match self.0 {
             Inner::Whole(bytes) => Inner::Whole(bytes.map(change)),

@@ -1,13 +1,13 @@
-//! The columns that `kubectl get` prints of each kind, between a name and an age.
+//! The columns of `kubectl get` for each kind, between a name and an age.
 
 use serde_json::Value;
 
 use crate::kind::Kind;
 
-/// How many addresses or hosts a cell names before it says how many more there are.
+/// The maximum number of addresses or hosts in a cell; the rest is counted.
 const SHOWN_MAX: usize = 3;
 
-/// One column: its title, its priority (0 is always printed, 1 with `-o wide`), and what a cell shows.
+/// One column: its title, its priority (0 is always printed, 1 with `-o wide`), and the contents of a cell.
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) priority: u8,
@@ -28,7 +28,7 @@ pub(super) fn of(kind: &Kind) -> &'static [Column] {
     found.map_or(&[], |(_, columns)| columns)
 }
 
-/// The title of the column that tells when an object was made; only `Age` tells how long ago.
+/// The title of the column with the creation time; only `Age` shows an age.
 pub(super) fn made(kind: &Kind) -> &'static str {
     if kind.built_in() == Some("CustomResourceDefinition") { "Created At" } else { "Age" }
 }
@@ -179,7 +179,7 @@ fn containers(workload: &Value, field: &str) -> String {
     join(list(&workload["spec"]["template"]["spec"]["containers"]).map(|container| text(&container[field])))
 }
 
-/// What a pod is doing, in a word: why a container waits, or the phase.
+/// The state of a pod in a word: the reason why a container waits, or the phase.
 fn pod_status(pod: &Value) -> String {
     if pod["metadata"]["deletionTimestamp"].is_string() {
         return "Terminating".into();

@@ -1,24 +1,24 @@
-//! What is served, as clients ask for it: the old documents, one a level, and the new one with everything.
+//! Discovery: the legacy documents, one per level, and the aggregated one with everything.
 
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, KindId, Kinds, Subresource, group_version};
 
-/// Media type of the aggregated documents. Clients take an answer for one only if it carries these parameters.
+/// The media type of the aggregated documents. Clients recognise a response as one only by these parameters.
 pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Whether an Accept entry asks for the aggregated form.
+/// Returns `true` if an Accept entry requests the aggregated form.
 pub(super) fn is_aggregated(entry: &str) -> bool {
     let has = |wanted: &str| entry.split(';').any(|part| part.trim() == wanted);
     has("g=apidiscovery.k8s.io") && has("v=v2") && has("as=APIGroupDiscoveryList")
 }
 
-/// `/api` in the old form.
+/// `/api` in the legacy form.
 pub(super) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis` in the old form.
+/// `/apis` in the legacy form.
 pub(super) fn groups(kinds: &Kinds) -> Value {
     let groups: Vec<Value> = by_group(kinds)
         .iter()
@@ -78,7 +78,7 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
     (list["resources"] != json!([])).then_some(list)
 }
 
-/// The group, version and kind of what a subresource's path answers with.
+/// The group, version and kind of the response at a subresource's path.
 fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
     match part {
         Subresource::Status | Subresource::Log => (&kind.group, &kind.version, &kind.kind),
@@ -86,7 +86,7 @@ fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
     }
 }
 
-/// `/api` and `/apis` in the new form: the core group, or all others.
+/// `/api` and `/apis` in the aggregated form: the core group, or all others.
 pub(super) fn aggregated(kinds: &Kinds, core: bool) -> Value {
     let describe = |group: &str, version: &&str| {
         let resources: Vec<Value> = kinds.of(group, version).map(|kind| describe_resource(kind.row())).collect();

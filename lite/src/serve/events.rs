@@ -1,5 +1,5 @@
-//! Events by their newer name: `events.k8s.io/v1` serves those of the core group, some fields of which it calls otherwise.
-//! A request becomes one to the core group before anything looks at it, and its answer is renamed when it is ready.
+//! Events by their newer API: `events.k8s.io/v1` serves those of the core group, with other names for some fields. A
+//! request becomes one to the core group before anything else reads it, and its response is renamed when it is ready.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::body::LiteBody;
 
-/// The group of the newer name.
+/// The group of the newer API.
 pub(super) const GROUP: &str = "events.k8s.io";
 
-/// What a field is called in the core group, and what in the newer one.
+/// The name of a field in the core group, and in the newer one.
 const FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("firstTimestamp", "deprecatedFirstTimestamp"),
@@ -30,14 +30,14 @@ fn new(name: &str) -> &str {
     FIELDS.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
 }
 
-/// Calls the fields of an object otherwise.
+/// Renames the fields of an object.
 fn rename(object: &mut Value, name: fn(&str) -> &str) {
     if let Value::Object(fields) = object {
         *fields = std::mem::take(fields).into_iter().map(|(field, value)| (name(&field).to_owned(), value)).collect();
     }
 }
 
-/// The request to the core group that a request for Events by their newer name is. `None` for every other one.
+/// The request to the core group for a request about Events by the newer API. `None` for every other one.
 pub(super) fn asked(parts: &Parts, body: &Bytes) -> Option<(Parts, Bytes)> {
     let path = parts.uri.path().strip_prefix("/apis/")?.strip_prefix(GROUP)?.strip_prefix("/v1/")?;
     let segments: Vec<&str> = path.split('/').collect();
@@ -50,7 +50,8 @@ pub(super) fn asked(parts: &Parts, body: &Bytes) -> Option<(Parts, Bytes)> {
     Some((core, sent(body)))
 }
 
-/// A body that is an Event, a part of one, or a JSON patch. What cannot be read is refused by who reads it next.
+/// A body that is an Event, a part of one, or a JSON patch. A malformed one is left to the next reader, which refuses
+/// it.
 fn sent(body: &Bytes) -> Bytes {
     let Ok(mut sent) = serde_json::from_slice::<Value>(body) else { return body.clone() };
     if let Value::Array(edits) = &mut sent {
@@ -75,7 +76,7 @@ fn redirect(edit: &mut Value) {
     }
 }
 
-/// An answer of the core group, by the newer name.
+/// A response of the core group in the newer form.
 pub(super) fn told(answer: Response<LiteBody>) -> Response<LiteBody> {
     answer.map(|body| body.map(shown))
 }

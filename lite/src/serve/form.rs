@@ -1,4 +1,4 @@
-//! In which form a client wants objects: whole, as rows of a table, or only their metadata.
+//! The form of objects in a response: whole, as rows of a table, or only their metadata.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::kind::Kind;
 use crate::serve::table;
 
-/// The form that a request accepts first among those we can give.
+/// The first supported form that a request accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Whole,
@@ -17,7 +17,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Reads the Accept headers. Nothing we can give is 406.
+    /// Reads the Accept headers. If no form is supported, the result is 406.
     pub(super) fn accepted(headers: &HeaderMap) -> Result<Self, Failure> {
         let mut any = false;
         for entry in entries(headers) {
@@ -59,7 +59,7 @@ pub(super) fn entries(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|entry| !entry.is_empty())
 }
 
-/// An object without anything but its metadata.
+/// An object reduced to its metadata.
 pub(super) fn metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }

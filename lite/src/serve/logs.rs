@@ -16,7 +16,7 @@ use crate::write::Target;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// PodLogOptions, as a query has them.
+/// PodLogOptions, in the form of a query.
 #[derive(Debug, Default)]
 struct Options {
     container: String,
@@ -29,7 +29,7 @@ struct Options {
     timestamps: bool,
 }
 
-/// Answers with the lines of a container.
+/// Responds with the lines of a container.
 pub(super) fn read(lite: &Lite, target: &Target, query: &str) -> Result<Response<LiteBody>, Failure> {
     let options = Options::parse(query)?;
     options.check(&target.key.name)?;
@@ -38,7 +38,7 @@ pub(super) fn read(lite: &Lite, target: &Target, query: &str) -> Result<Response
     let (pod, name) = (pod.value(), target.key.name.as_str());
     let container = container(pod, name, &options.container)?;
     let key = (target.key.namespace.clone(), name.to_owned(), container.clone());
-    // A Pod without a node has no log yet, and a container that nobody runs has none.
+    // A Pod without a node has no log yet, nor does a container that nothing runs.
     let none = || Ok(plain(LiteBody::whole(Bytes::new())));
     if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
         return none();
@@ -63,7 +63,7 @@ fn plain(body: LiteBody) -> Response<LiteBody> {
     answer::with(StatusCode::OK, "text/plain", body)
 }
 
-/// The container that is meant: the only one where the request names none.
+/// The requested container: the only one if the request names none.
 fn container(pod: &Value, name: &str, asked: &str) -> Result<String, Failure> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();

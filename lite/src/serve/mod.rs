@@ -1,4 +1,4 @@
-//! Requests and answers: from an HTTP request to a read or a write of the store, and back.
+//! Requests and responses: from an HTTP request to a read or a write of the store, and back.
 
 pub(crate) mod answer;
 mod body;

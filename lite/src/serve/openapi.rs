@@ -1,11 +1,11 @@
-//! OpenAPI v3, as clients ask for it to validate, explain and merge: the kinds with their schemas, and what may be done with them.
+//! OpenAPI v3, which clients use to validate, explain and merge: the kinds with their schemas and operations.
 
 use serde_json::{Map, Value, json};
 
 use super::schemas::Components;
 use crate::kind::{Kind, KindId, Kinds, group_version};
 
-/// What a patch of a custom kind may be: a strategic merge needs types that only built-in kinds have.
+/// The media types of patches of a custom kind: a strategic merge needs types that only built-in kinds have.
 const CUSTOM_PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 const PATCHES: &[&str] = &[
@@ -19,7 +19,7 @@ fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// `/openapi/v3`: which documents there are. The hash changes with the crate's version, since the tables do, and with
+/// `/openapi/v3`: the index of documents. The hash changes with the crate's version, since the tables do, and with
 /// every definition of a custom kind.
 pub(super) fn index(kinds: &Kinds) -> Value {
     let paths = kinds.group_versions().into_iter().map(|(group, version)| {
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// The table that writes are held to, and the schemas that are published, have the same fields.
+    /// The table that writes are checked against has the same fields as the published schemas.
     #[test]
     fn the_table_of_fields_is_that_of_kubernetes() {
         let kinds = Kinds::built_in();

@@ -1,5 +1,5 @@
-//! OpenAPI v2, as far as kubectl asks for it: where it does not find a kind in v3, it looks here whether the server checks
-//! fields, before it says that there is no such kind. Clients take it as protobuf only (gnostic's `openapi.v2.Document`).
+//! OpenAPI v2, as far as kubectl needs it: if it does not find a kind in v3, it looks here for server-side field validation before it
+//! reports that there is no such kind. Clients accept it as protobuf only (gnostic's `openapi.v2.Document`).
 
 use crate::kind::{Kind, KindId, Kinds};
 
@@ -9,7 +9,7 @@ pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v
 /// Parameters of a patch that clients look for.
 const PARAMETERS: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 
-/// The patch of every kind that is served, and no definitions.
+/// A document with the patch of every served kind, and no definitions.
 pub(super) fn document(kinds: &Kinds) -> Vec<u8> {
     let mut paths = Vec::new();
     for kind in kinds.iter().map(KindId::row).filter(|kind| !kind.question) {
@@ -31,11 +31,11 @@ fn path(kind: &Kind) -> String {
 fn patch(kind: &Kind) -> Vec<u8> {
     let mut operation = Vec::new();
     for name in PARAMETERS {
-        // Of a parameter that is none of the body (2) the query's (3): where it stands, and its name.
+        // A parameter that is not a body (field 2) but one of the query (field 3): its location, and its name.
         let query = [text(2, "query"), text(4, name)].concat();
         operation.extend(part(8, &part(1, &part(2, &part(3, &query)))));
     }
-    // A vendor extension: its name, and a value of YAML. Names of groups and kinds need no quotes but for none.
+    // A vendor extension: its name, and a value in YAML. Names of groups and kinds need no quotes.
     let value = format!("{{group: \"{}\", version: {}, kind: {}}}", kind.group, kind.version, kind.kind);
     let extension = [text(1, "x-kubernetes-group-version-kind"), part(2, &text(2, &value))].concat();
     operation.extend(part(13, &extension));
@@ -46,7 +46,7 @@ fn text(field: u64, text: &str) -> Vec<u8> {
     part(field, text.as_bytes())
 }
 
-/// A field that begins with its length: a text or a message.
+/// A length-delimited field: a text or a message.
 fn part(field: u64, bytes: &[u8]) -> Vec<u8> {
     let mut encoded = number(field << 3 | 2);
     encoded.extend(number(bytes.len() as u64));
@@ -54,7 +54,7 @@ fn part(field: u64, bytes: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// A number in groups of seven bits, the lowest first.
+/// A varint: groups of seven bits, the lowest first.
 fn number(mut rest: u64) -> Vec<u8> {
     let mut encoded = Vec::new();
     while rest > 0x7f {

@@ -1,4 +1,4 @@
-//! Lists in pages: every page shows the objects as they were when the first one was asked for.
+//! Lists in pages: every page shows the objects as they were at the first one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -8,12 +8,12 @@ use super::query::Query;
 use crate::failure::Failure;
 use crate::store::Key;
 
-/// Where a list goes on.
+/// The continuation of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Token {
     /// The version that the list shows.
     pub(super) version: u64,
-    /// The last object that was shown.
+    /// The last object shown.
     pub(super) after: Key,
 }
 
@@ -43,14 +43,14 @@ impl Token {
         URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": start}).to_string())
     }
 
-    /// 410 for a list that nobody can show any more.
+    /// 410 for a list that can no longer be continued.
     pub(super) fn expired() -> Failure {
         let message = "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.";
         Failure::expired(message)
     }
 }
 
-/// The metadata of a list: its version, and where it goes on.
+/// The metadata of a list: its version, and its continuation.
 pub(super) fn metadata(version: u64, next: Option<&Token>, remaining: Option<usize>) -> Value {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), version.to_string().into());

@@ -1,5 +1,5 @@
-//! Writes that a replica passes on to the server that feeds it, under the credentials of whoever sends them and never under those that
-//! the replica is fed by.
+//! Writes that a replica passes on to its upstream server, under the credentials of their sender and never under those
+//! of the feed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use http::{HeaderMap, Method, Request, Response};
 use super::body::LiteBody;
 use crate::failure::Failure;
 
-/// Headers of a request that the other server is told. The user of a proxy in front (`X-Remote-User`) is not among them.
+/// Request headers that are forwarded. The user of a proxy in front (`X-Remote-User`) is not among them.
 const ASKED: [HeaderName; 4] = [AUTHORIZATION, ACCEPT, CONTENT_TYPE, USER_AGENT];
-/// Prefix of the headers by which a user acts for another one, as far as the user's own rights allow it.
+/// The prefix of the impersonation headers, which act within the user's own rights.
 const IMPERSONATE: &str = "impersonate-";
-/// Headers of an answer that the client is told.
+/// Response headers that are passed back.
 const TOLD: [HeaderName; 3] = [CONTENT_TYPE, WARNING, RETRY_AFTER];
 
-/// Sends requests to the server that feeds a replica. It must add no credentials of its own.
+/// Sends requests to the upstream server of a replica. It must not add credentials of its own.
 #[derive(Clone)]
 pub struct PassOn(Arc<Sending>);
 
 type Sending = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync;
 
-/// Why there is no answer to what was passed on.
+/// The reason why there is no response to a forwarded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotPassed {
     /// It did not reach the server.
     Unreachable,
-    /// Whether the server acted on it is not known.
+    /// It is unknown whether the server acted on it.
     Unanswered,
 }
 
 impl PassOn {
-    /// Sends requests this way.
+    /// Sends requests through this function.
     #[must_use]
     pub fn to(
         send: impl Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync + 'static,
@@ -44,14 +44,14 @@ impl PassOn {
         Self(Arc::new(send))
     }
 
-    /// Whether a request is one to pass on: all that is not read.
+    /// Returns `true` for requests to pass on: all except reads.
     pub(super) fn takes(parts: &Parts) -> bool {
         let path = parts.uri.path();
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
         !reads && (path.starts_with("/api/") || path.starts_with("/apis/"))
     }
 
-    /// Passes a request on, and its answer back.
+    /// Passes a request on, and its response back.
     pub(super) async fn pass(&self, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
         if !bears_a_token(&parts.headers) {
             return Err(Failure::no_token());
@@ -62,7 +62,7 @@ impl PassOn {
         }
         let mut request = Request::new(body.clone());
         *request.method_mut() = parts.method.clone();
-        // The path and the query; where they lead is the other side's business.
+        // The path and the query are passed on as they are; the upstream server interprets them.
         let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
         *request.uri_mut() = target.parse().map_err(|_| Failure::bad_request("the path cannot be passed on"))?;
         let asked = |name: &HeaderName| ASKED.contains(name) || name.as_str().starts_with(IMPERSONATE);
@@ -124,7 +124,7 @@ mod tests {
         check_taken("POST", "/api", false);
     }
 
-    /// What is sent on of a request with these headers, or the status of the refusal.
+    /// The forwarded parts of a request with these headers, or the status of the refusal.
     async fn sent(path: &str, headers: &[(&str, &str)]) -> Result<Vec<String>, u16> {
         let (tell, told) = channel();
         let pass = PassOn::to(move |request| {

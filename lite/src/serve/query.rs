@@ -1,4 +1,4 @@
-//! The query of a request: read once, then checked for what it asks.
+//! The query of a request: read once, then checked for the kind of request.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::failure::{Causes, Failure};
 use crate::write::Validation;
 
-/// The longest name of a manager.
+/// The maximum length of a manager's name.
 pub(super) const MANAGER_MAX_BYTES: usize = 128;
 
-/// Every parameter this server looks at. The others are ignored, as the real one does.
+/// Every parameter that this server reads. The others are ignored, as in the real one.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     pub(super) watch: bool,
@@ -25,11 +25,11 @@ pub(super) struct Query {
     pub(super) dry_run: bool,
     pub(super) validation: Validation,
     pub(super) include_object: String,
-    /// Who writes; empty if the request does not say.
+    /// The field manager; empty if the request does not name one.
     pub(super) manager: String,
-    /// What becomes of what a deleted object owns.
+    /// The policy for the dependents of a deleted object.
     pub(super) propagation: String,
-    /// Whether an apply takes fields from others.
+    /// `true` if an apply takes fields from other owners.
     pub(super) force: Option<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Query {
         Ok(query)
     }
 
-    /// Refuses combinations that a list or a watch may not have.
+    /// Refuses combinations that are invalid for a list or a watch.
     pub(super) fn check_options(&self) -> Result<(), Failure> {
         let mut causes = Causes::default();
         if self.watch {
@@ -75,7 +75,7 @@ impl Query {
         if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes.0)) }
     }
 
-    /// Refuses a manager that cannot be one, and for a patch what only an apply has.
+    /// Refuses an invalid manager, and for a patch the options of an apply.
     pub(super) fn check_manager(&self, options: &str, applies: Option<bool>) -> Result<(), Failure> {
         let mut causes = Causes::default();
         match applies {
@@ -150,7 +150,7 @@ impl Query {
                         "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
                     ))
                 };
-                // More digits than a u64 has are a version that nobody has reached.
+                // A number that exceeds u64 is a version that does not exist yet.
                 if digits { Ok(Some(text.parse().unwrap_or(u64::MAX))) } else { Err(refused()) }
             }
         }
@@ -170,7 +170,7 @@ pub(super) fn number<N: FromStr>(key: &str, value: &str) -> Result<N, Failure> {
     value.parse().map_err(|_| Failure::bad_request(format!("{key}: invalid value {value:?}: not a number")))
 }
 
-/// `All` or nothing.
+/// `All` or empty.
 pub(super) fn dry_run(value: &str) -> Result<bool, Failure> {
     match value {
         "" => Ok(false),

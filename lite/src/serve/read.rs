@@ -21,7 +21,7 @@ use crate::selector::Selection;
 use crate::store::{Gone, Key, Object, Part};
 use crate::write::Target;
 
-/// How long a read waits for a resourceVersion that is still to come.
+/// The time that a read waits for a future resourceVersion.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 /// Waits for a kind to reach a version, or refuses.
@@ -47,7 +47,7 @@ pub(super) async fn get(
     Ok(show(lite, target, &object, query, form, StatusCode::OK))
 }
 
-/// The answer that shows one object in the form that was asked for.
+/// The response with one object in the requested form.
 pub(super) fn show(
     lite: &Lite,
     target: &Target,
@@ -68,11 +68,12 @@ pub(super) fn show(
     }
 }
 
-/// The selectors of a collection request, and the part of the kind they leave.
+/// The selectors of a collection request, and the part of the kind that they restrict it to.
 pub(super) fn select(kind: &KindId, namespace: Option<&str>, query: &Query) -> Result<(Selection, Part), Failure> {
     let selection = Selection::parse(kind.row(), &query.labels, &query.fields)?;
     let part = Part {
-        // A namespace of the path and another one of the selector leave nothing; the selection sees to that.
+        // If the namespaces of the path and of the selector differ, the result is empty; the selection takes care of
+        // that.
         namespace: namespace.or(selection.fields.namespace()).map(str::to_owned),
         name: selection.fields.name().map(str::to_owned),
     };
@@ -93,7 +94,7 @@ pub(super) async fn list(
     wait_for(lite, kind, version).await?;
     let legacy_exact = query.limit > 0 && query.version_match.is_none();
     let exact = version.filter(|_| legacy_exact || query.version_match.as_deref() == Some("Exact"));
-    // Any version will do for "0": that list is given whole, as the real server's cache does.
+    // Any version is acceptable for "0": that list is returned whole, as the real server's cache does.
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let limit = if limit == 0 || (query.version == "0" && token.is_none()) { usize::MAX } else { limit };
     let (mut objects, version, mut remaining) = {
@@ -104,7 +105,7 @@ pub(super) async fn list(
         if token.as_ref().is_some_and(|token| token.version > state.version_of(kind)) {
             return Err(Token::expired());
         }
-        // A selector looks into the objects, which is done without the lock.
+        // A selector reads the objects, which is done without the lock.
         let most = if selection.all { limit } else { usize::MAX };
         match (&token, exact) {
             (Some(Token { version, after }), _) => {
@@ -132,7 +133,7 @@ pub(super) async fn list(
     Ok(shown(lite, kind, objects, metadata, query, form))
 }
 
-/// So many objects of a list, its version, and how many come after them.
+/// Up to a number of objects of a list, its version, and the number of remaining ones.
 fn taken<'a>(
     mut list: impl Iterator<Item = (&'a Key, &'a Arc<Object>)>,
     limit: usize,
@@ -142,7 +143,7 @@ fn taken<'a>(
     (objects, version, list.count())
 }
 
-/// The answer that shows a list in the form that was asked for.
+/// The response with a list in the requested form.
 fn shown(
     lite: &Lite,
     kind: &KindId,
@@ -172,21 +173,21 @@ fn shown(
     }
 }
 
-/// A version that nobody can show any more.
+/// A version that has left the history.
 fn too_old(version: u64, gone: &Gone) -> Failure {
     let oldest = gone.complete_after;
     Failure::expired(format!("The resourceVersion for the provided list is too old: {version} ({oldest})"))
 }
 
-/// Bytes of a list that are put together at once: a list of any length keeps no other request waiting for longer than that.
+/// The number of bytes of a list that are serialized at once: a list of any length delays other requests no longer than that takes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A list of whole objects, put together piece by piece from JSON that is already written.
+/// A list of whole objects, assembled piece by piece from their JSON.
 struct Pieces<I> {
-    /// What the next piece begins with.
+    /// The start of the next piece.
     head: Vec<u8>,
     objects: I,
-    /// Whether an object came before.
+    /// `true` if an object came before.
     follows: bool,
     ended: bool,
 }
@@ -227,7 +228,8 @@ impl<I: Iterator<Item = Arc<Object>>> Iterator for Pieces<I> {
 mod tests {
     use super::*;
 
-    /// So many objects of so many bytes each: the list is whole, and no piece of it much longer than it may be.
+    /// Checks a list of this many objects of this size: the list is whole, and no piece of it much longer than the
+    /// limit.
     #[track_caller]
     fn check(objects: usize, bytes: usize, pieces: usize) {
         let kind = crate::kind::KindId::built_in("Service").unwrap();

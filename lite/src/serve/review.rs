@@ -1,5 +1,5 @@
-//! Questions of a client about itself (`kubectl auth can-i`, `whoami`). Whoever comes through the door may do everything, so
-//! the answers are known; a question that is none is refused in the real server's words.
+//! Reviews of a client's own identity and permissions (`kubectl auth can-i`, `whoami`). Every client that passes the
+//! door may do everything, so the answers are fixed; a malformed review is refused in the real server's words.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use super::body::LiteBody;
 use crate::failure::{Causes, Failure};
 use crate::kind::Kind;
 
-/// Who every client is.
+/// The user name of every client.
 const USER: &str = "admin";
-/// In the real server the first group is the one that may do everything.
+/// The groups of every client. In the real server the first one is allowed everything.
 const GROUPS: [&str; 2] = ["system:masters", "system:authenticated"];
 
-/// Answers a question. Nothing is kept of it.
+/// Answers a review. It is not stored.
 pub(super) fn answered(kind: &Kind, question: &Value) -> Result<Response<LiteBody>, Failure> {
     let mut answer = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {}});
     if let Some(spec) = question.get("spec") {

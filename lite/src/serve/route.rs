@@ -1,10 +1,10 @@
-//! What a path is about.
+//! The resource of a path.
 
 use crate::kind::{KindId, Kinds, Subresource};
 use crate::store::Key;
 use crate::write::Target;
 
-/// A path that this server knows.
+/// A path of this server.
 #[derive(Debug)]
 pub(super) enum Route {
     Document(Document),
@@ -16,7 +16,7 @@ pub(super) enum Route {
     Object(Target),
 }
 
-/// A path that leads to something about the server itself.
+/// A path of a document about the server itself.
 #[derive(Debug)]
 pub(super) enum Document {
     Version,
@@ -39,7 +39,7 @@ pub(super) enum Document {
 }
 
 impl Route {
-    /// Reads a path. `None`: nothing is there.
+    /// Reads a path. Returns `None` if there is no resource.
     pub(super) fn parse(path: &str, kinds: &Kinds) -> Option<Self> {
         let path = path.strip_prefix('/')?;
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
@@ -64,7 +64,7 @@ impl Route {
 }
 
 impl Route {
-    /// The kind that a path is about.
+    /// The kind of a path.
     pub(super) fn kind(&self) -> Option<&KindId> {
         match self {
             Self::Document(_) => None,
@@ -109,7 +109,7 @@ fn is_part(segment: &str) -> bool {
     [Subresource::Status, Subresource::Scale].iter().any(|part| part.name() == segment)
 }
 
-/// A namespaced object has a namespace in its path, another has none.
+/// A namespaced object has a namespace in its path, any other has none.
 fn placed(kind: &KindId, namespace: &str) -> bool {
     kind.row().namespaced() != namespace.is_empty()
 }

@@ -1,4 +1,4 @@
-//! The tower service: reads the body within its limits and sends the request where its path leads.
+//! The tower service: reads the body within its limits and routes the request by its path.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -28,14 +28,14 @@ use crate::lite::Lite;
 use crate::store::Unready;
 use crate::write::Target;
 
-/// The largest body of a request, as in the real server.
+/// The maximum size of a request body, as in the real server.
 const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
-/// How long a request waits for a kind of which nothing is known yet.
+/// The time that a request waits for a kind that is not known yet.
 const READY_WAIT: Duration = Duration::from_secs(3);
-/// How long a body may take to come.
+/// The maximum time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers Kubernetes API requests from a [`Lite`]. Always ready; never fails: errors are answers.
+/// Answers Kubernetes API requests from a [`Lite`]. Always ready; never fails: errors are responses.
 #[derive(Clone)]
 pub struct LiteService {
     lite: Lite,
@@ -47,7 +47,7 @@ impl LiteService {
         Self { lite, pass: None }
     }
 
-    /// The same, passing on all that is not read.
+    /// The same service, which passes on everything except reads.
     #[must_use]
     pub fn passing(mut self, pass: Option<PassOn>) -> Self {
         self.pass = pass;
@@ -131,7 +131,7 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
     Ok(answer::warn(answer, deprecation.as_slice()))
 }
 
-/// Waits for a moment until a kind is there that another server has to tell of first.
+/// Waits for a moment for a kind that the upstream server has not reported yet.
 async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     let known = async {
         let mut pulse = lite.store().pulse();
@@ -252,12 +252,12 @@ fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Res
     found.map(|document| answer::json(StatusCode::OK, &document)).ok_or_else(Failure::no_resource)
 }
 
-/// The type of the object that a PUT to a target sends.
+/// The type of the object in a PUT to a target.
 fn sent(target: &Target) -> Option<&'static str> {
     if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.row().built_in() }
 }
 
-/// The name of the program that asks: it owns the fields that it writes without saying who it is.
+/// The name of the client program: it owns the fields that it writes without a field manager.
 fn program(headers: &HeaderMap) -> String {
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let name = agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());

@@ -1,4 +1,4 @@
-//! Tables for people, as `kubectl get` asks for them.
+//! Tables for people, as `kubectl get` requests them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Watches: what is there, then what changes, with bookmarks between, until the deadline.
+//! Watches: the existing objects, then the changes, with bookmarks between, until the deadline.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,20 +25,20 @@ use crate::store::{Change, Event, Object, frame};
 
 /// The shortest watch without `timeoutSeconds`; the longest is twice that.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1_800);
-/// No watch is longer, whatever it asks for.
+/// The maximum duration of a watch, whatever its `timeoutSeconds`.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// Bookmarks come this often, a twelfth more or less, so that watches do not move in step.
+/// The interval of bookmarks, a twelfth more or less, so that watches do not move in step.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// The last bookmark comes this long before the deadline: where the next watch will begin.
+/// The time of the last bookmark before the deadline: the next watch begins there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Where a watch begins.
+/// The start of a watch.
 enum Start {
-    /// With everything there is, and a mark after it if so asked.
+    /// All existing objects, with a mark after them if requested.
     Everything { mark: bool },
-    /// With what comes after this moment.
+    /// Changes after this moment.
     Now,
-    /// With what came after a version.
+    /// Changes after a version.
     After(u64),
 }
 
@@ -49,14 +49,14 @@ struct Watching {
     selection: Selection,
     form: Form,
     include: String,
-    /// What was there when the watch began.
+    /// The objects that existed when the watch began.
     existing: VecDeque<Arc<Object>>,
-    /// Bookmark to send after that.
+    /// The bookmark to send after them.
     mark: Option<u64>,
-    /// What had happened between the asked version and the beginning.
+    /// The changes between the requested version and the beginning.
     missed: VecDeque<Arc<Event>>,
     events: mpsc::Receiver<Arc<Event>>,
-    /// Which history of the kind this is, and whether its end has been told.
+    /// The history of the kind that this watch follows, and whether its end has been sent.
     history: u64,
     ended: bool,
     timers: Timers,
@@ -70,8 +70,8 @@ struct Timers {
     last_bookmark: Option<Pin<Box<Sleep>>>,
 }
 
-/// Begins a watch. A wrong query is refused as such; a version that cannot be served becomes an event, since clients
-/// in the field understand it only there.
+/// Begins a watch. An invalid query is refused as such; a version that cannot be served becomes an event, since
+/// existing clients understand it only there.
 pub(super) async fn watch(
     lite: &Lite,
     kind: &KindId,
@@ -92,7 +92,7 @@ pub(super) async fn watch(
         return Ok(refused(&failure));
     }
     let timers = Timers::start(query, lite.now().fraction());
-    // From reading what is there to subscribing nothing can happen: one lock over both.
+    // No change can happen between the read of the existing objects and the subscription: one lock covers both.
     let watching = lite.store().write(|state| {
         let mut missed = VecDeque::new();
         let mut existing = VecDeque::new();
@@ -141,7 +141,7 @@ fn refused(failure: &Failure) -> Response<LiteBody> {
 }
 
 impl Timers {
-    /// `fraction` spreads what would otherwise happen to all watches at once.
+    /// `fraction` spreads timers that would otherwise fire for all watches at once.
     fn start(query: &Query, fraction: f64) -> Self {
         let timeout = query.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(1.0 + fraction)).min(TIMEOUT_MAX);
         let interval = BOOKMARK_INTERVAL.mul_f64(1.0 + (fraction - 0.5) / 6.0);
@@ -198,8 +198,8 @@ impl Watching {
         }
     }
 
-    /// The version up to which this watch has seen everything, if nothing waits for it. Bookmarks are the store's pulse:
-    /// with them goes what is too old, of all kinds, even when nothing changes any more.
+    /// The version up to which this watch has sent everything, if nothing waits for it. Bookmarks also drive the expiry
+    /// of old objects, of all kinds, even when there are no changes.
     fn idle_at(&self) -> Option<u64> {
         self.lite.store().write(|state| {
             state.trim(self.lite.now().since_start);
@@ -207,8 +207,8 @@ impl Watching {
         })
     }
 
-    /// The last line of a watch that was closed, if it has one. A client that goes on from its last version would miss nothing, unless
-    /// the server that this is a replica of has another history since: then the same version may mean another state, and it has to list.
+    /// The last line of a watch that was closed, if it has one. A client that resumes from its last version would miss nothing, unless the
+    /// upstream server has another history since: then the same version may mean another state, and the client has to list.
     fn end(&mut self) -> Option<Bytes> {
         let other = self.lite.store().read().histories(&self.kind) != self.history;
         if std::mem::replace(&mut self.ended, true) || !other {
@@ -251,7 +251,7 @@ impl Watching {
     }
 }
 
-/// Ends when the timer does; without a timer, never.
+/// Waits for the timer; without a timer, forever.
 async fn maybe(timer: &mut Option<Pin<Box<Sleep>>>) {
     match timer {
         Some(timer) => timer.as_mut().await,

@@ -1,4 +1,4 @@
-//! Requests that change something: what they say becomes terms and a target for `write`.
+//! Requests that change objects: their contents become terms and a target for `write`.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -16,7 +16,7 @@ use crate::patch::Patch;
 use crate::store::Key;
 use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, Terms};
 
-/// The media type of what is applied.
+/// The media type of an apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 fn terms(lite: &Lite, query: &Query) -> Terms {
@@ -76,7 +76,7 @@ fn edit(lite: &Lite, target: &Target, query: &Query, form: Form, edit: &Edit) ->
     Ok(answer::warn(show(lite, target, &written.object, query, form, code), &written.warnings))
 }
 
-/// Whether the query or the options of a deletion ask for a dry run.
+/// Returns `true` if the query or the options of a deletion request a dry run.
 fn is_dry(query: &Query, options: &Value) -> Result<bool, Failure> {
     let mut dry = query.dry_run;
     for value in options["dryRun"].as_array().into_iter().flatten() {

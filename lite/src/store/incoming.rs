@@ -1,4 +1,4 @@
-//! A list of another server that comes in, and what differs by it. Pure.
+//! A list received from another server, and its differences. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,16 +16,16 @@ pub(super) type Objects = BTreeMap<Key, Arc<Object>>;
 #[derive(Default)]
 pub(super) struct Incoming {
     items: BTreeMap<Key, Item>,
-    /// The last state that watches told of an object since the list began; `None` of a deleted one.
+    /// The last state in watch events of an object since the list began; `None` for a deleted one.
     told: BTreeMap<Key, Option<Arc<Object>>>,
-    /// What the items take that are kept until the end.
+    /// The size of the items that are kept until the end.
     pub(super) bytes: usize,
 }
 
-/// One item, compared with what was known when it came.
+/// One item, compared with the known state when it came.
 enum Item {
     Same,
-    /// The same with the managed fields, which the disk does not keep.
+    /// The same object with the managed fields, which the disk does not keep.
     Completed(Arc<Object>),
     Other(Arc<Object>),
 }
@@ -33,17 +33,18 @@ enum Item {
 /// The end of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListEnd {
-    /// The version that is reached with it.
+    /// The version reached with it.
     pub(crate) reached: u64,
-    /// Whether it names everything.
+    /// `true` if it names every object.
     pub(crate) complete: bool,
-    /// Whether it is as new as whatever watches told since it began.
+    /// `true` if it is at least as new as all watch events since it began.
     pub(crate) wins: bool,
-    /// The share of the objects that may be gone without another list that confirms it, and how many may whatever their share.
+    /// The share of the objects that may be removed without confirmation by another list, and the number that may be removed whatever their
+    /// share.
     pub(crate) sweep: (f64, usize),
 }
 
-/// A change that a list tells of: its version, and the object unless it was deleted.
+/// A change found by a list: its version, and the object unless it was deleted.
 pub(super) type Difference = (u64, Key, Option<Arc<Object>>);
 
 impl fmt::Debug for Incoming {
@@ -53,7 +54,7 @@ impl fmt::Debug for Incoming {
 }
 
 impl Incoming {
-    /// Takes an item. One that is known as it is costs no memory until the end of the list.
+    /// Takes an item. An unchanged one costs no memory until the end of the list.
     pub(super) fn listed(&mut self, key: Key, known: Option<&Arc<Object>>, json: Bytes, version: u64) {
         let object = Object::raw(json, version);
         let same = known.filter(|known| known.version() == version).and_then(|known| known.same(&object));
@@ -68,7 +69,7 @@ impl Incoming {
         self.items.insert(key, item);
     }
 
-    /// A watch told of an object, or that it was deleted.
+    /// A watch event: an object, or its deletion.
     pub(super) fn told(&mut self, key: Key, object: Option<Arc<Object>>) {
         self.told.insert(key, object);
     }
@@ -91,12 +92,12 @@ impl Incoming {
         objects.keys().filter(|key| end.complete && !stays(key)).cloned().collect()
     }
 
-    /// What differs from the objects that are known up to `version`, in the order of the versions. `None` where the list is no
-    /// continuation of them: it is of an earlier version, or an object differs that had to be known already. So it is with a server that
-    /// was restored from a backup or replaced by another one, even where its versions are as high or the same.
+    /// The differences from the objects known up to `version`, in the order of the versions. `None` if the list does not continue them: it
+    /// is of an earlier version, or an object differs that had to be known already. That is the case for a server that was restored from a
+    /// backup or replaced by another one, even if its versions are as high or the same.
     ///
-    /// A deletion has a version as well, which no list tells: each gets the lowest that nothing else has, so that a client which goes on
-    /// from it, here or at the other server, misses nothing.
+    /// A deletion has a version as well, which lists do not contain: each gets the lowest free one, so that a client
+    /// which resumes from it, here or at the upstream server, misses nothing.
     pub(super) fn differences(
         &self,
         objects: &Objects,
@@ -127,7 +128,7 @@ impl Incoming {
         Some(differences)
     }
 
-    /// Whether a watch was faster than the list with an object.
+    /// Returns `true` if a watch was faster than the list with an object.
     fn overtaken(&self, key: &Key, object: &Object, objects: &Objects, end: ListEnd) -> bool {
         let told = self.told.get(key);
         if end.wins {
@@ -136,7 +137,7 @@ impl Incoming {
         told.is_some() || objects.get(key).is_some_and(|known| known.version() > object.version())
     }
 
-    /// The items that complete what is known, unless it has changed since.
+    /// The items that complete known objects, unless those have changed since.
     pub(super) fn completions(self, objects: &Objects) -> Vec<(Key, Arc<Object>)> {
         let completions = self.items.into_iter().filter_map(|(key, item)| match item {
             Item::Completed(object) => Some((key, object)),
@@ -146,7 +147,7 @@ impl Incoming {
         completions.filter(|(key, object)| still(key, object)).collect()
     }
 
-    /// All objects as of the list, where nothing else of `before` counts.
+    /// All objects as of the list; nothing else of `before` remains.
     pub(super) fn objects(self, mut before: Objects, end: ListEnd) -> Objects {
         let Self { items, told, .. } = self;
         let mut objects = Objects::new();

@@ -1,4 +1,5 @@
-//! The changes that are not on disk yet, and the way back from there. Of each object only its last change counts.
+//! The changes that are not on disk yet, and their return after a failed write. Only the last change of each object
+//! counts.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,7 +11,7 @@ use super::{Key, Object, State};
 use crate::disk::{Batch, Name, Task};
 use crate::kind::{KindId, Place};
 
-/// What is to be written, and who writes it.
+/// The pending changes, and their writer.
 pub(super) struct Journal {
     changes: BTreeMap<Name, Option<Arc<Object>>>,
     /// The version of the last change.
@@ -19,17 +20,17 @@ pub(super) struct Journal {
 }
 
 impl State {
-    /// Notes every change from now on, and tells the writer of it.
+    /// Records every change from now on, and notifies the writer.
     pub(crate) fn keep_journal(&mut self, tasks: SyncSender<Task>) {
         self.journal = Some(Journal { changes: BTreeMap::new(), version: self.version, tasks });
     }
 
-    /// The version of the last change that has to be on disk; `None` where nothing has to be.
+    /// The version of the last change that has to be on disk; `None` without a disk.
     pub(crate) fn journaled(&self) -> Option<u64> {
         self.journal.as_ref().map(|journal| journal.version)
     }
 
-    /// Takes all changes that are not on disk; `None` where there are none.
+    /// Takes all changes that are not on disk; `None` if there are none.
     pub(crate) fn take_journal(&mut self) -> Option<Batch> {
         let (version, serial) = (self.version, self.serial());
         let changes = std::mem::take(&mut self.journal.as_mut()?.changes);
@@ -41,7 +42,7 @@ impl State {
         Some(Batch { objects, version, serial })
     }
 
-    /// Takes back changes that could not be written, except where there are newer ones.
+    /// Takes back changes that could not be written, except those with newer ones.
     pub(crate) fn give_back_journal(&mut self, batch: Batch) {
         let version = batch.version;
         let Some(journal) = &mut self.journal else { return };
@@ -52,14 +53,14 @@ impl State {
         }
     }
 
-    /// Notes a change of an object.
+    /// Records a change of an object.
     pub(super) fn note(&mut self, kind: &KindId, key: &Key, object: Option<&Arc<Object>>) {
         if self.journal.is_some() {
             self.note_named(&kind.row().qualified().into(), key, object);
         }
     }
 
-    /// Notes that the objects of places that are about to go are gone.
+    /// Records the removal of the objects of all other places.
     pub(super) fn note_dropped(&mut self, kept: impl Fn(Place) -> bool) {
         if self.journal.is_none() {
             return;
@@ -78,16 +79,16 @@ impl State {
         journal.version = self.version;
         let name = Name { kind: kind.clone(), namespace: key.namespace.clone(), name: key.name.clone() };
         journal.changes.insert(name, object.cloned());
-        // A task that waits already is for this change too.
+        // A task that waits already covers this change too.
         let _ = journal.tasks.try_send(Task::Write);
     }
 
-    /// Puts an object in its place as it was, under the version that it has. Nobody is told.
+    /// Puts an object in its place as it was, under its version, without notifying watches.
     pub(crate) fn restore(&mut self, place: Place, key: Key, object: Arc<Object>) {
         let expires = self.kinds.iter().any(|kind| kind.place() == place && kind.row().kept.is_some());
         let Some(collection) = self.collections.get_mut(&place) else { return };
         if expires {
-            // How long it has been there is not known; it stays as long as one that has just been written.
+            // Its age is unknown; it stays as long as one that has just been written.
             collection.written.push_back((Duration::ZERO, key.clone(), object.version()));
         }
         self.owned.note(place, &key, None, Some(object.value()));

@@ -29,33 +29,33 @@ use self::ring::Ring;
 use crate::custom::Defined;
 use crate::kind::{KindId, Kinds, Place};
 
-/// Changes that may wait for a slow watch; when there are more, the watch ends and its client resumes.
+/// The maximum number of changes waiting for a slow watch; beyond it, the watch ends and its client resumes.
 const WATCH_DEPTH: usize = 1_024;
 
 /// The state behind its lock, and the version it has reached.
 pub(crate) struct Store {
     state: Mutex<State>,
-    /// Has news when a version has been reached.
+    /// Signals every new version.
     pulse: watch::Sender<u64>,
 }
 
-/// Everything a write may look at and change.
+/// The state that a write may read and change.
 pub(crate) struct State {
     version: u64,
-    /// What another server has told, where this is a replica: so many things.
+    /// The number of events received from the upstream server, if this is a replica.
     told: u64,
     /// The version before the first change.
     began: u64,
     kinds: Kinds,
     /// One of each kind, under the place that all its versions share.
     collections: BTreeMap<Place, Collection>,
-    /// Which objects name which owner.
+    /// The dependents of each owner.
     owned: Owned,
     /// The place of the next kind that a definition adds.
     next_place: Place,
     /// The custom kinds by the name of their definition.
     pub(crate) defined: BTreeMap<String, Defined>,
-    /// What is not on disk yet, where objects are kept on disk.
+    /// The changes that are not on disk yet, if objects are kept on disk.
     journal: Option<Journal>,
 }
 
@@ -65,15 +65,15 @@ struct Collection {
     name: Arc<str>,
     objects: BTreeMap<Key, Arc<Object>>,
     ring: Ring<Arc<Event>>,
-    /// Of objects that are not kept for ever, every write: when it was, of which object, and its version. The oldest first.
+    /// For objects that expire, every write: its time, its object, and its version. The oldest first.
     written: VecDeque<(Duration, Key, u64)>,
     watchers: Vec<Watcher>,
-    /// How far the server has come that this is a replica of, if it is one.
+    /// The progress of the upstream server, if this is a replica.
     upstream: Option<Upstream>,
 }
 
 impl Collection {
-    /// An empty one, with every change after `version` still to come.
+    /// An empty collection, with every change after `version` still to come.
     fn after_version(version: u64) -> Self {
         Self {
             name: Arc::default(),
@@ -89,7 +89,7 @@ impl Collection {
         Self { name: name.into(), ..self }
     }
 
-    /// Takes the oldest write, if it was too long ago: the object and its version then.
+    /// Takes the oldest write if it has expired: the object and its version then.
     fn outdated(&mut self, kept: Duration, now: Duration) -> Option<(Key, u64)> {
         self.written.front().filter(|(at, ..)| *at + kept <= now)?;
         self.written.pop_front().map(|(_, key, version)| (key, version))
@@ -103,7 +103,7 @@ struct Watcher {
     events: mpsc::Sender<Arc<Event>>,
 }
 
-/// The part of a kind that a list or watch can be about without looking into objects.
+/// A part of a kind that a list or watch can be restricted to without reading objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) namespace: Option<String>,
@@ -130,7 +130,7 @@ impl Store {
         Self { state: Mutex::new(state), pulse: watch::Sender::new(version) }
     }
 
-    /// The state, for as long as the guard lives. Not held across an await.
+    /// The state, locked while the guard lives. Not held across an await.
     pub(crate) fn read(&self) -> MutexGuard<'_, State> {
         // A panic under the lock leaves whole objects behind: commits are the last step of a write.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -159,12 +159,12 @@ impl State {
         self.version
     }
 
-    /// How many changes there have been.
+    /// The number of changes.
     pub(crate) fn serial(&self) -> u64 {
         self.version - self.began
     }
 
-    /// Goes on after so many changes of an earlier life.
+    /// Continues the count of changes of an earlier process.
     pub(crate) fn count_from(&mut self, serial: u64) {
         self.began = self.version.saturating_sub(serial);
     }
@@ -174,7 +174,7 @@ impl State {
         &self.kinds
     }
 
-    /// Whether the objects of a kind that was served a moment ago still have a place.
+    /// Returns `true` if the objects of a kind that was served a moment ago still have a place.
     pub(crate) fn serves(&self, kind: &KindId) -> bool {
         self.collections.contains_key(&kind.place())
     }
@@ -186,10 +186,10 @@ impl State {
         place
     }
 
-    /// Serves these kinds from now on. The objects of a kind that has no definition any more are forgotten, and its watches end.
+    /// Serves these kinds from now on. The objects of a kind without a definition are removed, and its watches end.
     pub(crate) fn serve(&mut self, kinds: Kinds) {
         let version = self.version;
-        // A definition of which no version is served at the moment keeps its objects.
+        // A definition without a served version keeps its objects.
         let defined = self.defined.iter().map(|(name, defined)| (defined.place, name.clone()));
         let served = kinds.iter().map(|kind| (kind.place(), kind.row().qualified()));
         let served: BTreeMap<Place, String> = served.chain(defined).collect();
@@ -202,8 +202,7 @@ impl State {
         self.kinds = kinds;
     }
 
-    /// Shows the objects of a kind in another way under the versions that they have. Watches are not told: nobody has
-    /// written anything.
+    /// Converts the objects of a kind under their versions. Watches are not notified: nothing has been written.
     pub(crate) fn reread(&mut self, kind: &KindId, read: impl Fn(&Value) -> Value) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         for object in collection.objects.values_mut() {
@@ -250,7 +249,7 @@ impl State {
         version: u64,
         after: Option<&Key>,
     ) -> Result<impl Iterator<Item = (&'a Key, &'a Arc<Object>)>, Gone> {
-        // Of each object the first change after the version tells the state before it.
+        // For each object the first change after the version has the state before it.
         let mut undone: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
         for event in self.changes_after(kind, version)?.filter(|event| part.has(&event.key)) {
             undone.entry(&event.key).or_insert(event.before());
@@ -267,13 +266,13 @@ impl State {
         }))
     }
 
-    /// Whether a namespace holds any object of any kind.
+    /// Returns `true` if a namespace holds any object of any kind.
     pub(crate) fn holds_any(&self, namespace: &str) -> bool {
         let part = Part { namespace: Some(namespace.to_owned()), name: None };
         self.kinds.iter().any(|kind| kind.row().namespaced() && self.list(kind, &part).next().is_some())
     }
 
-    /// Stores an object under the next version and tells the watches. The kind must be served.
+    /// Stores an object under the next version and notifies the watches. The kind must be served.
     pub(crate) fn put(&mut self, kind: &KindId, key: Key, value: Value, at: Duration) -> Arc<Object> {
         self.expire(at);
         self.version += 1;
@@ -290,7 +289,7 @@ impl State {
         object
     }
 
-    /// Removes an object and tells the watches its last state under the next version.
+    /// Removes an object and sends the watches its last state under the next version.
     pub(crate) fn remove(&mut self, kind: &KindId, key: &Key, at: Duration) -> Option<Arc<Object>> {
         let previous = self.collections.get_mut(&kind.place())?.objects.remove(key)?;
         self.version += 1;
@@ -324,13 +323,13 @@ impl State {
         collection.ring.after(version)
     }
 
-    /// Lets go of history that no client needs any more, and of objects whose time is over.
+    /// Drops history that clients no longer need, and expired objects.
     pub(crate) fn trim(&mut self, now: Duration) {
         self.expire(now);
         self.collections.values_mut().for_each(|collection| collection.ring.trim(now));
     }
 
-    /// Removes what was last written too long ago.
+    /// Removes objects that have expired.
     fn expire(&mut self, now: Duration) {
         let kinds = self.kinds.clone();
         for (kind, kept) in kinds.iter().filter_map(|kind| Some((kind, kind.row().kept?))) {
@@ -349,7 +348,7 @@ impl State {
     /// From now on the changes of a part of a kind, until the receiver is too far behind. `selects` says that it looks into objects.
     pub(crate) fn subscribe(&mut self, kind: &KindId, part: Part, selects: bool) -> mpsc::Receiver<Arc<Event>> {
         let (events, receiver) = mpsc::channel(WATCH_DEPTH);
-        // A kind that is not served any more has a watch that is over.
+        // The watch of a kind that is no longer served is over.
         if let Some(collection) = self.collections.get_mut(&kind.place()) {
             collection.watchers.retain(|watcher| !watcher.events.is_closed());
             collection.watchers.push(Watcher { part, selects, events });
@@ -357,7 +356,7 @@ impl State {
         receiver
     }
 
-    /// Ends every watch after what it already has.
+    /// Ends every watch after the events it already has.
     pub(crate) fn close_watches(&mut self) {
         self.collections.values_mut().for_each(|collection| collection.watchers.clear());
     }

@@ -10,19 +10,19 @@ use crate::selector::{Marks, Selection};
 /// What an object takes beyond its JSON, about.
 const OVERHEAD: usize = 256;
 
-/// An object as it was at one resourceVersion, as a value or as JSON; the other one is made once, when first asked for.
+/// An object as it was at one resourceVersion, as a value or as JSON; the other form is made once, on first use.
 pub(crate) struct Object {
     value: OnceLock<Value>,
     version: u64,
     json: OnceLock<Bytes>,
 }
 
-/// How an object is the same as another one.
+/// The sameness of two objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sameness {
     /// In everything that is known of both.
     Whole,
-    /// The other one has managed fields, which are not known of this one.
+    /// The other one has managed fields, which are unknown for this one.
     ButForManagedFields,
 }
 
@@ -38,7 +38,7 @@ impl Object {
         Self { value: OnceLock::new(), version, json: json.into() }
     }
 
-    /// What a dry run would have stored.
+    /// The object that a dry run would have stored.
     pub(crate) fn unstored(value: Value) -> Self {
         Self { value: value.into(), version: 0, json: OnceLock::new() }
     }
@@ -47,8 +47,8 @@ impl Object {
         self.value.get_or_init(|| self.read())
     }
 
-    /// The same object with its value at hand. One that is held as JSON stays so: its value takes many times the memory, and is
-    /// gone with whoever asked.
+    /// The same object with its value. One that is held as JSON stays so: its value takes many times the memory, and is
+    /// dropped with the caller.
     pub(crate) fn opened(self: &Arc<Self>) -> Arc<Self> {
         if self.value.get().is_some() {
             return self.clone();
@@ -76,13 +76,13 @@ impl Object {
         self.json.get_or_init(|| self.value().to_string().into()).clone()
     }
 
-    /// About the bytes that it takes where it is held as JSON.
+    /// Its approximate size in bytes, if it is held as JSON.
     pub(crate) fn size(&self) -> usize {
         self.json().len() + OVERHEAD
     }
 
-    /// Whether another object has the same content, whatever the order of its fields. Managed fields may be missing: the disk does not
-    /// keep them.
+    /// Compares the content of two objects, whatever the order of their fields. Managed fields may be missing: the disk
+    /// does not keep them.
     pub(crate) fn same(&self, other: &Self) -> Option<Sameness> {
         if self.json() == other.json() {
             return Some(Sameness::Whole);
@@ -103,7 +103,7 @@ impl Object {
     }
 }
 
-/// Where an object is within its kind. The order is that of lists.
+/// The position of an object within its kind. The order is that of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Empty for kinds without namespaces.
@@ -111,7 +111,7 @@ pub(crate) struct Key {
     pub(crate) name: String,
 }
 
-/// What happened to an object, as a watch tells it.
+/// The type of a change, as a watch reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Added,
@@ -178,7 +178,7 @@ impl Event {
         2 * self.object.json().len() + selectable
     }
 
-    /// The object before the change; `None` if the change made it.
+    /// The object before the change; `None` if the change created it.
     pub(crate) fn before(&self) -> Option<&Arc<Object>> {
         self.previous.as_ref()
     }
@@ -207,7 +207,7 @@ impl Event {
         }
     }
 
-    /// What this change is to somebody who sees every object.
+    /// The change as seen by a watch of every object.
     pub(crate) fn change(&self) -> Change {
         self.change
     }
@@ -225,7 +225,7 @@ impl Event {
         }
     }
 
-    /// The line that a watch of whole objects gets.
+    /// The line for a watch of whole objects.
     pub(crate) fn frame(&self, change: Change) -> Bytes {
         let line = || frame(change.name(), &self.shown(change).json());
         // The others are for few, and every one that is kept takes as much as the object.

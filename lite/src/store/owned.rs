@@ -1,4 +1,4 @@
-//! Which objects name which owner: what a deletion asks for without looking at every object.
+//! The dependents of each owner, so that a deletion need not read every object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::kind::{KindId, Place};
 pub(super) struct Owned(BTreeMap<String, BTreeSet<(Place, Key)>>);
 
 impl Owned {
-    /// Takes note of a change of one object.
+    /// Records a change of one object.
     pub(super) fn note(&mut self, place: Place, key: &Key, before: Option<&Value>, after: Option<&Value>) {
         for uid in before.into_iter().flat_map(owners) {
             let Some(owned) = self.0.get_mut(uid) else { continue };

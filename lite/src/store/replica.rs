@@ -1,5 +1,5 @@
-//! The objects of another server, under the versions that it gave them: what its lists and watches tell becomes the same state and the
-//! same history here. A list that comes beside or after a watch becomes the difference, so that watches of this server go on.
+//! The objects of another server, under its versions: its lists and watch events become the same state and the same history here. A list
+//! that comes beside or after a watch becomes the difference, so that watches of this server go on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use super::incoming::{Incoming, ListEnd};
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
 use crate::kind::{KindId, Kinds, Place, ReplicaKind};
 
-/// Of the bytes that a replica may hold, the history of one kind takes at most one in so many.
+/// The history of one kind takes at most this fraction of the memory of a replica: one in this number.
 const HISTORY_SHARE: usize = 8;
 
-/// How far the other server has come with one kind.
+/// The progress of the upstream server with one kind.
 #[derive(Debug, Default)]
 pub(super) struct Upstream {
     /// Everything up to this version is known here.
     version: u64,
     state: Standing,
-    /// Versions after the one that is reached, up to this one, are of a server that was set back since.
+    /// Versions after the reached one, up to this one, are from before the upstream server was set back.
     void_until: u64,
-    /// How often the state has begun again: watches of an earlier history cannot go on.
+    /// The number of times that the state has begun again: watches of an earlier history cannot continue.
     histories: u64,
-    /// A list that comes in.
+    /// The list being received.
     list: Option<Incoming>,
     /// Whether the last list lacked so much that another one has to confirm it. Until then nothing is taken: what watches tell goes on
     /// from that list, and the state here would claim a version whose changes it lacks.
     doubted: bool,
-    /// Bytes of objects that are there, and of those that may be in all of the store.
+    /// Bytes of existing objects, and the limit for all of the store.
     bytes: usize,
     bytes_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Standing {
-    /// Nothing has been told.
+    /// Nothing is known yet.
     #[default]
     Unknown,
     Known,
-    /// There is more than may be held.
+    /// It exceeds the memory limit.
     TooLarge,
 }
 
-/// Why a kind cannot be read.
+/// The reason why a kind cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unready {
-    /// Nothing has been told of it yet.
+    /// Nothing is known of it yet.
     Unknown,
-    /// It takes more memory than it may.
+    /// It exceeds the memory limit.
     TooLarge,
 }
 
@@ -66,7 +66,7 @@ impl Upstream {
 }
 
 impl Store {
-    /// A replica of no kinds yet.
+    /// A replica without kinds yet.
     pub(crate) fn fed() -> Self {
         let store = Self::new(0);
         store.write(|state| {
@@ -76,13 +76,13 @@ impl Store {
         store
     }
 
-    /// Has news when anything has changed.
+    /// Signals every change.
     pub(crate) fn pulse(&self) -> watch::Receiver<u64> {
         self.pulse.subscribe()
     }
 }
 
-/// A collection of which another server has told nothing yet.
+/// A collection without a state from the upstream server yet.
 fn fed(bytes_max: usize) -> Collection {
     let upstream = Upstream { bytes_max, ..Upstream::default() };
     let ring = Ring::after_version(0).within(bytes_max / HISTORY_SHARE);
@@ -90,7 +90,7 @@ fn fed(bytes_max: usize) -> Collection {
 }
 
 impl State {
-    /// Serves a kind from now on that another server tells of, if it is not served already.
+    /// Serves a kind of the upstream server from now on, if it is not served already.
     pub(crate) fn follow(&mut self, kind: &ReplicaKind, bytes_max: usize) -> KindId {
         if let Some(known) = self.kinds.find(&kind.group, &kind.version, &kind.plural) {
             return known;
@@ -102,19 +102,19 @@ impl State {
         id
     }
 
-    /// Does not serve a kind any more. Its watches end.
+    /// No longer serves a kind. Its watches end.
     pub(crate) fn unfollow(&mut self, kind: &KindId) {
         self.kinds = self.kinds.without(kind);
         self.collections.remove(&kind.place());
         self.told += 1;
     }
 
-    /// The version that a kind has reached: that of everything, or of the server that this is a replica of.
+    /// The version that a kind has reached: that of everything, or that of the upstream server.
     pub(crate) fn version_of(&self, kind: &KindId) -> u64 {
         self.upstream(kind.place()).map_or(self.version, Upstream::version)
     }
 
-    /// Why a kind cannot be read, if it cannot.
+    /// The reason why a kind cannot be read, if there is one.
     pub(crate) fn unready(&self, kind: &KindId) -> Option<Unready> {
         match self.upstream(kind.place())?.state {
             Standing::Unknown => Some(Unready::Unknown),
@@ -123,19 +123,19 @@ impl State {
         }
     }
 
-    /// Whether a version that is still to come was there before the other server was set back: nobody will ever reach it.
+    /// The refusal of a version from before the upstream server was set back, which will never be reached; `None` for any other.
     pub(crate) fn void(&self, kind: &KindId, version: u64) -> Option<Gone> {
         let upstream = self.upstream(kind.place())?;
         (version > upstream.version && version <= upstream.void_until)
             .then_some(Gone { complete_after: upstream.version })
     }
 
-    /// How often the state of a kind has begun again.
+    /// The number of times that the state of a kind has begun again.
     pub(crate) fn histories(&self, kind: &KindId) -> u64 {
         self.upstream(kind.place()).map_or(0, |upstream| upstream.histories)
     }
 
-    /// Objects and bytes that are held of a kind, and its open watches.
+    /// The objects and bytes of a kind, and its open watches.
     pub(crate) fn figures(&self, kind: &KindId) -> (usize, usize, usize) {
         let Some(collection) = self.collections.get(&kind.place()) else { return (0, 0, 0) };
         let watches = collection.watchers.iter().filter(|watcher| !watcher.events.is_closed()).count();
@@ -169,14 +169,14 @@ impl State {
         }
     }
 
-    /// The list that came in failed.
+    /// The current list failed.
     pub(crate) fn list_failed(&mut self, kind: &KindId) {
         if let Some((_, upstream)) = self.parts(kind) {
             upstream.list = None;
         }
     }
 
-    /// A watch told of an object, or of its last state.
+    /// A watch event: an object, or its last state.
     pub(crate) fn told(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
         let Some((_, upstream)) = self.parts(kind) else { return };
         if let Some(list) = &mut upstream.list {
@@ -190,7 +190,7 @@ impl State {
         }
     }
 
-    /// The other server has nothing more to tell up to this version.
+    /// The upstream server has no more events up to this version.
     pub(crate) fn reached(&mut self, kind: &KindId, version: u64) {
         if let Some((_, upstream)) = self.parts(kind)
             && upstream.follows()
@@ -200,8 +200,8 @@ impl State {
         self.bound(kind);
     }
 
-    /// The list is over: what differs by it becomes changes, in the order of their versions. Where it is of another history than what is
-    /// known, the state begins again with it.
+    /// The list is over: its differences become changes, in the order of the versions. If it is of another history than
+    /// the known state, the state begins again with it.
     pub(crate) fn list_done(&mut self, kind: &KindId, end: ListEnd, at: Duration) {
         let Some((objects, upstream)) = self.parts(kind) else { return };
         let Some(mut list) = upstream.list.take() else { return };
@@ -228,7 +228,7 @@ impl State {
         self.reached(kind, end.reached);
     }
 
-    /// The state is that of a list and of nothing before: the first one, or one of another history. Whoever watches has to begin again as
+    /// Replaces the state by that of a list: the first one, or one of another history. Watches have to begin again as
     /// well.
     fn begin_again(&mut self, kind: &KindId, list: Incoming, end: ListEnd) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
@@ -253,7 +253,7 @@ impl State {
         };
         upstream.bytes -= previous.as_ref().map_or(0, |previous| previous.size());
         let change = match (gone, &previous) {
-            // Whatever it was, nobody here has heard of it.
+            // Whatever its state was, no client here has seen it.
             (true, None) => return,
             (true, Some(_)) => Change::Deleted,
             (false, None) => Change::Added,
@@ -269,7 +269,7 @@ impl State {
         self.change(kind, key, true, Arc::new(Object::raw(json, version)), at);
     }
 
-    /// Holds no more than may be held.
+    /// Enforces the memory limit.
     fn bound(&mut self, kind: &KindId) {
         let held = |collection: &Collection| collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes);
         let all: usize = self.collections.values().map(held).sum();
@@ -278,7 +278,7 @@ impl State {
         }
     }
 
-    /// Holds nothing of a kind any more: it takes too much. Its next list may be smaller.
+    /// Drops all objects of a kind that exceeds the limit. Its next list may be smaller.
     fn give_up(&mut self, kind: &KindId) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let before = collection.upstream.take().unwrap_or_default();

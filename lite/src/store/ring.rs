@@ -1,4 +1,4 @@
-//! The recent changes of one kind: enough of them that a client which was away for 75 s can go on.
+//! The recent changes of one kind: enough of them that a client can resume after 75 s.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Ring<T> {
     entries: VecDeque<Entry<T>>,
     /// Everything after this version is in the ring.
     complete_after: u64,
-    /// What the entries take, and what they may take at most, however young they are.
+    /// The size of the entries, and their limit, however young they are.
     bytes: usize,
     bytes_max: usize,
 }
@@ -27,10 +27,10 @@ struct Entry<T> {
     item: T,
 }
 
-/// The asked version has left the history.
+/// The requested version has left the history.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
-    /// The oldest version from which a watch can go on.
+    /// The oldest version from which a watch can resume.
     pub(crate) complete_after: u64,
 }
 
@@ -40,20 +40,20 @@ impl<T> Ring<T> {
         Self { entries: VecDeque::new(), complete_after: version, bytes: 0, bytes_max: usize::MAX }
     }
 
-    /// The same, within so many bytes.
+    /// The same, within a limit of bytes.
     pub(crate) fn within(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// Adds a change that happened at `at` and takes so many bytes. Versions must not fall.
+    /// Adds a change that happened at `at` and has this size. Versions must not decrease.
     pub(crate) fn push(&mut self, at: Duration, version: u64, bytes: usize, item: T) {
         self.entries.push_back(Entry { at, version, bytes, item });
         self.bytes += bytes;
         self.trim(at);
     }
 
-    /// Lets go of what need not be kept any more.
+    /// Drops entries that need not be kept.
     pub(crate) fn trim(&mut self, now: Duration) {
         let old = |entry: &Entry<T>| now.saturating_sub(entry.at) >= FRESH;
         while self.entries.len() > CAPACITY_MIN

@@ -1,4 +1,4 @@
-//! The store by itself: versions, lists, watches that do not read, and objects that are not kept for ever.
+//! The store by itself: versions, lists, watches that do not read, and objects that expire.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What every object from outside goes through first: it is of the right kind, its fields fit, nulls are gone.
+//! The admission of every object from outside: its kind is right, its fields fit, nulls are removed.
 
 use serde_json::{Map, Value};
 
@@ -8,12 +8,12 @@ use crate::failure::Failure;
 use crate::kind::schema;
 use crate::kind::{Form, Kind};
 
-/// What becomes of fields that a kind does not have (`fieldValidation`). Fields given twice in one JSON object are not
-/// noticed, and what the table of fields calls `any` is taken as it comes.
+/// The treatment of unknown fields (`fieldValidation`). Duplicate fields in one JSON object are not noticed, and parts
+/// that the table of fields calls `any` are accepted as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,
-    /// They are dropped, and the answer says so. The real server's default as well.
+    /// They are dropped with a warning. This is also the real server's default.
     #[default]
     Warn,
     Strict,
@@ -22,10 +22,10 @@ pub(crate) enum Validation {
 /// Texts for `Warning` headers.
 pub(crate) type Warnings = Vec<String>;
 
-/// Warnings of one answer; the rest is dropped.
+/// The maximum number of warnings of one response; the rest is dropped.
 const WARNINGS_MAX: usize = 16;
 
-/// Checks the shape of an object and drops from it what its kind does not have.
+/// Checks the shape of an object and drops fields that its kind does not have.
 pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     check_kind(kind, object)?;
     let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, validation) };
@@ -41,7 +41,7 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
     Ok(texts)
 }
 
-/// What becomes of fields that a kind does not have: a refusal, warnings, or nothing.
+/// Treats the fields that a kind does not have: a refusal, warnings, or nothing.
 fn unknown(kind: &Kind, paths: &[String], validation: Validation) -> Result<Warnings, Failure> {
     let texts = paths.iter().map(|path| format!("unknown field \"{path}\""));
     match validation {
@@ -59,7 +59,7 @@ fn unreadable(kind: &Kind, why: &str) -> Failure {
     Failure::bad_request(message)
 }
 
-/// An object of a custom kind: its metadata is that of every object, and the rest as its schema says.
+/// Checks an object of a custom kind: its metadata is that of every object, and the rest follows its schema.
 fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     drop_nulls(&mut object["metadata"]);
     let found = schema::misfits("ObjectMeta", &object["metadata"]);
@@ -77,7 +77,7 @@ fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result
     unknown(kind, &paths, validation)
 }
 
-/// Says of which kind an object is, and drops from its metadata what this server does not have.
+/// Sets the kind of an object, and drops metadata that this server does not have.
 fn name_kind(kind: &Kind, object: &mut Value) {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.clone().into();
@@ -116,7 +116,7 @@ fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Checks that an object names the namespace and the name that it was sent to, and fills them in.
+/// Checks that an object names the namespace and the name of its path, and fills them in.
 pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Failure> {
     let key = &target.key;
     let metadata = &mut object["metadata"];
@@ -155,7 +155,7 @@ fn drop_empty(metadata: &mut Value) {
     }
 }
 
-/// A null says "absent", as in a Go decoder; elements of lists keep their places.
+/// A null means "absent", as in a Go decoder; elements of lists keep their places.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! Server-side apply of an object that may not be there yet.
+//! Server-side apply of an object that may not exist yet.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::kind::Subresource;
 use crate::scale;
 use crate::store::State;
 
-/// What a manager applies, and whether others have to give way.
+/// A manager's configuration, and whether it overrides other owners.
 pub(crate) struct Config {
     value: Value,
     force: bool,
@@ -38,7 +38,7 @@ impl Config {
     /// The live object with the configuration applied, owners included.
     pub(super) fn applied(&self, target: &Target, live: Option<&Value>, terms: &Terms) -> Result<Value, Failure> {
         let config = if target.subresource == Some(Subresource::Scale) {
-            // A Scale's replicas are those of its object; who applies it owns those and nothing else.
+            // A Scale's replicas are those of its object; its manager owns those and nothing else.
             scale::applied(target.row(), live.unwrap_or(&Value::Null), &self.value)?;
             let kind = target.row();
             serde_json::json!({
@@ -52,7 +52,7 @@ impl Config {
         owners::as_writer(target, terms, |node, writer| apply::apply(node, live, &config, self.force, writer))
     }
 
-    /// Refuses what is of another version, or of another shape than any object.
+    /// Refuses a configuration of another version, or one that is not an object.
     fn check(&self, target: &Target) -> Result<(), Failure> {
         let expected = target.row().api_version();
         let given = self.value["apiVersion"].as_str().unwrap_or_default();
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// Applies a configuration, and says whether that made the object.
+/// Applies a configuration. Returns `true` if that created the object.
 pub(crate) fn apply(
     state: &mut State,
     target: &Target,

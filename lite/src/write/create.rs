@@ -13,7 +13,7 @@ use crate::kind::{Kind, Subresource};
 use crate::rules;
 use crate::store::{Key, Object, State};
 
-/// Letters of a generated suffix: no vowels, and nothing that looks like another.
+/// Letters of a generated suffix: no vowels, and no characters that resemble another.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 /// A generated name is at most this long before its suffix.
@@ -28,7 +28,7 @@ pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, term
     insert(state, target, object, terms, &Tracking::Update, warnings)
 }
 
-/// Gives a new object what only the server gives, checks it, and stores it.
+/// Sets the system fields of a new object, checks it, and stores it.
 pub(super) fn insert(
     state: &mut State,
     target: &Target,
@@ -39,7 +39,7 @@ pub(super) fn insert(
 ) -> Result<Written, Failure> {
     let kind = target.row();
     stamp(kind, &mut object, &terms.moment)?;
-    // A status is not the client's to set, but it may have defaults.
+    // A client cannot set the status, but it may have defaults.
     custom::fill(kind, &mut object);
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let key = Key { namespace: target.key.namespace.clone(), name };
@@ -70,7 +70,7 @@ pub(super) fn insert(
     Ok(Written { object, warnings })
 }
 
-/// Sets what only the server sets, and clears what the client may not.
+/// Sets the fields that only the server sets, and clears those that the client may not set.
 fn stamp(kind: &Kind, object: &mut Value, moment: &Moment) -> Result<(), Failure> {
     if kind.has(Subresource::Status) {
         object.as_object_mut().and_then(|object| object.remove("status"));

@@ -1,5 +1,5 @@
-//! What CustomResourceDefinitions mean for other writes: an established one adds a kind, and one that goes takes its
-//! objects with it. The real server has controllers for this; here it is done before the write that causes it answers.
+//! The effects of CustomResourceDefinitions on other writes: an established one adds a kind, and the deletion of one
+//! deletes its objects. The real server has controllers for this; here it is done before the response to the write.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::failure::Failure;
 use crate::kind::{Kind, KindId, Kinds, Place};
 use crate::store::{Key, Object, Part, State};
 
-/// Definitions at the same time.
+/// The maximum number of definitions.
 const DEFINITIONS_MAX: usize = 500;
-/// Link to where a kind of a protected group was approved.
+/// The annotation with the link to the approval of a kind of a protected group.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// Whether this is the kind of the definitions themselves.
+/// Returns `true` if this is the kind of the definitions themselves.
 pub(super) fn is_kind(kind: &Kind) -> bool {
     kind.built_in() == Some("CustomResourceDefinition")
 }
 
-/// Refuses one definition more than this server keeps, and new objects of a kind that is going.
+/// Refuses definitions beyond the limit, and new objects of a kind that is being deleted.
 pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> {
     if !state.serves(&target.kind) {
         return Err(Failure::no_resource());
@@ -53,11 +53,11 @@ fn find(state: &State, kind: &Kind) -> Option<(Key, Value)> {
     Some((key, object.value().clone()))
 }
 
-/// Decides what names the definitions have, says so in their statuses, and serves the kinds of those that are
+/// Decides the names of all definitions, writes them to their statuses, and serves the kinds of those that are
 /// established.
 pub(super) fn settle(state: &mut State, moment: &Moment) {
     let Some(kind) = definitions() else { return };
-    // A name that one definition gives up may be what another waits for.
+    // A name that one definition gives up may be requested by another.
     for _ in 0..DEFINITIONS_MAX {
         if !judge_all(state, &kind, moment) {
             break;
@@ -66,7 +66,7 @@ pub(super) fn settle(state: &mut State, moment: &Moment) {
     serve(state, &kind);
 }
 
-/// Whether anything changed.
+/// Returns `true` if anything changed.
 fn judge_all(state: &mut State, kind: &KindId, moment: &Moment) -> bool {
     let part = Part::default();
     let all: Vec<(Key, Arc<Object>)> =
@@ -75,7 +75,7 @@ fn judge_all(state: &mut State, kind: &KindId, moment: &Moment) -> bool {
     for (key, definition) in all.iter().filter(|(_, object)| !is_settled(object.value())) {
         let mut used = Used::default();
         for (other, _) in all.iter().filter(|(other, _)| other != key) {
-            // Names that were given a moment ago, in this round, count.
+            // Names accepted earlier in this round count.
             if let Some(other) = state.get(kind, other).map(|object| object.value())
                 && other["spec"]["group"] == definition.value()["spec"]["group"]
             {
@@ -92,7 +92,7 @@ fn judge_all(state: &mut State, kind: &KindId, moment: &Moment) -> bool {
     any
 }
 
-/// Whether a definition has the names that it asks for, and serves.
+/// Returns `true` if a definition has the names that it requests, and serves.
 fn is_settled(definition: &Value) -> bool {
     let names = |names: &Value| Names::read(names);
     is_established(definition) && names(&definition["spec"]["names"]) == names(&definition["status"]["acceptedNames"])
@@ -129,7 +129,7 @@ fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
     }
 }
 
-/// Serves the kinds of all established definitions. What has not changed is not read again.
+/// Serves the kinds of all established definitions. An unchanged one is not read again.
 fn serve(state: &mut State, kind: &KindId) {
     let part = Part::default();
     let all: Vec<Arc<Object>> = state.list(kind, &part).map(|(_, object)| object.clone()).collect();
@@ -153,7 +153,7 @@ fn serve(state: &mut State, kind: &KindId) {
     let custom = state.defined.values().flat_map(|defined| defined.kinds.iter().cloned()).collect();
     let kinds = Kinds::with_custom(custom);
     state.serve(kinds.clone());
-    // What these keep was read by the schema of another day.
+    // The objects of these were read by an earlier schema.
     for kind in kinds.iter().filter(|kind| read_anew.contains(&kind.place()) && kind.shows_stored()) {
         state.reread(kind, |object| kind.read(object));
     }
@@ -173,7 +173,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What a definition is when it is marked for deletion: held until its objects are gone, and saying so.
+/// The definition when it is marked for deletion: held until its objects are gone, with a condition for that.
 pub(super) fn terminate(marked: &mut Value, moment: &Moment) {
     if !marked["metadata"]["finalizers"].is_array() {
         marked["metadata"]["finalizers"] = json!([]);
@@ -188,21 +188,21 @@ pub(super) fn terminate(marked: &mut Value, moment: &Moment) {
     custom::set_condition(&mut marked["status"], condition, &moment.timestamp());
 }
 
-/// Deletes every object of a definition that is going, and the definition if nothing holds on.
+/// Deletes every object of a definition that is being deleted, and the definition if nothing holds it.
 pub(super) fn empty(state: &mut State, name: &str, terms: &Terms) {
     if let Some(kind) = state.defined.get(name).and_then(|defined| defined.kinds.first().cloned()) {
         let part = Part::default();
         let keys: Vec<Key> = state.list(&kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
             let target = Target { kind: kind.clone(), key, subresource: None };
-            // Nothing can refuse this: the object is there, under the same lock, and there are no preconditions.
+            // This cannot be refused: the object exists, under the same lock, and there are no preconditions.
             drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
         }
     }
     close_if_empty(state, name, &terms.moment);
 }
 
-/// Removes a definition that is going, if it has no object any more and nothing but its own finalizer holds it.
+/// Removes a definition that is being deleted, if it has no more objects and only its own finalizer holds it.
 pub(super) fn close_if_empty(state: &mut State, name: &str, moment: &Moment) {
     let Some(kind) = definitions() else { return };
     let Some(object) = state.get(&kind, &key(name)).cloned() else { return };

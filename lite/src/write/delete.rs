@@ -12,7 +12,7 @@ use crate::kind::KindId;
 use crate::selector::Selection;
 use crate::store::{Key, Object, Part, State};
 
-/// What must hold for a deletion to happen, and what becomes of what the object owns.
+/// The preconditions of a deletion, and the policy for dependents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preconditions {
     pub(crate) policy: Policy,
@@ -43,11 +43,11 @@ impl Preconditions {
     }
 }
 
-/// What a deletion has done.
+/// The result of a deletion.
 pub(crate) enum Deleted {
     /// The object is gone; this was its last state.
     Gone(Arc<Object>),
-    /// Finalizers hold it, or what is in it does.
+    /// It is held by finalizers or by its contents.
     Terminating(Arc<Object>),
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn delete(
     })
 }
 
-/// Marks an object as going, and adds a finalizer that it waits under.
+/// Marks an object as being deleted, and adds a finalizer that it waits for.
 pub(super) fn mark(
     state: &mut State,
     target: &Target,
@@ -142,7 +142,7 @@ pub(super) fn take(state: &mut State, kind: &KindId, key: &Key, moment: &Moment)
     Some(last)
 }
 
-/// Deletes every object of a part that the selection matches; gives them as they were.
+/// Deletes every object of a part that the selection matches, and returns them as they were.
 pub(crate) fn delete_matching(
     state: &mut State,
     kind: &KindId,
@@ -156,7 +156,7 @@ pub(crate) fn delete_matching(
     let found: Vec<(Key, Arc<Object>)> = found.map(|(key, object)| (key.clone(), object.clone())).collect();
     for (key, _) in &found {
         let target = Target { kind: kind.clone(), key: key.clone(), subresource: None };
-        // What another one of them owned has gone with it.
+        // Dependents of another one have gone with it.
         if state.get(kind, key).is_some() {
             delete(state, &target, terms, &preconditions)?;
         }

@@ -1,7 +1,7 @@
-//! Owners: what an object owns goes with it, by the policy of its deletion. The real server leaves this to a controller; here
-//! it is a part of the write that removes the owner.
+//! Garbage collection: dependents go with their owner, by the policy of its deletion. The real server leaves this to a
+//! controller; here it is a part of the write that removes the owner.
 //!
-//! Namespaces and definitions are not collected: what they hold goes with them by other rules.
+//! Namespaces and definitions are not collected: their contents go with them by other rules.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, KindId, group_version};
 use crate::store::{Key, Object, State};
 
-/// What becomes of the objects that a deleted one owns.
+/// The policy for the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// They are deleted once it is gone.
     #[default]
     Background,
-    /// It waits until those are gone that say so.
+    /// It waits for those with `blockOwnerDeletion`.
     Foreground,
     /// They stay, and have one owner less.
     Orphan,
@@ -30,7 +30,7 @@ pub(crate) enum Policy {
 const WAITS: &str = "foregroundDeletion";
 
 impl Policy {
-    /// Reads DeleteOptions, or what the query says where they say nothing.
+    /// Reads the policy from DeleteOptions, or else from the query.
     pub(crate) fn read(options: &Value, query: &str) -> Result<Self, Failure> {
         if options["orphanDependents"] == true {
             return Ok(Self::Orphan);
@@ -58,11 +58,11 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
-/// An owner of a kind that is not served, of which nothing can be said.
+/// An owner of an unknown kind, whose existence is unknown.
 #[derive(Debug, PartialEq, Eq)]
 struct UnknownKind;
 
-/// Where an owner is, if it is there.
+/// The place of an owner, if it exists.
 fn owner(state: &State, reference: &Value, namespace: &str) -> Result<Option<(KindId, Key)>, UnknownKind> {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let of_kind = |kind: &&KindId| {
@@ -76,7 +76,7 @@ fn owner(state: &State, reference: &Value, namespace: &str) -> Result<Option<(Ki
     Ok(there.then_some((kind, key)))
 }
 
-/// Whether every owner that an object names has gone.
+/// Returns `true` if every owner of an object has gone.
 fn is_garbage(state: &State, object: &Value, key: &Key) -> bool {
     owners(object).next().is_some()
         && owners(object).all(|reference| owner(state, reference, &key.namespace) == Ok(None))
@@ -90,14 +90,14 @@ fn dependents(state: &State, uid: &str, namespace: &str) -> Vec<(KindId, Key)> {
         .collect()
 }
 
-/// Removes an object, and then everything that has no owner left, or was waiting for it.
+/// Removes an object, and then everything without a remaining owner, or that was waiting for it.
 pub(super) fn remove(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
     let last = take(state, kind, key, moment)?;
     follow(state, key, last.clone(), moment);
     Some(last)
 }
 
-/// Does what the removal of an object asks for, object after object: a chain of owners may be as long as it likes.
+/// Follows up on the removal of an object, object after object: a chain of owners may have any length.
 fn follow(state: &mut State, key: &Key, last: Arc<Object>, moment: &Moment) {
     let mut gone = vec![(key.namespace.clone(), last)];
     while let Some((namespace, owner)) = gone.pop() {
@@ -121,8 +121,7 @@ fn follow(state: &mut State, key: &Key, last: Arc<Object>, moment: &Moment) {
     }
 }
 
-/// Removes an object if all the owners that it names have gone: the real server's controller finds it a moment after it was
-/// written.
+/// Removes an object if all its owners have gone: the real server's controller finds it a moment after it was written.
 pub(super) fn collect(state: &mut State, target: &Target, moment: &Moment) {
     let Some(object) = state.get(&target.kind, &target.key).cloned() else { return };
     if is_collected(target.row()) && !is_held(object.value()) && is_garbage(state, object.value(), &target.key) {
@@ -130,12 +129,12 @@ pub(super) fn collect(state: &mut State, target: &Target, moment: &Moment) {
     }
 }
 
-/// Marks an object and all that it owns, and removes what waits for nothing.
+/// Marks an object and all its dependents, and removes those that wait for nothing.
 pub(super) fn foreground(state: &mut State, target: &Target, moment: &Moment) {
     let (mut found, mut marked) = (vec![(target.kind.clone(), target.key.clone())], Vec::new());
     while let Some((kind, key)) = found.pop() {
         let Some(object) = state.get(&kind, &key).cloned() else { continue };
-        // Who has another owner that stays is none of what goes.
+        // A dependent with another owner that stays is not deleted.
         let stays = owners(object.value()).any(|reference| waits(state, reference, &key.namespace) == Some(false));
         if finalizers(object.value()).any(|one| one == WAITS) || (stays && !marked.is_empty()) {
             continue;
@@ -152,14 +151,14 @@ pub(super) fn foreground(state: &mut State, target: &Target, moment: &Moment) {
     }
 }
 
-/// Whether an owner waits for what it owns; `None` for one that is not there.
+/// Returns `true` if an owner waits for its dependents, and `None` if it does not exist.
 fn waits(state: &State, reference: &Value, namespace: &str) -> Option<bool> {
     let (kind, key) = owner(state, reference, namespace).ok()??;
     let object = state.get(&kind, &key)?;
     Some(finalizers(object.value()).any(|one| one == WAITS))
 }
 
-/// Lets an owner go that waits for nothing any more. It is gone if nothing else holds it.
+/// Releases an owner that no longer waits for anything. It is removed if nothing else holds it.
 fn release(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
     let object = state.get(kind, key).cloned()?;
     let uid = object.metadata("uid");
@@ -197,7 +196,7 @@ fn finalizers(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten()
 }
 
-/// Keeps some elements of a list of the metadata; a list that is empty is absent.
+/// Keeps some elements of a list of the metadata; an empty list is absent.
 fn retain(object: &mut Value, field: &str, keep: impl Fn(&Value) -> bool) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     let Some(list) = metadata.get_mut(field).and_then(Value::as_array_mut) else { return };

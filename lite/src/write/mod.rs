@@ -1,4 +1,4 @@
-//! Writes: each takes the state it holds the lock of, checks everything, and commits last.
+//! Writes: each takes the locked state, checks everything, and commits last.
 
 mod admit;
 mod apply;
@@ -28,7 +28,7 @@ use crate::clock::Moment;
 use crate::kind::{Kind, KindId, Subresource};
 use crate::store::{Key, Object};
 
-/// The object that a request is about.
+/// The object of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) kind: KindId,
@@ -42,14 +42,14 @@ impl Target {
     }
 }
 
-/// What every write is told by its request.
+/// The terms of a write, from its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     /// Check everything and change nothing.
     pub(crate) dry_run: bool,
     pub(crate) validation: Validation,
     pub(crate) moment: Moment,
-    /// Who writes: the owner of the fields that this changes.
+    /// The field manager: the owner of the fields that this changes.
     pub(crate) manager: String,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Written {
     pub(crate) warnings: Warnings,
 }
 
-/// Whether finalizers hold an object back from being removed.
+/// Returns `true` if finalizers prevent the removal of an object.
 fn is_held(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }

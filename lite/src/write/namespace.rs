@@ -1,4 +1,4 @@
-//! What namespaces mean for other writes: objects need one that is open, and leave with it.
+//! The effects of namespaces on other writes: objects need an existing one, and are deleted with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::failure::Failure;
 use crate::kind::{Kind, KindId};
 use crate::store::{Key, Object, Part, State};
 
-/// Whether this is the kind of the namespaces themselves.
+/// Returns `true` if this is the kind of the namespaces themselves.
 pub(super) fn is_kind(kind: &Kind) -> bool {
     kind.built_in() == Some("Namespace")
 }
 
-/// The kind of the namespaces themselves, and a namespace as it is.
+/// The kind of the namespaces themselves, and the current state of one.
 fn find(state: &State, namespace: &str) -> Option<(KindId, Arc<Object>)> {
     let kind = KindId::built_in("Namespace")?;
     let object = state.get(&kind, &key(namespace))?.clone();
@@ -27,7 +27,7 @@ fn key(namespace: &str) -> Key {
     Key { namespace: String::new(), name: namespace.to_owned() }
 }
 
-/// Refuses a new object whose namespace is not there or is going.
+/// Refuses a new object whose namespace does not exist or is being deleted.
 pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Failure> {
     let Some((_, namespace)) = find(state, &new.namespace) else {
         return Err(Failure::no_namespace(&new.namespace));
@@ -53,7 +53,7 @@ pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes everything in a namespace, and the namespace if nothing holds on.
+/// Deletes everything in a namespace, and the namespace if nothing holds it.
 pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
     let part = Part { namespace: Some(namespace.to_owned()), name: None };
     let kinds = state.kinds().clone();
@@ -61,14 +61,14 @@ pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
         let keys: Vec<Key> = state.list(kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
             let target = Target { kind: kind.clone(), key, subresource: None };
-            // Nothing can refuse this: the object is there, under the same lock, and there are no preconditions.
+            // This cannot be refused: the object exists, under the same lock, and there are no preconditions.
             drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
         }
     }
     close_if_empty(state, namespace, terms.moment.since_start);
 }
 
-/// Removes a namespace that is going and holds nothing any more.
+/// Removes a namespace that is being deleted and is empty.
 pub(super) fn close_if_empty(state: &mut State, namespace: &str, at: Duration) {
     let Some((kind, object)) = find(state, namespace) else { return };
     let going = !object.metadata("deletionTimestamp").is_empty() && !is_held(object.value());

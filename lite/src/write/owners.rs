@@ -1,4 +1,4 @@
-//! Who owns the fields that a write changes: what `apply` has to know of kinds and requests.
+//! The owners of the fields that a write changes: the facts about kinds and requests for `apply`.
 
 use serde_json::{Map, Value};
 
@@ -7,25 +7,25 @@ use crate::apply::{self, Fields, Node, Writer};
 use crate::kind::schema::Shape;
 use crate::kind::{Kind, Subresource};
 
-/// Whether a write keeps account of owners by itself.
+/// The way in which a write tracks owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracking {
-    /// What differs afterwards is the writer's.
+    /// Changed fields go to the writer.
     Update,
-    /// An apply has settled it.
+    /// An apply has tracked them itself.
     Settled,
 }
 
-/// Fields of the spec of a Service or a Namespace that the server gives out: they are nobody's, unless the request names them.
+/// Fields of the spec of a Service or a Namespace that the server assigns: they have no owner, unless the request names them.
 const GIVEN_OUT: &[&str] =
     &["finalizers", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
 
-/// What of an object must be remembered before defaults, so that what the server gives out has no owner.
+/// The part of an object to be remembered before defaults, so that assigned fields have no owner.
 pub(super) fn sent(kind: &Kind, object: &Value) -> Option<Value> {
     matches!(kind.built_in(), Some("Service" | "Namespace")).then(|| object["spec"].clone())
 }
 
-/// The object without what the server has given out.
+/// The object without the fields that the server has assigned.
 fn without_given_out(mut object: Value, sent: &Value) -> Value {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return object };
     for field in GIVEN_OUT.iter().filter(|field| sent[**field].is_null()) {
@@ -43,7 +43,7 @@ fn without_given_out(mut object: Value, sent: &Value) -> Value {
     object
 }
 
-/// What a request to a target cannot change.
+/// The fields that a request to a target cannot change.
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
         None if target.row().has(Subresource::Status) => Fields::named(&[&["status"]]),
@@ -52,7 +52,7 @@ pub(super) fn reset(target: &Target) -> Fields {
     }
 }
 
-/// Calls `act` with who writes, and with the root of the kind's objects.
+/// Calls `act` with the writer, and with the root of the kind's objects.
 pub(super) fn as_writer<T>(target: &Target, terms: &Terms, act: impl FnOnce(Node<'_>, &Writer<'_>) -> T) -> T {
     let (api_version, time, reset) = (target.row().api_version(), terms.moment.timestamp(), reset(target));
     let writer = Writer {
@@ -70,7 +70,7 @@ pub(super) fn as_writer<T>(target: &Target, terms: &Terms, act: impl FnOnce(Node
     }
 }
 
-/// Brings the owners in the metadata of `new` up to date with what it changes. `sent` is what [`sent`] gave.
+/// Updates the owners in the metadata of `new` for its changes. `sent` is the result of [`sent`].
 pub(super) fn track(target: &Target, old: Option<&Value>, new: &mut Value, sent: Option<&Value>, terms: &Terms) {
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let given = metadata.remove("managedFields").filter(|_| target.subresource.is_none());
@@ -83,7 +83,7 @@ pub(super) fn track(target: &Target, old: Option<&Value>, new: &mut Value, sent:
     }
 }
 
-/// A write that changes nothing but the time at which somebody has written changes nothing.
+/// Undoes a change of nothing but the times of managers.
 pub(super) fn keep_times(new: &mut Value, old: &Value) {
     let (new_entries, old_entries) = (new["metadata"]["managedFields"].take(), &old["metadata"]["managedFields"]);
     let same = || apply::timeless(&new_entries) == apply::timeless(old_entries) && same_but_owners(new, old);
@@ -97,12 +97,12 @@ pub(super) fn keep_times(new: &mut Value, old: &Value) {
     }
 }
 
-/// The metadata of an object but for its owners.
+/// The metadata of an object except for its owners.
 fn others(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object["metadata"].as_object().into_iter().flatten().filter(|(key, _)| *key != "managedFields")
 }
 
-/// Whether two objects are equal but for their owners. Those of `new` were taken out.
+/// Returns `true` if two objects are equal except for their owners. Those of `new` were taken out.
 fn same_but_owners(new: &Value, old: &Value) -> bool {
     let fields = |object: &Value| object.as_object().map(serde_json::Map::len);
     let rest =

@@ -1,4 +1,4 @@
-//! Ports of nodes: each belongs to one Service. The rules of the kind know one object; this knows the others.
+//! Node ports: each belongs to one Service. The rules of the kind see one object; this module sees the others.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use crate::failure::{Causes, Failure};
 use crate::kind::Kind;
 use crate::store::{Part, State};
 
-/// Where ports that nobody asked for come from, as in the real server's `--service-node-port-range`.
+/// The range of assigned ports, as in the real server's `--service-node-port-range`.
 const GIVEN_OUT: std::ops::Range<u64> = 30_000..32_768;
 
 fn is_kind(kind: &Kind) -> bool {
     kind.built_in() == Some("Service")
 }
 
-/// The ports of nodes that an object has, in the order of its ports.
+/// The node ports of an object, in the order of its ports.
 fn of(object: &Value) -> impl Iterator<Item = (usize, u64)> {
     let ports = object["spec"]["ports"].as_array().into_iter().flatten().enumerate();
     ports.filter_map(|(nth, port)| Some((nth, port["nodePort"].as_u64().filter(|port| *port != 0)?)))
 }
 
-/// The ports of all Services but those that the object had before.
+/// The ports of all Services except those that the object had before.
 fn taken(state: &State, target: &Target, old: Option<&Value>) -> BTreeSet<u64> {
     let everywhere = Part::default();
     let all = state.list(&target.kind, &everywhere).flat_map(|(_, object)| of(object.value()));
@@ -54,7 +54,7 @@ pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new:
     }
 }
 
-/// Refuses a port that another Service has.
+/// Refuses a port of another Service.
 pub(super) fn check(state: &State, target: &Target, old: Option<&Value>, new: &Value) -> Result<(), Failure> {
     if !is_kind(target.row()) || of(new).next().is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the disk has of a former life becomes the state of this one: definitions first, which say what the other objects are.
+//! Restores the state from disk: definitions first, because they define the other kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::disk::{Batch, DataDirError, Name};
 use crate::kind::{KindId, Place};
 use crate::store::{Key, Object, State};
 
-/// Puts everything in its place under the versions that it had. Objects of a custom kind are read by its schema, as after a change of
-/// the definition.
+/// Puts everything in its place under its versions. Objects of a custom kind are read by its schema, as after a change
+/// of the definition.
 ///
 /// # Errors
-/// When something is no object.
+/// When a value is not an object.
 pub(crate) fn restore(state: &mut State, found: &Batch, moment: &Moment) -> Result<(), DataDirError> {
     let definitions = definition::definitions().map(|kind| kind.row().qualified()).unwrap_or_default();
     let is_definition = |name: &Name| *name.kind == *definitions;
@@ -31,7 +31,7 @@ pub(crate) fn restore(state: &mut State, found: &Batch, moment: &Moment) -> Resu
     Ok(())
 }
 
-/// Where the objects of each kind are, and who reads them, by the name of the kind on disk.
+/// The place of the objects of each kind, and the schema that reads them, by the name of the kind on disk.
 fn places(state: &State) -> BTreeMap<String, (Place, Option<KindId>)> {
     let defined = state.defined.iter().map(|(name, defined)| {
         let kind = defined.kinds.iter().find(|kind| kind.shows_stored()).cloned();

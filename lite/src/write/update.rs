@@ -13,9 +13,9 @@ use crate::rules;
 use crate::scale;
 use crate::store::{Object, State};
 
-/// How a request changes an object.
+/// The edit in a request.
 pub(crate) enum Edit {
-    /// PUT: this is the object now.
+    /// PUT: the new object.
     Replace(Value),
     /// PATCH.
     Patch(Patch),
@@ -23,14 +23,14 @@ pub(crate) enum Edit {
     Apply(Config),
 }
 
-/// An object as JSON.
+/// The maximum size of an object as JSON.
 const OBJECT_MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// Fields of the metadata that only the server sets.
 const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
 
-/// Changes an object. A change that leaves it equal stores nothing and tells nobody.
+/// Changes an object. A change that leaves it equal stores nothing and notifies no watch.
 pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Terms) -> Result<Written, Failure> {
     let kind = target.row();
     let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
@@ -40,7 +40,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     if new.to_string().len() > OBJECT_MAX_BYTES {
         return Err(Failure::too_large(OBJECT_MAX_BYTES));
     }
-    // What is already there and what a patch brings are told apart by nobody, so a patch is checked as a whole.
+    // Existing fields cannot be told from those of a patch, so the result is checked as a whole.
     let warnings = admit::fit(kind, &mut new, terms.validation)?;
     admit::check_place(target, &mut new)?;
     check_preconditions(kind, &target.key.name, edit, &new, old.value())?;
@@ -95,7 +95,7 @@ fn edited(target: &Target, edit: &Edit, old: &Value, terms: &Terms) -> Result<Va
     }
 }
 
-/// The last finalizer's removal from an object that is being deleted removes the object.
+/// The removal of the last finalizer from an object that is being deleted removes the object.
 fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<Object> {
     let at = terms.moment.since_start;
     if definition::is_kind(target.row()) {
@@ -120,7 +120,8 @@ fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<O
     last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
 }
 
-/// A whole object that names a version or a uid means that one. A patch cannot mean another uid: it would change it.
+/// A whole object with a version or a uid applies to that one alone. A patch cannot mean another uid: it would change
+/// it.
 fn check_preconditions(kind: &Kind, name: &str, edit: &Edit, new: &Value, old: &Value) -> Result<(), Failure> {
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let version = text(new, "resourceVersion");
@@ -179,8 +180,8 @@ fn check_finalizers(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result
     Err(Failure::invalid(kind, name, &causes.0))
 }
 
-/// Whether anything but metadata and status differs: what a generation counts. A custom kind without a path for its status
-/// has none to leave out.
+/// Returns `true` if anything except metadata and status differs, which a generation counts. For a custom kind without
+/// the status subresource, the status counts too.
 fn outline_differs(kind: &Kind, new: &Value, old: &Value) -> bool {
     let counted = |key: &str| match key {
         "metadata" => false,

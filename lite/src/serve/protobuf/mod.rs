@@ -1,5 +1,6 @@
-//! Reads objects in Kubernetes' protobuf form: kubectl's own `create` commands send it and know no way back from a
-//! refusal. Answers are always JSON. What the table of numbers does not name is refused, never dropped.
+//! Reads objects in Kubernetes' protobuf form: kubectl's own `create` commands send it and do not fall back to JSON
+//! after a refusal. Responses are always JSON. A field that the table of numbers does not name is refused, never
+//! dropped.
 
 mod numbers;
 
@@ -14,16 +15,16 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::kind::schema::{self, Shape};
 
-/// What every body begins with.
+/// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages within messages; far more than any of our types has.
+/// The maximum nesting of messages; far more than in any type here.
 const DEPTH_MAX: usize = 32;
 
-/// How a field is written.
+/// The encoding of a field.
 #[derive(Clone, Copy)]
 struct Field {
     name: &'static str,
-    /// A zero is a value, not an absence.
+    /// `true` if a zero is a value, not an absence.
     keeps_zero: bool,
     form: FieldForm,
 }
@@ -55,17 +56,17 @@ fn field(word: &'static str) -> Option<(u64, Field)> {
     Some((number.parse().ok()?, Field { name, keeps_zero: rest.ends_with('*'), form }))
 }
 
-/// Why a body can't be read.
+/// The reason why a body cannot be read.
 enum Unreadable {
     /// It is not protobuf.
     Broken,
-    /// It is, with something this server does not know.
+    /// It is protobuf, with a field unknown to this server.
     Unknown(String),
 }
 
 use Unreadable::{Broken, Unknown};
 
-/// Reads a body whose object is of the type `of`, as JSON would have said it.
+/// Reads a body whose object is of the type `of` into the equivalent JSON.
 pub(super) fn decode(of: &'static str, body: &[u8]) -> Result<Value, Failure> {
     read(of, body).map_err(|why| match why {
         Broken => Failure::bad_request("the protobuf body of the request could not be read"),
@@ -112,7 +113,7 @@ fn message(of: &'static str, bytes: &[u8], depth: usize) -> Result<Map<String, V
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
         let Some(field) = fields.get(&number) else {
-            // The encoder writes absent fields too, as zeros; those say nothing that could be lost.
+            // The encoder writes absent fields too, as zeros, so a zero carries no information that could be lost.
             if wire.is_zero() {
                 continue;
             }
@@ -216,7 +217,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Unreadable> {
     Ok(if is_text { text.into() } else { number_value.into() })
 }
 
-/// The value of a field as it is on the wire.
+/// The value of a field on the wire.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Varint(u64),
@@ -259,7 +260,7 @@ impl<'a> Reader<'a> {
                 self.0 = rest;
                 Wire::Bytes(bytes)
             }
-            // None of our types has a field of a fixed width.
+            // No type here has a field of a fixed width.
             _ => return Err(Broken),
         };
         Ok(Some((tag >> 3, wire)))

@@ -1,7 +1,8 @@
-//! Protobuf field numbers of the types that kubectl's own `create` commands send. One line a type, `number:field` each.
+//! Protobuf field numbers of the types that kubectl's own `create` commands send. One line per type, with
+//! `number:field` pairs.
 //!
-//! A `*` marks a field whose zero means something (a pointer in Go): elsewhere a zero or an empty string is what the
-//! encoder writes for "absent". `@` marks a time, `!` bytes that JSON writes as base64, and `<` an inlined type.
+//! A `*` marks a field whose zero is meaningful (a pointer in Go): elsewhere the encoder writes a zero or an empty
+//! string for "absent". `@` marks a time, `!` bytes that JSON writes as base64, and `<` an inlined type.
 
 pub(super) const TABLE: &str = "
 ObjectMeta 1:name 2:generateName 3:namespace 4:selfLink 5:uid 6:resourceVersion 7:generation 8:creationTimestamp@ 9:deletionTimestamp@ 10:deletionGracePeriodSeconds* 11:labels 12:annotations 13:ownerReferences 14:finalizers
