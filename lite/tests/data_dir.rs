@@ -65,7 +65,7 @@ async fn objects_are_there_again_under_their_versions() {
     assert_eq!(Api::<Secret>::default_namespaced(client.clone()).get("s").await.unwrap(), secret);
     assert_eq!(Api::<Namespace>::all(client.clone()).get("default").await.unwrap(), namespace, "made once");
 
-    // Versions go on rising, and who comes back with one of before is told to list again.
+    // Versions continue to rise, and a client with an earlier one is told to list again.
     let patch = Patch::Merge(json!({"data": {"a": "2"}}));
     let changed = maps.patch("kept", &PatchParams::default(), &patch).await.unwrap();
     assert!(version(&changed) > last.parse().unwrap());
@@ -165,7 +165,7 @@ async fn a_folder_serves_one_at_a_time() {
     drop(opened(folder.path()).await);
 }
 
-/// A child that writes until it is killed, and says what has been answered.
+/// A child that writes until it is killed, and prints each write that was answered.
 #[test]
 fn child_that_writes() {
     let Some(folder) = std::env::var_os("TIDEGATE_TEST_DATA_DIR") else { return };

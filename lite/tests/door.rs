@@ -1,4 +1,4 @@
-//! The network door, spoken to by hand: who is let in, what is too much, and that it closes.
+//! The network door, over raw connections: access control, limits, and shutdown.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::net::SocketAddr;
@@ -41,13 +41,13 @@ async fn serve() -> Served {
 }
 
 impl Served {
-    /// Sends a request as it is written and gives all that comes back.
+    /// Sends a request as it is written and returns everything that comes back.
     async fn ask(&self, server_name: &str, request: String) -> String {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(server_name.to_owned()).unwrap();
         let mut stream = self.tls.connect(name, stream).await.unwrap();
         let (mut answer, mut part) = (Vec::new(), [0; 4096]);
-        // A server that refuses early closes before it has read everything: that is not an error here.
+        // A server that refuses early closes before it has read everything, which is not an error here.
         drop(stream.write_all(request.as_bytes()).await);
         while let Ok(Ok(length)) = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut part)).await {
             if length == 0 {

@@ -261,7 +261,7 @@ async fn secrets_and_services_are_filled_in() {
     assert!(services.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
-/// Where the metadata of the bookmark stands that ends what was there, when a watch is asked for in this form.
+/// Checks the metadata path of the bookmark that ends the initial events, for a watch in this form.
 #[track_caller]
 fn check_mark(text: &str, metadata: &str) {
     let frames: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! kubectl against a door. Without kubectl on the machine these tests say so and pass.
+//! kubectl against a door. Without kubectl on the machine these tests print that and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::process::{Output, Stdio};
@@ -71,7 +71,7 @@ impl Cluster {
         tokio::time::timeout(Duration::from_secs(30), child.wait_with_output()).await.expect("kubectl hangs").unwrap()
     }
 
-    /// Runs kubectl with a manifest and gives what it printed; a failure fails the test.
+    /// Runs kubectl with a manifest and returns its output; a failure fails the test.
     async fn with(&self, line: &str, input: &str) -> String {
         let output = self.output(&line.split(' ').collect::<Vec<_>>(), input).await;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -83,7 +83,7 @@ impl Cluster {
         self.with(line, "").await
     }
 
-    /// Runs kubectl and gives what it complained of; a success fails the test.
+    /// Runs kubectl and returns its errors; a success fails the test.
     async fn refused(&self, line: &str, input: &str) -> String {
         let output = self.output(&line.split(' ').collect::<Vec<_>>(), input).await;
         assert!(!output.status.success(), "kubectl {line} should fail");
@@ -108,7 +108,7 @@ async fn apply_creates_changes_and_leaves_alone() {
         wrong.contains("spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path"),
         "{wrong}"
     );
-    // The objects of a manifest are independent: the good ones of the two refused manifests were taken back to the first.
+    // The objects of a manifest are independent: the good ones of the two refused manifests were reset to the first.
     assert_eq!(cluster.with("diff -f -", MANIFEST).await, "");
     assert!(cluster.with("replace --force -f -", MANIFEST).await.contains("service/web replaced"));
     assert!(cluster.with("delete -f -", MANIFEST).await.contains("service \"web\" deleted"));
@@ -128,7 +128,7 @@ async fn server_side_apply_takes_over_from_client_side() {
     let managers = "get deploy web --show-managed-fields -o jsonpath={.metadata.managedFields[*].manager}";
     let managers = cluster.run(managers).await;
     let managers: std::collections::BTreeSet<&str> = managers.split(' ').collect();
-    // The second one is kubectl's own: it keeps the annotation of the older way.
+    // The second one is kubectl's own: it keeps the annotation of client-side apply.
     assert_eq!(managers.into_iter().collect::<Vec<_>>(), ["kubectl", "kubectl-last-applied"]);
 
     cluster.run("scale deploy web --replicas=3").await;
@@ -232,7 +232,7 @@ async fn a_watch_shows_changes_as_they_come() {
     let Some(cluster) = cluster().await else { return };
     let mut child = cluster.command(&["get", "cm", "-w", "--output-watch-events"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The watch begins some time after the command; only what comes later is asked for.
+    // The watch begins some time after the command; only later changes are checked.
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.run("create configmap a --from-literal=a=b").await;
     cluster.run("label configmap a x=y").await;
@@ -294,7 +294,7 @@ async fn custom_kinds_are_used_like_others() {
     cluster.run("delete wd -l tier=front --timeout=10s").await;
     cluster.with("create -f -", WIDGET).await;
     cluster.run("delete crd widgets.example.com --timeout=10s").await;
-    // What kubectl remembers of discovery may outlive the kind.
+    // kubectl's discovery cache may outlive the kind.
     let why = cluster.refused("get widgets", "").await;
     assert!(
         why.contains("doesn't have a resource type") || why.contains("could not find the requested resource"),
@@ -324,7 +324,7 @@ async fn a_port_of_nodes_belongs_to_one_service() {
     let taken = r#"{"spec": {"ports": [{"port": 80, "nodePort": 30000}]}}"#;
     let patch = ["patch", "service", "second", "-p", taken];
     assert!(!cluster.output(&patch, "").await.status.success());
-    // Who keeps its own port is not in its own way.
+    // A Service that keeps its own port does not conflict with itself.
     cluster.run("label service first seen=yes").await;
     cluster.run("delete service first").await;
     assert!(cluster.output(&patch, "").await.status.success());

@@ -1,4 +1,4 @@
-//! Whatever comes in, an answer goes out: objects and patches with parts replaced at random.
+//! Every request is answered: objects and patches with parts replaced at random.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_lite::{Lite, LiteService};
 use tower::Service as _;
 
-/// Twenty thousand passed once; this many are quick enough for every run.
+/// The number of rounds; twenty thousand passed once, and this many are quick enough for every run.
 const ROUNDS: usize = 3_000;
 
 fn seeds() -> Vec<(&'static str, Value)> {
@@ -117,7 +117,7 @@ fn spoil(value: &mut Value, rng: &mut Rng) {
     }
 }
 
-/// A JSON patch whose operations name places of an object, or near them.
+/// A JSON patch whose operations name places in an object, or near them.
 fn operations(object: &Value, rng: &mut Rng) -> Value {
     let place = |rng: &mut Rng| {
         let (mut at, mut pointer) = (object, String::new());
@@ -162,7 +162,7 @@ async fn ask(service: &mut LiteService, method: Method, path: &str, content_type
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    // A version that is still to come is waited for, in vain.
+    // A read of a future version waits, in vain.
     let early = code == 504 && answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge";
     assert!((code < 500 || early) && answer.is_object(), "{path}: {code} {answer}");
     code
@@ -174,7 +174,7 @@ async fn nonsense_is_answered() {
     let mut rng = Rng::with_seed(seed);
     let mut service = Lite::new().service();
     let seeds = seeds();
-    // Requests for custom objects need their kind, which others delete.
+    // Requests for custom objects need their kind, which other requests delete.
     let definitions = seeds[seeds.len() - 2].0;
     let (mut taken, mut refused) = (0, 0);
     for round in 0..ROUNDS {
@@ -217,7 +217,7 @@ async fn noise_in_place_of_protobuf_is_answered() {
     }
 }
 
-/// Parts of selectors and of other parameters, whole ones and broken ones.
+/// Parts of selectors and of other parameters, valid ones and broken ones.
 const PARTS: &[&str] = &[
     "labelSelector",
     "fieldSelector",
@@ -284,7 +284,7 @@ async fn nonsense_in_paths_and_queries_is_answered() {
         target.push('?');
         let selector = ["labelSelector=", "fieldSelector=", "continue=", "resourceVersion=", ""];
         target.push_str(selector[rng.usize(..selector.len())]);
-        // A watch would go on for minutes.
+        // A watch would last for minutes.
         (0..rng.usize(..8)).for_each(|_| target.push_str(&part(&mut rng).replace("watch", "w")));
         let Ok(uri) = target.replace(' ', "%20").replace('é', "%C3%A9").parse::<http::Uri>() else { continue };
         let method = if rng.u8(..8) == 0 { Method::DELETE } else { Method::GET };

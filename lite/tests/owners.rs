@@ -1,4 +1,4 @@
-//! What becomes of objects whose owner goes: the policies of a deletion, as the real server's garbage collector has them.
+//! Dependents of a deleted object: the policies of a deletion, as in the real server's garbage collector.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,7 +19,7 @@ impl Owners {
         Self { _lite: lite, maps }
     }
 
-    /// Makes an object that the others own, and gives its uid.
+    /// Creates an object with these owners, and returns its uid.
     async fn make(&self, name: &str, owners: &[(&str, &str, bool)], finalizers: &[&str]) -> String {
         let references: Vec<Value> = owners
             .iter()
@@ -37,7 +37,7 @@ impl Owners {
         self.maps.patch(name, &PatchParams::default(), &free).await.unwrap();
     }
 
-    /// Names, a `-` after those that are going, and how many owners each has.
+    /// The names of objects, with a `-` for those being deleted, and the number of their owners.
     async fn there(&self) -> Vec<String> {
         let list = self.maps.list(&ListParams::default()).await.unwrap();
         let shown = |one: &ConfigMap| {

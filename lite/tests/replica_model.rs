@@ -1,6 +1,6 @@
 //! The served cache against an oracle of the API's rules for resourceVersions, lists and watches
-//! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>): random changes upstream, and after each a few
-//! random requests, of which the oracle says the whole answer.
+//! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>): random changes upstream, and
+//! after each a few random requests, for which the oracle computes the whole answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,28 +14,28 @@ use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
 use tower::Service as _;
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// Changes of one seed: fewer than a history keeps, however old they are.
+/// The number of changes of one seed: fewer than a history keeps, however old they are.
 const STEPS: usize = 90;
 
-/// Each object's version, and whether its label is `odd=true`.
+/// Each object's version, and `true` if its label is `odd=true`.
 type State = BTreeMap<&'static str, (u64, bool)>;
 
 struct Event {
     version: u64,
     name: &'static str,
-    /// The label before and after; none where the object was not there.
+    /// The label before and after; `None` if the object did not exist.
     before: Option<bool>,
     after: Option<bool>,
 }
 
-/// What there is, and what has been since the history began.
+/// The current state, and its history.
 #[derive(Default)]
 struct Oracle {
     version: u64,
-    /// The state at each version at which it changed, the first one that of the history's beginning.
+    /// The state at each version at which it changed, the first one at the beginning of the history.
     states: BTreeMap<u64, State>,
     events: Vec<Event>,
-    /// Versions up to this one, after `version`, are of a server that was set back.
+    /// Versions up to this one, after `version`, are from before the upstream server was set back.
     void: u64,
 }
 
@@ -75,7 +75,7 @@ fn raw(name: &str, version: u64, odd: bool) -> Vec<u8> {
     object(name, version, odd).to_string().into_bytes()
 }
 
-/// Something happens upstream.
+/// Plays a change upstream.
 fn upstream(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     match chance.u8(..12) {
         0 => {
@@ -102,7 +102,7 @@ fn upstream(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     }
 }
 
-/// A list from which something that no watch told of differs: deletions get the lowest versions that no object has.
+/// A list with changes that no watch reported: deletions get the lowest versions that no object has.
 fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     let (mut state, before) = (oracle.now(), oracle.version);
     let reached = before + 12;
@@ -136,12 +136,12 @@ fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     oracle.version = reached;
 }
 
-/// The server is another one, or was restored from a backup, and has come less far than before, just as far, or further.
+/// The server is another one, or was restored from a backup, with a lower, an equal or a higher version.
 fn set_back(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     let reached = [oracle.version / 2, oracle.version, oracle.version + 5][chance.usize(..3)].max(1);
     let held = oracle.now();
     let mut state: State = NAMES.iter().map(|name| (*name, (chance.u64(1..=reached), chance.bool()))).collect();
-    // At least one object tells that it is not the history of before.
+    // At least one object shows that it is another history.
     let (version, odd) = held.get("a").copied().unwrap_or((1, true));
     state.insert("a", (version.min(reached), !odd));
     feed.list_begins();
@@ -160,7 +160,7 @@ struct Asked {
     matching: Option<&'static str>,
     initial: Option<bool>,
     limit: usize,
-    /// The version of a `continue` token and the name that it goes on after, with the token.
+    /// The version of a `continue` token and the name to continue after, with the token.
     token: Option<(u64, &'static str, String)>,
     odd: bool,
     watch: bool,
@@ -216,7 +216,7 @@ impl Asked {
         self.version.parse().ok().filter(|number| *number > 0)
     }
 
-    /// The code of a refusal of its parameters alone.
+    /// The status code of a refusal for its parameters alone.
     fn refused(&self) -> Option<u16> {
         let known = matches!(self.matching, None | Some("Exact" | "NotOlderThan"));
         let wrong = if self.watch {
@@ -233,7 +233,7 @@ impl Asked {
         (beside_token || self.version == "007").then_some(400)
     }
 
-    /// The code with which a version is refused that is not there yet, or never will be.
+    /// The status code of a refusal for a version that does not exist yet, or never will.
     fn unreached(&self, oracle: &Oracle) -> Option<u16> {
         let number = self.number().filter(|number| *number > oracle.version)?;
         Some(if number <= oracle.void { 410 } else { 504 })
@@ -243,7 +243,7 @@ impl Asked {
         odd || !self.odd
     }
 
-    /// The list that answers it, or the code of a refusal.
+    /// The expected list, or the status code of a refusal.
     fn list(&self, oracle: &Oracle) -> Result<Value, u16> {
         if let Some(code) = self.refused().or(self.unreached(oracle)) {
             return Err(code);
@@ -268,7 +268,7 @@ impl Asked {
         )
     }
 
-    /// The events that answer it, or the code of a refusal.
+    /// The expected events, or the status code of a refusal.
     fn events(&self, oracle: &Oracle) -> Result<Vec<Value>, u16> {
         if let Some(code) = self.refused() {
             return Err(code);
@@ -298,7 +298,7 @@ impl Asked {
         Ok(lines)
     }
 
-    /// What a watch with this selector is told of a change.
+    /// The event of a change for a watch with this selector.
     fn seen(&self, Event { version, name, before, after }: &Event) -> Option<Value> {
         let [was, is] = [before, after].map(|side| side.filter(|odd| self.selects(*odd)));
         let (what, odd) = match (was, is) {

@@ -1,4 +1,4 @@
-//! A replica of many objects with many watches. With `--nocapture` it prints what that costs.
+//! A replica of many objects with many watches. With `--nocapture` it prints the cost.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use bytes::Bytes;
@@ -49,7 +49,7 @@ async fn whole(lite: &Lite, path: &str) -> Bytes {
     asked(lite, path).await.collect().await.unwrap().to_bytes()
 }
 
-/// The memory that this process takes, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

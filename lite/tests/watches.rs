@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tower::Service as _;
 
 const WATCHES: usize = 1_000;
-/// Enough for every run; `LITE_WRITES` asks for another number.
+/// The number of writes in every run; `LITE_WRITES` sets another.
 const WRITES: usize = 1_000;
-/// Writes that no watch has seen: a watch that lags further behind is ended, so that its client resumes.
+/// The number of writes that no watch has seen: a watch that lags further behind is ended, so that its client resumes.
 const AHEAD: usize = 200;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -35,7 +35,7 @@ async fn ask(
     response
 }
 
-/// A watch: how many events it has had, and the digest of their bytes once it has had all.
+/// A watch: the number of its events, and the digest of their bytes once it has all of them.
 struct Reader {
     service: LiteService,
     seen: Arc<AtomicUsize>,
@@ -93,7 +93,7 @@ async fn a_thousand_watches_see_every_change_once_and_in_order() {
         while nth > slowest() + AHEAD {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Ten objects come, change and go by turns.
+        // Ten objects are created, changed and deleted in turn.
         let (name, turn) = (format!("map-{}", nth % 10), nth / 10 % 3);
         let object = json!({"metadata": {"name": name}, "data": {"nth": nth.to_string()}});
         let one = format!("{MAPS}/{name}");

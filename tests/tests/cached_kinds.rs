@@ -1,4 +1,4 @@
-//! Kinds that are cached and served although no route comes from them, beside an edge and without one.
+//! Kinds that are cached and served although they make no routes, beside an edge and without one.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -7,7 +7,7 @@ use tidegate_tests::{
 };
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
-/// What an edge that routes by Ingresses reads.
+/// The kinds that an edge for Ingresses reads.
 const OF_AN_EDGE: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
 
 async fn config_map(cluster: &Kubectl, name: &str, app: &str) {
@@ -159,7 +159,7 @@ async fn a_kind_goes_and_comes_with_its_definition() {
     same(&cluster, &served, &[kind]).await;
 }
 
-/// A definition of a kind, and so many objects of it.
+/// A definition of a kind, and this number of its objects.
 fn custom(plural: &str, group: &str, kind: &str, objects: usize) -> (String, String) {
     let version = "{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}";
     let definition = format!(
@@ -175,7 +175,7 @@ fn custom(plural: &str, group: &str, kind: &str, objects: usize) -> (String, Str
 async fn metrics_tell_kinds_of_one_name_apart_by_their_groups() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
-    // Two kinds of one name and one plural, and one with the name and plural of a kind that routing reads.
+    // Two kinds with the same name and plural, and one with the name and plural of a kind that routing reads.
     let kinds = [("gadgets", "one.example", "Gadget", 1), ("gadgets", "two.example", "Gadget", 2)];
     for (plural, group, kind, objects) in kinds.into_iter().chain([("ingresses", "two.example", "Ingress", 3)]) {
         let (definition, objects) = custom(plural, group, kind, objects);

@@ -1,4 +1,5 @@
-//! Nothing in flight notices: 200 route changes a second on other hosts, while requests and a WebSocket go on.
+//! Changes do not affect traffic in flight: 200 route changes per second on other hosts, during requests and a
+//! WebSocket.
 //!
 //! `CHURN_SECONDS=30` runs it for that long; the default is a few seconds.
 
@@ -35,7 +36,7 @@ fn ingress(number: u64, service: &str) -> String {
     )
 }
 
-/// Asks on one connection until told to stop; how many requests succeeded, and what failed.
+/// Sends requests on one connection until told to stop; returns the number of successes, and the failures.
 async fn load(dev: std::net::SocketAddr, until: std::time::Instant) -> Result<u64, String> {
     let stream = tokio::net::TcpStream::connect(dev).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
@@ -55,7 +56,7 @@ async fn load(dev: std::net::SocketAddr, until: std::time::Instant) -> Result<u6
     Ok(answered)
 }
 
-/// Puts other hosts' routes to and fro through the API server's network door.
+/// Changes other hosts' routes back and forth through the API server's network door.
 async fn churn(kubectl: &Kubectl, until: std::time::Instant) -> u64 {
     // One proxy process keeps its connection; a kubectl process for each change would be the bottleneck.
     let mut proxy = kubectl.command();
@@ -115,7 +116,7 @@ async fn nothing_in_flight_notices() {
     socket.send(Message::text("still here")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap().into_text().unwrap().as_str(), "still here");
     println!("{answered} requests and a WebSocket went on through {changes} changes in {} s", seconds());
-    // The pace is what is aimed at; a machine that is busy with other things gets room for a tenth of it.
+    // The pace is a target; a machine that is busy with other things gets room for a tenth of it.
     assert!(changes >= CHANGES_A_SECOND * seconds() / 10, "only {changes} changes");
     assert!(answered >= changes, "only {answered} requests went on beside {changes} changes");
 }

@@ -1,5 +1,5 @@
-//! Compressed responses in the whole process, for clients of HTTP/1.1 and of HTTP/2 over TLS: which there are, that they arrive as
-//! they are sent, and that the router's Deployment turns them off while they are served.
+//! Compressed responses in the whole process, for clients of HTTP/1.1 and of HTTP/2 over TLS: their conditions, their
+//! integrity, and that the router's Deployment turns them off at run time.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -21,12 +21,12 @@ const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
 const HOST: &str = "pages.apps.localhost";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A page that is worth it.
+/// A page worth compressing.
 fn page() -> String {
     "<p>a line of a page that says the same as the others</p>\n".repeat(2000)
 }
 
-/// An endpoint with pages of every kind. What counts up are the events of `/events`.
+/// An endpoint with pages of every kind. The counter drives the events of `/events`.
 async fn endpoint(events: watch::Receiver<usize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -135,14 +135,14 @@ async fn started(driver: &str) -> (Dev, watch::Sender<usize>) {
     (dev, events)
 }
 
-/// How a client comes.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug)]
 enum Over {
     Http1,
     Http2,
 }
 
-/// The head of an answer and the body that is to come.
+/// The head of a response, and its pending body.
 async fn opened(dev: &Dev, over: Over, method: Method, path: &str, codings: Option<&str>) -> http::Response<Incoming> {
     let mut request = Request::builder().method(method);
     if let Some(codings) = codings {
@@ -164,7 +164,7 @@ async fn opened(dev: &Dev, over: Over, method: Method, path: &str, codings: Opti
             tokio::spawn(connection);
             let request = request.uri(format!("https://{HOST}{path}")).body(Empty::<Bytes>::new()).unwrap();
             let response = sender.send_request(request).await.unwrap();
-            // The connection lives for as long as somebody can send on it.
+            // The connection lives for as long as its sender.
             tokio::spawn(async move {
                 tokio::time::sleep(PATIENCE).await;
                 drop(sender);
@@ -174,7 +174,7 @@ async fn opened(dev: &Dev, over: Over, method: Method, path: &str, codings: Opti
     }
 }
 
-/// A whole answer: its headers and its body as it was sent.
+/// A whole response: its headers and its body as it was sent.
 async fn asked(dev: &Dev, over: Over, method: Method, path: &str, codings: Option<&str>) -> (HeaderMap, Bytes) {
     let (head, body) = opened(dev, over, method, path, codings).await.into_parts();
     assert_eq!(head.status, StatusCode::OK);
@@ -213,7 +213,7 @@ async fn check(driver: &str) {
         assert!(*body == *page().as_bytes());
         let (headers, body) = asked(&dev, over, Method::HEAD, "/page", Some("gzip")).await;
         assert_eq!((says(&headers, "content-encoding").as_deref(), body.len()), (Some("gzip"), 0));
-        // No length but that of the compressed body may be said (RFC 9110 section 8.6).
+        // Only the length of the compressed body may be given (RFC 9110 section 8.6).
         assert_eq!((says(&headers, "content-length"), says(&headers, "etag")), (None, Some("W/\"1\"".to_owned())));
         let (headers, _) = asked(&dev, over, Method::HEAD, "/page", None).await;
         assert_eq!((says(&headers, "content-encoding"), says(&headers, "etag")), (None, Some("\"1\"".to_owned())));
@@ -222,7 +222,7 @@ async fn check(driver: &str) {
     }
 }
 
-/// Each event can be read before the next one is sent.
+/// Checks that each event can be read before the next one is sent.
 async fn told_one_by_one(dev: &Dev, over: Over, events: &watch::Sender<usize>) {
     let response = opened(dev, over, Method::GET, "/events", Some("gzip")).await;
     assert_eq!(says(response.headers(), "content-encoding").as_deref(), Some("gzip"));

@@ -57,7 +57,7 @@ async fn the_routers_deployment_is_for_all_applications() {
     answered(&dev, "blog.other.localhost", 503).await;
 }
 
-/// The first value of a header, or nothing.
+/// The first value of a header, or the empty string.
 fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
     answer.headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
@@ -94,7 +94,7 @@ async fn headers_say_what_the_router_asks_for() {
     ];
     annotate_router(&kubectl, &settings).await;
 
-    // From http it is sent to https, and is not told to stay there.
+    // Plain http is redirected to https, without HSTS.
     let redirected = answered(&dev, "blog.apps.localhost", 301).await;
     assert_eq!((header(&redirected, "strict-transport-security"), header(&redirected, "x-request-id").len()), ("", 32));
     let offloaded = http::Request::get("/").header("host", "blog.apps.localhost").header("x-forwarded-proto", "https");
@@ -142,7 +142,7 @@ async fn the_owner_is_told_why_an_application_is_not_routed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_for_the_builder_are_passed_on() {
-    // A port that nobody has, as far as can be known.
+    // A port that is most likely unused.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free.to_string();
     let files = [("router.yaml", ROUTER), ("builder.yaml", BUILDER)];
@@ -168,7 +168,7 @@ async fn connections_for_the_builder_are_passed_on() {
     })
     .await;
 
-    // Nobody listens where there is no builder.
+    // The port is closed while there is no builder.
     kubectl.run(&["-n", "deis", "delete", "service", "deis-builder"]).await;
     eventually("a refusal", || async {
         match tokio::net::TcpStream::connect(free).await {
@@ -189,7 +189,7 @@ async fn secret(kubectl: &Kubectl, namespace: &str, name: &str, names: &[&str]) 
         "tls.key": base64(made.signing_key.serialize_pem()),
     });
     let metadata = serde_json::json!({"namespace": namespace, "name": name});
-    // The platform makes Secrets of no special type.
+    // The platform creates Secrets without a special type.
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
     kubectl.fed(&["apply", "-f", "-"], &secret.to_string()).await;
     made.cert.der().clone()
@@ -210,7 +210,7 @@ async fn certificates_come_by_mapping_and_from_the_platform() {
             .await;
         }
     };
-    // Without a certificate there is nothing over TLS.
+    // Without a certificate the host is not served over TLS.
     over_tls("www.blog.localhost", 404).await;
     let own = secret(&kubectl, "blog", "www-cert", &["www.blog.localhost"]).await;
     let mapping = "router.deis.io/certificates=www.blog.localhost:www,gone.blog.localhost:gone,";
@@ -221,7 +221,7 @@ async fn certificates_come_by_mapping_and_from_the_platform() {
     let platform = secret(&kubectl, "deis", "deis-router-platform-cert", &["*.apps.localhost"]).await;
     over_tls("blog.apps.localhost", 200).await;
     assert_eq!(certificate_of(dev.https, "blog.apps.localhost").await.unwrap(), platform);
-    // A Secret that goes takes its domain off TLS, and nothing else.
+    // The deletion of a Secret removes its domain from TLS, and nothing else.
     kubectl.run(&["-n", "blog", "delete", "secret", "www-cert"]).await;
     over_tls("www.blog.localhost", 404).await;
     answered(&dev, "www.blog.localhost", 200).await;
@@ -235,7 +235,7 @@ async fn a_certificate_takes_no_host_from_an_older_application() {
     // Younger applications with certificates: one for the same host, one for all names around it.
     for (name, domain) in [("same", "www.blog.localhost"), ("around", "*.blog.localhost")] {
         let service = BLOG.replace("blog,www.blog.localhost", &format!("{name},{domain}")).replace("blog", name);
-        // The domain has the old name in it, which is to stay.
+        // The name of the domain contains the old name, which must stay.
         let service = service.replace(&domain.replace("blog", name), domain);
         kubectl.fed(&["apply", "-f", "-"], &service).await;
         secret(&kubectl, name, "tls-cert", &[domain]).await;
@@ -251,7 +251,7 @@ async fn a_certificate_takes_no_host_from_an_older_application() {
         if answer.status == 200 && answer.body.contains("around") { Ok(()) } else { Err(format!("{answer:?}")) }
     })
     .await;
-    // The host is not served over TLS, and nobody else answers for it.
+    // The host is not served over TLS, and no other certificate stands in for it.
     let answer = over_tls("www.blog.localhost").await;
     assert_eq!(answer.status, 404, "{answer:?}");
     let answer = answered(&dev, "www.blog.localhost", 200).await;

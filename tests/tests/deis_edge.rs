@@ -1,5 +1,5 @@
-//! What the Deployment of a Deis router says of all connections, in the whole process: each setting acts on the next connection, and
-//! none needs a restart.
+//! Settings on the Deployment of a Deis router for all connections, in the whole process: each setting applies to the
+//! next connection, and none needs a restart.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -21,10 +21,10 @@ use tokio::net::TcpStream;
 
 const HOST: &str = "www.blog.localhost";
 
-/// The same by its short name, which the certificate of the platform is for.
+/// The same by its short name, which the platform's certificate covers.
 const SHORT: &str = "blog.apps.localhost";
 
-/// What a client agrees on with the edge.
+/// The parameters that a client and the edge negotiate.
 async fn agreed(
     dev: &Dev,
     provider: CryptoProvider,
@@ -56,7 +56,7 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
     let findings = get(dev.debug, "localhost", "/debug/findings").await.unwrap().body;
     assert!(findings.contains("versions before TLSv1.2 are broken"), "{findings}");
 
-    // The edge's order counts: a client alone would take AES-256.
+    // The edge's order counts: a client alone would choose AES-256.
     annotate_router(
         &kubectl,
         &["ssl.protocols=TLSv1.3", "ssl.ciphers=TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384"],
@@ -84,12 +84,12 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_resumed_with_tickets_and_without() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
-    // How the second connection of a client shook hands, and whether the edge gave it a ticket of TLS 1.2.
+    // The kind of a client's second handshake, and whether the edge issued a ticket of TLS 1.2.
     let second = || async {
         let client = Arc::new(tls_client(ring::default_provider(), &[&TLS13], &[b"http/1.1"])?);
         for last in [false, true] {
             let mut stream = connect_by(&client, dev.https, HOST).await?;
-            // What tells how to resume comes behind the handshake.
+            // The session tickets follow the handshake.
             stream
                 .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                 .await
@@ -111,11 +111,11 @@ async fn sessions_are_resumed_with_tickets_and_without() {
     assert_eq!(second().await.unwrap(), Some(HandshakeKind::Resumed));
 }
 
-/// What comes back over a connection on which this is sent.
+/// The response over a connection on which this is sent.
 async fn spoken(address: SocketAddr, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut back = Vec::new();
-    // A connection that is closed over what it was sent is reset.
+    // A connection that is closed with unread data is reset.
     drop(stream.write_all(sent).await);
     drop(stream.read_to_end(&mut back).await);
     String::from_utf8_lossy(&back).into_owned()
@@ -129,7 +129,7 @@ async fn the_proxy_protocol_is_asked_for_while_it_runs() {
     assert!(spoken(dev.http, plain.as_bytes()).await.starts_with("HTTP/1.1 200"));
     assert!(spoken(dev.http, led.as_bytes()).await.starts_with("HTTP/1.1 400"));
 
-    // A connection that is there already goes on as it began.
+    // An existing connection keeps its parameters.
     let mut before = TcpStream::connect(dev.http).await.unwrap();
     before.write_all(format!("GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes()).await.unwrap();
     let mut first = [0; 15];
@@ -164,7 +164,7 @@ async fn heads_may_be_as_large_as_the_router_says() {
         let address = dev.http;
         async move { request(address, asked.body(Empty::new()).unwrap()).await.map(|answer| answer.status.as_u16()) }
     };
-    // Those of the old router: four times 32k.
+    // The buffers of the old router: four times 32k.
     assert_eq!(asked(30_000, 30_000, 3).await, Ok(200));
     assert_eq!(asked(33_000, 10, 1).await, Ok(414));
     assert_eq!(asked(10, 33_000, 1).await, Ok(431));
@@ -180,7 +180,7 @@ async fn heads_may_be_as_large_as_the_router_says() {
     assert_eq!(asked(7_000, 7_000, 1).await, Ok(200));
 }
 
-/// Opens so many connections, each of which begins a request; how many of them the edge keeps.
+/// Opens this number of connections, each of which begins a request; returns the number that the edge keeps.
 async fn kept(dev: &Dev, count: usize) -> usize {
     let mut connections = Vec::new();
     for _ in 0..count {
@@ -211,7 +211,7 @@ async fn there_are_no_more_connections_than_the_router_allows() {
         if got == want { Ok(()) } else { Err(format!("{got}")) }
     };
     eventually("64 connections", || of_the_edge(64)).await;
-    // From half of them on one client has a quarter.
+    // From half of them on, one client has a quarter.
     assert!((16..=32).contains(&kept(&dev, 80).await));
     annotate_router(&kubectl, &["maxWorkerConnections-", "workerProcesses-"]).await;
     eventually("as many as before", || of_the_edge(before)).await;
@@ -260,14 +260,14 @@ async fn the_access_log_has_the_form_that_the_router_asks_for() {
     .await;
 }
 
-/// A client that comes back, in steps that show what was said before the handshake was over.
+/// A returning client, in steps that show the data sent before the handshake was over.
 struct Returning {
     session: ClientConnection,
     stream: std::net::TcpStream,
 }
 
 impl Returning {
-    /// Connects, and says this as early data where it may; whether it may.
+    /// Connects, and sends this as early data if allowed; returns whether it was allowed.
     fn connect(client: &Arc<ClientConfig>, address: SocketAddr, early: &[u8]) -> (Self, bool) {
         let name = ServerName::try_from(SHORT).unwrap();
         let mut session = ClientConnection::new(Arc::clone(client), name).unwrap();
@@ -279,7 +279,7 @@ impl Returning {
         (this, may)
     }
 
-    /// The next answer, whose end is the end of the connection or this mark. Nothing is sent meanwhile.
+    /// Reads the next response up to this mark or the end of the connection. Nothing is sent meanwhile.
     fn hear(&mut self, mark: &str) -> String {
         let mut heard = String::new();
         loop {
@@ -334,7 +334,7 @@ async fn early_data_is_taken_for_the_methods_that_the_router_names() {
         client.enable_early_data = true;
         Arc::new(client)
     };
-    // A whole visit, after which the client knows how to come back.
+    // A whole visit, after which the client can resume.
     let visit = move |client: &Arc<ClientConfig>| {
         let (mut first, early) = Returning::connect(client, address, b"");
         assert!(!early);
@@ -344,7 +344,7 @@ async fn early_data_is_taken_for_the_methods_that_the_router_names() {
         first.say(&format!("GET /first HTTP/1.1\r\nHost: {SHORT}\r\nConnection: close\r\n\r\n"));
         assert!(first.hear("never").starts_with("HTTP/1.1 200"));
     };
-    // Without the annotation nobody is told that there is such a thing.
+    // Without the annotation early data is not offered.
     tokio::task::spawn_blocking(move || {
         let client = new_client();
         visit(&client);
@@ -362,13 +362,13 @@ async fn early_data_is_taken_for_the_methods_that_the_router_names() {
     let tested = runtime.spawn_blocking(move || {
         let client = new_client();
         visit(&client);
-        // It is answered before the client has said the end of its handshake.
+        // The response comes before the client has finished its handshake.
         let (mut back, early) = Returning::connect(&client, address, asked("GET").as_bytes());
         assert!(early);
         let heard = back.hear("early-data: 1").to_lowercase();
         assert!(heard.starts_with("http/1.1 200") && heard.contains("early-data: 1"), "{heard}");
         assert!(back.session.is_early_data_accepted());
-        // What follows the end of the handshake is no longer early.
+        // Data after the end of the handshake is not early data.
         back.say(&asked("POST").replace("Content-Length", "Connection: close\r\nContent-Length"));
         let heard = back.hear("never").to_lowercase();
         assert!(heard.contains("http/1.1 200") && !heard.contains("early-data"), "{heard}");
@@ -379,7 +379,7 @@ async fn early_data_is_taken_for_the_methods_that_the_router_names() {
         assert!(early);
         let heard = back.hear("\r\n\r\n");
         assert!(heard.starts_with("HTTP/1.1 425"), "{heard}");
-        // The client may come again over the same connection, once the handshake is over.
+        // The client may send further requests over the same connection, once the handshake is over.
         back.say(&asked("POST").replace("Content-Length", "Connection: close\r\nContent-Length"));
         let heard = back.hear("never");
         assert!(heard.contains("HTTP/1.1 200"), "{heard}");

@@ -1,4 +1,4 @@
-//! Hosts of a Deis router that are no plain names, in the whole process: regular expressions, and hosts that nobody names.
+//! Hosts of a Deis router that are not plain names, in the whole process: regular expressions, and unknown hosts.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail loudly")]
 
@@ -22,7 +22,7 @@ async fn expressions_stand_for_hosts_where_the_router_allows_them() {
     for host in ["blog-pr-7.elsewhere.localhost", "BLOG-PR-12.x", "blog.elsewhere.localhost", "blog.apps.localhost"] {
         answered(&dev, host, 200).await;
     }
-    // A name that is listed goes before every expression, and what no expression takes is nobody's.
+    // A listed name takes precedence over every expression, and a host that matches no expression is unknown.
     answered(&dev, "www.blog.localhost", 200).await;
     for host in ["blog-pr-x.elsewhere.localhost", "blog-pr-7", "my-blog-pr-7.x"] {
         answered(&dev, host, 404).await;
@@ -34,7 +34,7 @@ async fn expressions_stand_for_hosts_where_the_router_allows_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_hosts_go_to_the_default_service() {
-    // Port 80 is not everybody's.
+    // Port 80 may be privileged.
     let server = match TcpListener::bind("127.0.0.80:80").await {
         Ok(server) => server,
         Err(error) => return eprintln!("left out, because 127.0.0.80:80 cannot be listened on: {error}"),
@@ -59,7 +59,7 @@ async fn unknown_hosts_go_to_the_default_service() {
     answered(&dev, "unknown.localhost", 200).await;
     assert_eq!(get(dev.http, "unknown.localhost", "/any?x").await.unwrap().body, "landing");
     assert_eq!(get(dev.http, "unknown.localhost", "/healthz").await.unwrap().body, "");
-    // It is for plain HTTP alone, and takes nothing from hosts that are somebody's.
+    // It is for plain HTTP alone, and takes nothing from hosts of applications.
     assert_eq!(https(dev.https, "unknown.localhost", "/", false).await.unwrap().status, 404);
     assert!(get(dev.http, "blog.apps.localhost", "/").await.unwrap().body.contains("blog"));
     annotate_router(&kubectl, &["defaultServiceEnabled=false"]).await;

@@ -1,6 +1,6 @@
-//! Every mistake that stopped the Deis router, or its changes, for all applications: made at once, while other applications
-//! are asked all the time. Those answer as before, and each mistake costs what docs/migrate-from-deis.md says, which is
-//! something of its own application or nothing.
+//! Every mistake that stopped the Deis router, or its changes, for all applications: made at once, during requests to
+//! other applications. Those respond as before, and each mistake has the cost given in docs/migrate-from-deis.md, which
+//! affects its own application or nothing.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -20,7 +20,8 @@ use tokio::sync::watch;
 
 use crate::world::World;
 
-/// The least rounds of requests to the good applications, from before the bad ones come until after they are gone.
+/// The minimum number of rounds of requests to the good applications, from before the bad ones are created until after
+/// they are deleted.
 const ROUNDS_MIN: u64 = 20;
 
 /// Applications without a mistake.
@@ -40,7 +41,7 @@ async fn good() -> World {
     world
 }
 
-/// What is asked of them, and whether by TLS.
+/// The requests to them; `true` for TLS.
 const GOOD: [(&str, &str, bool, u16); 14] = [
     ("blog.apps.test", "/", false, 200),
     ("blog.apps.test", "/", true, 200),
@@ -58,10 +59,10 @@ const GOOD: [(&str, &str, bool, u16); 14] = [
     ("unknown.test", "/healthz", false, 200),
 ];
 
-/// A domain of more characters than fitted into a name table of nginx.
+/// A domain that is too long for a name table of nginx.
 const LONG: &str = "an-application-with-a-name-that-is-rather-long.example.test";
 
-/// Applications with a mistake each.
+/// Applications with one mistake each.
 async fn bad() -> World {
     let mut world = World::default();
     let on = |domains: &'static str| ("domains", domains);
@@ -111,12 +112,13 @@ const ROUTER: [&str; 9] = [
     "serverNameHashBucketSize=64k",
     "proxyBuffers.size=16k",
     "proxyBuffers.busySize=8k",
-    // It stopped nginx; here it takes no early data, as it was meant to.
+    // It stopped nginx; here it disables early data, as intended.
     "ssl.earlyDataMethods=",
     "defaultServiceEnabled=true",
 ];
 
-/// What each bad application answers: a host, a path, whether by TLS, a status, and the name of the endpoint, if any.
+/// The responses of the bad applications: a host, a path, `true` for TLS, a status, and the name of the endpoint, if
+/// any.
 const BAD: [(&str, &str, bool, u16, &str); 20] = [
     ("star.apps.test", "/", false, 200, "star"),
     ("foo.a.bar.test", "/", false, 404, ""),
@@ -140,8 +142,8 @@ const BAD: [(&str, &str, bool, u16, &str); 20] = [
     ("docs-bad.apps.test", "/", false, 200, "docs-bad"),
 ];
 
-/// What owners are told, and nothing else: the object, and what the finding has to say of it. Commas at the end, months, long
-/// names, headless Services, missing endpoints and Secrets are normal.
+/// All expected findings: the object, and a part of the finding's text. Commas at the end, months, long names, headless
+/// Services, missing endpoints and Secrets are normal.
 const FINDINGS: [(&str, &str); 14] = [
     ("Service star/star", "\"foo.*.bar.test\" has a star elsewhere"),
     ("Service buffers/buffers", "nginx.proxyBuffers.number]: \"1\" has no effect"),
@@ -162,7 +164,7 @@ const FINDINGS: [(&str, &str); 14] = [
     ),
 ];
 
-/// What of an answer stays the same while nothing is changed: the endpoint tells an id of its own for each request.
+/// The stable part of a response: the endpoint returns an id of its own for each request.
 fn lasting(answer: &Answer) -> String {
     let header = |name: &str| answer.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
     let of_endpoint = answer.headers.contains_key(endpoint::NAME);
@@ -175,7 +177,7 @@ async fn ask(dev: (SocketAddr, SocketAddr), host: &str, path: &str, tls: bool) -
     if tls { https(dev.1, host, path, false).await } else { get(dev.0, host, path).await }
 }
 
-/// The answers of the good applications now.
+/// The current responses of the good applications.
 async fn answers(dev: (SocketAddr, SocketAddr)) -> Vec<String> {
     let mut answers = Vec::new();
     for (host, path, tls, status) in GOOD {
@@ -186,7 +188,7 @@ async fn answers(dev: (SocketAddr, SocketAddr)) -> Vec<String> {
     answers
 }
 
-/// Asks the good applications until it is told to stop: how often, and what was not as before.
+/// Requests the good applications until told to stop; returns the number of rounds, and the differences.
 async fn asked(
     dev: (SocketAddr, SocketAddr),
     before: Vec<String>,
@@ -203,7 +205,7 @@ async fn asked(
     (rounds, others)
 }
 
-/// Waits until all good applications answer with their status.
+/// Waits until all good applications respond with their status.
 async fn served(dev: &Dev) -> Vec<String> {
     let places = (dev.http, dev.https);
     eventually("the good applications are served", || async {
@@ -221,12 +223,12 @@ async fn findings(dev: &Dev) -> Vec<String> {
     told.map(|finding| finding["message"].as_str().expect("a message").to_owned()).collect()
 }
 
-/// Whether a finding is of an object and says something.
+/// Returns `true` if a finding is about an object and contains a text.
 fn says(finding: &str, (object, what): (&str, &str)) -> bool {
     finding.strip_prefix(object).is_some_and(|rest| rest.starts_with(": ") && rest.contains(what))
 }
 
-/// The bad applications answer as they should, and their owners are told, and nobody else.
+/// Checks that the bad applications respond as expected, and that only their owners have findings.
 async fn each_costs_its_own(dev: &Dev) {
     let places = (dev.http, dev.https);
     eventually("the bad applications answer as they should", || async {
@@ -252,7 +254,7 @@ async fn each_costs_its_own(dev: &Dev) {
     .await;
 }
 
-/// The objects as kubectl reads several of them: what begins with a brace is one for it.
+/// The objects in a form that kubectl reads as several documents: text that begins with a brace is a single one for it.
 fn documents(world: &World) -> String {
     format!("---\n{}", world.manifest())
 }
@@ -300,7 +302,7 @@ async fn mistakes_that_are_there_from_the_start_cost_nobody_else() {
             object["metadata"]["annotations"][key] = value.into();
         }
     }
-    // The bad ones are the first that are read.
+    // The bad ones are read first.
     let files = [("a.yaml", bad.manifest()), ("b.yaml", good.manifest())];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
     let dev = Dev::with(&files, &["--source", "deis"]).await;

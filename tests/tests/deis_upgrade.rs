@@ -1,5 +1,5 @@
-//! A rolling update of `deploy/deis`: each replica has the environment of its container, and gets its requests from a load balancer
-//! that notices late who leaves. No request is lost, and neither is a `git push` that runs.
+//! A rolling update of `deploy/deis`: each replica has the environment of its container, and gets its requests from a
+//! load balancer that notices terminating replicas late. No request is lost, nor is a running `git push`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -23,11 +23,11 @@ const BLOG: &str = include_str!("../../examples/deis/blog.yaml");
 const BUILDER: &str = include_str!("../../examples/deis/builder.yaml");
 const DEPLOYMENT: &str = include_str!("../../deploy/deis/deployment.yaml");
 
-/// How long the load balancer goes on sending connections to a replica that was told to end: less than the delay below, as the
-/// manifest's 15 seconds are more than a load balancer takes.
+/// The time that the load balancer continues to send connections to a terminating replica: less than the delay below,
+/// as the manifest's 15 seconds are more than a load balancer takes.
 const NOTICED: Duration = Duration::from_secs(1);
 
-/// The variables that differ from the manifest's here: where it listens, and how long it takes to end.
+/// The variables that differ from the manifest's here: its addresses, and the times of its shutdown.
 const OWN: [(&str, &str); 9] = [
     ("TIDEGATE_HTTP", "127.0.0.1:0"),
     ("TIDEGATE_HTTPS", "off"),
@@ -82,7 +82,7 @@ impl Pod {
             }
         };
         tokio::time::timeout(Duration::from_secs(60), read).await.expect("its sockets");
-        // What nobody reads would fill the pipe.
+        // Unread output would fill the pipe.
         tokio::spawn(async move { while log.next_line().await.is_ok_and(|line| line.is_some()) {} });
         let pod = Self { child, http: http.unwrap(), builder: builder.unwrap(), admin: admin.unwrap() };
         eventually("ready", || async {
@@ -105,7 +105,7 @@ impl Pod {
     }
 }
 
-/// Passes connections on to those of a list in turn, as the load balancer of a Service does.
+/// Forwards connections to the targets in turn, as the load balancer of a Service does.
 async fn load_balancer(targets: watch::Receiver<Vec<SocketAddr>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -125,7 +125,7 @@ async fn load_balancer(targets: watch::Receiver<Vec<SocketAddr>>) -> SocketAddr 
     address
 }
 
-/// Asks on a connection of its own each time, until it is stopped; how often.
+/// Sends requests on a new connection each time, until it is stopped; returns their number.
 async fn visits(address: SocketAddr, stop: watch::Receiver<bool>) -> Result<u64, String> {
     let mut count = 0;
     while !*stop.borrow() {
@@ -139,7 +139,7 @@ async fn visits(address: SocketAddr, stop: watch::Receiver<bool>) -> Result<u64,
     Ok(count)
 }
 
-/// Says something slowly over a connection, a piece whenever it is told to; what comes back.
+/// Sends something slowly over a connection, one piece per signal; returns the response.
 async fn slowly(address: SocketAddr, pieces: [&'static str; 2], mut go_on: watch::Receiver<bool>) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(pieces[0].as_bytes()).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_rolling_update_loses_no_request() {
         let leaving = old.remove(0);
         let staying = || [addresses(&old), addresses(&new)].concat();
         http.send_replace([&[leaving.http][..], &staying()].concat());
-        // An upload, and a connection to the builder, that have begun at the replica that leaves.
+        // An upload, and a connection to the builder, that have begun at the terminating replica.
         let (went, goes_on) = watch::channel(false);
         let upload =
             ["POST / HTTP/1.1\r\nHost: blog.apps.localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\nab", "cd"];
@@ -194,7 +194,7 @@ async fn a_rolling_update_loses_no_request() {
         leaving.term().await;
         tokio::time::sleep(NOTICED).await;
         http.send_replace(staying());
-        // Behind the delay, when it no longer listens.
+        // After the delay, when it no longer listens.
         tokio::time::sleep(Duration::from_secs(3)).await;
         TcpStream::connect(leaving.http).await.unwrap_err();
         went.send_replace(true);

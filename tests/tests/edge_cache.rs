@@ -1,5 +1,5 @@
-//! The cluster cache on disk: a restart while the API server is away serves what was kept, and what changed meanwhile acts when it
-//! is back. The folder may be as bad as it likes.
+//! The cluster cache on disk: a restart while the API server is unavailable serves the kept state, and changes made
+//! meanwhile take effect when it is back. The folder may be damaged in any way.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::process::Command;
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
-/// Routes `kept.test` to a port of loopback that no Deployment stands behind.
+/// A route for `kept.test` to a loopback port without a Deployment.
 const KEPT: &str = include_str!("manifests/kept.yaml");
 
 /// A cluster behind a link, and a folder for the cache of an edge.
@@ -33,12 +33,12 @@ impl Site {
         Self { dev, link, kubeconfig, cache }
     }
 
-    /// An edge that keeps its cache, with a key for Secrets or without.
+    /// An edge with a cache, with or without a key for Secrets.
     async fn edge(&self, sealed: bool) -> Run {
         self.edge_by(Command::new(tidegate_tests::binary()), sealed).await
     }
 
-    /// The same, where the command that is given begins with the program.
+    /// The same, for a command that begins with the program.
     async fn edge_by(&self, command: Command, sealed: bool) -> Run {
         let folder = self.cache.path().to_str().unwrap();
         let key = self.cache.path().join("key");
@@ -54,13 +54,13 @@ impl Site {
     }
 }
 
-/// The sum of a metric over its series; nought where there is none.
+/// The sum of a metric over its series; 0 if there is none.
 fn sum(metrics: &str, name: &str) -> f64 {
     let lines = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Waits until everything that was listed is on disk.
+/// Waits until all listed objects are on disk.
 async fn kept(run: &Run) {
     eventually("all is written", || async {
         let metrics = run.metrics().await;
@@ -124,7 +124,7 @@ async fn a_restart_without_the_api_server_serves_what_was_kept() {
     );
     assert!(sum(&metrics, "tidegate_cache_stale_since_timestamp_seconds") > 0.0, "{metrics}");
 
-    // What happens meanwhile: one host goes, one comes, and the certificate is another one.
+    // Changes made meanwhile: one host is deleted, one created, and the certificate is replaced.
     let (cert, renewed) = secret("kept", "cert", "kept.test");
     site.write("shop.yaml", &SHOP.replace("shop.test", "renamed.test"));
     site.write("cert.yaml", &cert);
@@ -161,7 +161,7 @@ async fn an_api_server_that_forgot_the_kept_version_is_listed_and_compared() {
     site.link.cut();
     kill(run).await;
 
-    // In its place comes one whose versions are lower than those that were kept.
+    // It is replaced by one whose versions are lower than the kept ones.
     let api = site.link.server().to_string();
     site.dev.signal("-TERM").await;
     site.dev.ended().await;
@@ -214,7 +214,7 @@ async fn without_a_key_no_secret_is_on_disk_and_plain_hosts_serve() {
     .await;
 }
 
-/// An edge serves with a folder that was spoilt so, and uses it or not.
+/// Checks that an edge serves with a damaged folder, and whether it uses it.
 async fn check_spoilt(site: &Site, usable: bool, spoil: impl AsyncFnOnce(&Path)) {
     let inner = site.cache.path().join("cluster-cache");
     drop(std::fs::remove_dir_all(&inner));
@@ -242,13 +242,13 @@ async fn whatever_is_wrong_with_the_folder_traffic_is_served() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let key = site.cache.path().join("key");
-    // As it should be.
+    // An intact folder.
     check_spoilt(&site, true, async |_| {}).await;
-    // Another key, no key where one should be, and a key that is none.
+    // Another key, a missing key, and an invalid key.
     check_spoilt(&site, false, async |_| std::fs::write(&key, [8; 32]).unwrap()).await;
     check_spoilt(&site, false, async |_| std::fs::remove_file(&key).unwrap()).await;
     check_spoilt(&site, false, async |_| std::fs::write(&key, "short").unwrap()).await;
-    // A file that was cut, one that is empty, and one that is something else: it begins again.
+    // A truncated file, an empty one, and one of another format: the cache starts over.
     let file = |inner: &Path| inner.join("objects.redb");
     for cut in [0, 100, 4096, 5000, 65_536] {
         check_spoilt(&site, true, async |inner| {
@@ -258,7 +258,7 @@ async fn whatever_is_wrong_with_the_folder_traffic_is_served() {
         .await;
     }
     check_spoilt(&site, true, async |inner| std::fs::write(file(inner), "no such thing").unwrap()).await;
-    // A folder in the place of the file, and a file in the place of the folder.
+    // A folder in place of the file, and a file in place of the folder.
     check_spoilt(&site, false, async |inner| {
         std::fs::remove_file(file(inner)).unwrap();
         std::fs::create_dir(file(inner)).unwrap();
@@ -291,7 +291,7 @@ async fn a_full_disk_costs_the_cache_and_nothing_else() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let folder = site.cache.path().to_str().unwrap().to_owned();
-    // No file may be longer than 64 KiB: for the process, a disk that is full at that size.
+    // No file may be longer than 64 KiB: for the process, that is like a full disk of that size.
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\""]).arg(tidegate_tests::binary());
     let run = Run::started(shell, &site.kubeconfig, &["--https", "off", "--cache-dir", &folder]).await;
@@ -307,8 +307,8 @@ async fn a_full_disk_costs_the_cache_and_nothing_else() {
     run.answers("kept.test", 404).await;
 }
 
-/// The program in a mount namespace of its own, after a shell command with `$0` as its first argument. `None`, with one printed line, for users who may
-/// not mount.
+/// The program in a mount namespace of its own, after a shell command with `$0` as its first argument. `None`, with one
+/// printed line, for users without the right to mount.
 fn mounted(script: &str, argument: &Path) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         println!("left out: it takes root to mount");
@@ -349,7 +349,7 @@ async fn a_read_only_folder_costs_the_cache_and_what_it_holds_stays() {
     run.answers("later.test", 200).await;
 }
 
-/// Answers every question for addresses (RFC 1035) with 127.0.0.1, for a minute, until it is dropped.
+/// Answers every address query (RFC 1035) with 127.0.0.1, for a minute, until it is dropped.
 async fn name_server(address: &str) -> tokio::task::JoinHandle<()> {
     let socket = UdpSocket::bind(address).await.unwrap();
     tokio::spawn(async move {

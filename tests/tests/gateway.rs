@@ -27,7 +27,7 @@ const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
 const ROUTES: &str = include_str!("../../examples/gateway/routes.yaml");
 const SHOP: &str = include_str!("../../examples/gateway/shop.yaml");
 
-/// The example, with addresses that no other test and no other process has.
+/// The example, with addresses of this test alone.
 struct Bench {
     dev: Dev,
     kubectl: Kubectl,
@@ -35,7 +35,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None` where there is no kubectl.
+    /// `None` if there is no kubectl.
     async fn start(test: u8) -> Option<Self> {
         let id = std::process::id().to_le_bytes();
         let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], test * 8 + 1);
@@ -51,7 +51,7 @@ impl Bench {
         SocketAddr::from((Ipv4Addr::from_bits(self.first.to_bits() + nth), port))
     }
 
-    /// Waits until a GET is answered with a status; the answer.
+    /// Waits until a GET has this status, and returns the response.
     async fn answered(&self, door: SocketAddr, host: &str, path: &str, status: u16) -> Answer {
         eventually(&format!("{status} of {host}{path} at {door}"), || async move {
             let answer = get(door, host, path).await?;
@@ -60,7 +60,7 @@ impl Bench {
         .await
     }
 
-    /// Waits until kubectl says this of an object.
+    /// Waits until kubectl prints this about an object.
     async fn said(&self, object: &str, jsonpath: &str, want: &str) {
         let jsonpath = format!("-o=jsonpath={jsonpath}");
         eventually(&format!("{object} {jsonpath}: {want}"), || async {
@@ -70,7 +70,7 @@ impl Bench {
         .await;
     }
 
-    /// Changes the fields that a rule of an HTTPRoute may have by its definition.
+    /// Changes the schema of a rule in the definition of HTTPRoute.
     async fn redefine_rules(&self, change: impl Fn(&mut Value)) {
         let definition = "httproutes.gateway.networking.k8s.io";
         let definition = self.kubectl.run(&["get", "crd", definition, "-o", "json"]).await;
@@ -142,7 +142,7 @@ async fn gateways_come_and_go_without_each_other() {
     bench.said("httproute/shop", ACCEPTED, "Accepted Accepted").await;
     bench.said("gateway/second", "{.status.listeners[*].attachedRoutes}", "1 1").await;
 
-    // The first one goes, and the second keeps its address.
+    // The first one is deleted, and the second keeps its address.
     bench.kubectl.run(&["delete", "-n", "shop", "gateway", "edge"]).await;
     eventually("nobody listens", || async {
         match get(bench.door(0, 8080), "shop.localhost", "/").await {
@@ -155,7 +155,7 @@ async fn gateways_come_and_go_without_each_other() {
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
     bench.said("gateway/second", "{.status.addresses[*].value}", &bench.door(1, 0).ip().to_string()).await;
 
-    // A listener that contradicts another one costs both, and no third.
+    // A listener that conflicts with another one invalidates both, and no third.
     let listeners = r#"{"spec":{"listeners":[
         {"name":"http","port":8080,"protocol":"HTTP"},{"name":"more","port":8081,"protocol":"HTTP"},
         {"name":"tls","port":8081,"protocol":"HTTPS","tls":{"certificateRefs":[{"name":"none"}]}}]}}"#;
@@ -196,7 +196,7 @@ async fn what_others_say_in_a_status_stays() {
     .for_each(|name| names.push(name.to_owned()));
     names.sort_unstable();
     assert_eq!(names, ["example.com/other", "tidegate.io/gateway"]);
-    // Somebody empties the status, and it is written again.
+    // A client clears the status, and it is written again.
     let remove = r#"[{"op":"replace","path":"/status/parents","value":[]}]"#;
     bench.kubectl.run(&[&subresource[..], &[remove]].concat()).await;
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
@@ -270,7 +270,7 @@ async fn filters_act_and_a_policy_is_never_passed_over() {
         }
     })
     .await;
-    // The endpoints speak no TLS: with the policy nothing reaches them, and not in plain text either.
+    // The endpoints speak no TLS: with the policy no request reaches them, not in plain text either.
     let policy = "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {namespace: shop, name: tls}\nspec:\n  \
                   targetRefs: [{group: '', kind: Service, name: shop-v1}]\n  \
                   validation: {hostname: shop.test, wellKnownCACertificates: System}\n";

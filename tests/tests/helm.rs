@@ -1,5 +1,5 @@
-//! Helm, unmodified, against the API server of `tidegate dev`: what it renders is applied, and its releases are installed, upgraded,
-//! rolled back and taken away, each waited for.
+//! Helm, unmodified, against the API server of `tidegate dev`: its rendered manifests are applied, and its releases are
+//! installed, upgraded, rolled back and uninstalled, with `--wait` for each.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -19,7 +19,7 @@ struct Helm {
 }
 
 impl Helm {
-    /// `None`, with one printed line, where Helm or kubectl is not there.
+    /// `None`, with one printed line, if Helm or kubectl is missing.
     async fn start() -> Option<Self> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/build");
         let built = std::process::Command::new(build).arg("--path").output().unwrap();

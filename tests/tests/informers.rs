@@ -1,5 +1,5 @@
 //! The served API with the readers of controllers, unmodified: informers of client-go and reflectors of kube-rs, each with lists and
-//! watches and with streaming lists. Each holds what the cluster holds, object by object, whatever happens in between.
+//! watches and with streaming lists. Each holds the objects of the cluster, object by object, whatever happens in between.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -19,7 +19,7 @@ const RESOURCES: [&str; 4] = [
     "discovery.k8s.io/v1/endpointslices",
 ];
 
-/// Every object of the cluster, as the clients hold them.
+/// Every object of the cluster, in the form of the clients.
 async fn objects(cluster: &Kubectl) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for resource in RESOURCES {
@@ -32,7 +32,7 @@ async fn objects(cluster: &Kubectl) -> BTreeMap<String, Value> {
     all
 }
 
-/// Waits until each client holds this, and nothing else.
+/// Waits until each client holds exactly these objects.
 async fn all_hold(clients: &mut [Informers], when: &str, want: &BTreeMap<String, Value>) {
     for client in clients {
         let name = client.name;
@@ -86,7 +86,7 @@ async fn controllers_hold_what_the_cluster_holds() {
         let ingress = SHOP.split("---").find(|document| document.contains("kind: Ingress")).unwrap();
         cluster.fed(&["create", "-f", "-"], &ingress.replace("shop-ingress", round).replace("shop.test", round)).await;
         cluster.run(&["delete", "svc", "-n", "shop", &format!("s{}", round.len() + 10)]).await;
-        // Gone and there again, as another object.
+        // Deleted and created again, as another object.
         cluster.run(&["delete", "svc", "-n", "shop", "s0"]).await;
         cluster.fed(&["create", "-f", "-"], &services(0..1)).await;
     };
@@ -98,7 +98,7 @@ async fn controllers_hold_what_the_cluster_holds() {
     upstream.mend();
     all_hold(&mut clients, "after the cluster was away", &objects(&cluster).await).await;
 
-    // The clients lose it, and it goes and comes without the cluster.
+    // The clients lose the server, which restarts without the cluster.
     let before = objects(&cluster).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     door.cut();
@@ -112,7 +112,7 @@ async fn controllers_hold_what_the_cluster_holds() {
     upstream.mend();
     all_hold(&mut clients, "after the cluster came back", &objects(&cluster).await).await;
 
-    // Changes that they do not see, of which a new process has no events: their versions are too old, and they list again.
+    // Changes that they do not see, and for which a new process has no events: their versions are too old, and they list again.
     door.cut();
     change("unseen").await;
     eventually("it has the last change", || async {

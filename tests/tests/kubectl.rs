@@ -1,4 +1,4 @@
-//! kubectl against `tidegate dev`: what it changes is routed by the time it has returned.
+//! kubectl against `tidegate dev`: its changes are routed by the time it has returned.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -6,7 +6,7 @@ use tidegate_tests::{Answer, Dev, Kubectl, eventually, get};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
 
-/// The pod that answers, or the status.
+/// The pod that responds, or the status.
 async fn pod(dev: &Dev, host: &str, path: &str) -> Result<String, String> {
     let answer = get(dev.http, host, path).await?;
     if answer.status != 200 {
@@ -218,7 +218,7 @@ async fn gateway_api_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_api_can_be_left_out() {
-    // Files with a Gateway would have the definitions made before anything else.
+    // Files with a Gateway would have the definitions created before anything else.
     let files = format!("{SHOP}\n---\n{GATEWAY}");
     let dev = Dev::with(&[("shop.yaml", &files)], &["--without-gateway-api"]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
@@ -227,7 +227,7 @@ async fn gateway_api_can_be_left_out() {
     dev.signal("-TERM").await;
 }
 
-/// The names of the pods of a Deployment, without those that are going.
+/// The names of the pods of a Deployment, without those being deleted.
 async fn pods(kubectl: &Kubectl, app: &str) -> Vec<String> {
     let shown = kubectl.run(&["-n", "shop", "get", "pods", "--no-headers", "-l", &format!("app={app}")]).await;
     let running = shown.lines().filter(|line| line.contains("1/1") && line.contains("Running"));
@@ -253,7 +253,7 @@ async fn processes_are_pods() {
     let described = kubectl.run(&["-n", "shop", "describe", "pod", &first]).await;
     assert!(described.contains("Controlled By:") && described.contains(&set), "{described}");
 
-    // It waits until the process has ended, and another one takes its place.
+    // It waits until the process has ended, and another one replaces it.
     kubectl.run(&["-n", "shop", "delete", "pod", &first, "--timeout=30s"]).await;
     eventually("another pod runs in its place", || async {
         let pods = pods(&kubectl, "web").await;

@@ -1,5 +1,5 @@
-//! The served API with `kubectl get --watch` and `kubectl wait`, unmodified, while the cluster restarts and no longer has the history that
-//! the edge would go on from (410): what they print amounts to what the cluster holds, and none of them has to begin again.
+//! The served API with `kubectl get --watch` and `kubectl wait`, unmodified, while the cluster restarts and has dropped the history that
+//! the edge would resume from (410): their output adds up to the objects of the cluster, and none of them has to begin again.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -11,12 +11,12 @@ use tidegate_tests::{Dev, Kubectl, KubectlWait, KubectlWatch, Link, Reader, Run,
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
 
-/// A cluster whose objects outlive it, at an address that stays.
+/// A cluster whose objects outlive it, at a fixed address.
 struct Upstream {
     data: TempDir,
     api: String,
     dev: Option<Dev>,
-    /// The edge's way to it, whose files are those of the running one.
+    /// The edge's kubeconfig, with the credentials of the running process.
     kubeconfig: PathBuf,
     link: Link,
 }
@@ -58,7 +58,7 @@ impl Upstream {
         std::fs::write(folder.join("token"), field(kubeconfig, "token: ")).unwrap();
     }
 
-    /// Ends it as a crash would, and starts it on what it has kept.
+    /// Kills it as a crash would, and starts it on its kept objects.
     async fn crash_and_start(&mut self) {
         let mut dev = self.dev.take().unwrap();
         dev.signal("-KILL").await;
@@ -80,7 +80,7 @@ fn decoded(base64: &str) -> Vec<u8> {
     base64::Engine::decode(&base64::engine::general_purpose::STANDARD, base64).unwrap()
 }
 
-/// Changes of Services and ConfigMaps of every sort, one of them a deletion and the return of another object of that name.
+/// Changes of Services and ConfigMaps of every sort, one of them a deletion and the creation of another object with that name.
 async fn change(cluster: &Kubectl, round: &str) {
     let map = |name: &str, round: &str| {
         format!(
@@ -126,7 +126,7 @@ async fn a_watch_of_kubectl_goes_on_while_the_cluster_restarts_and_forgets_its_h
     };
     same(&upstream, "at first").await;
 
-    // Nothing of what happens from here on is seen by a watch of the edge, and the history is gone when it comes back.
+    // From here on no watch of the edge sees the changes, and the history is gone when it comes back.
     let mut gone = KubectlWait::start(&served, &["-n", "shop", "cm/new-first", "--for=delete"]);
     let mut changed = KubectlWait::start(&served, &["-n", "shop", "cm/changed", "--for=jsonpath={.data.round}=second"]);
     upstream.link.cut();
@@ -141,7 +141,7 @@ async fn a_watch_of_kubectl_goes_on_while_the_cluster_restarts_and_forgets_its_h
     changed.ends().await;
     assert!(lists_after_410(&edge).await >= 1.0, "{}", edge.metrics().await);
 
-    // The edge is connected as the cluster crashes, and changes come before it is back.
+    // The edge is connected as the cluster crashes, and changes follow before it is back.
     let mut changed = KubectlWait::start(&served, &["-n", "shop", "cm/changed", "--for=jsonpath={.data.round}=fourth"]);
     change(&upstream.kubectl().unwrap(), "third").await;
     changed.waits();

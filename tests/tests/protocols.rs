@@ -1,4 +1,4 @@
-//! The protocols that real clients speak: HTTP/1.1, HTTP/2 by ALPN and by prior knowledge, WebSocket, and TLS with the
+//! The protocols of real clients: HTTP/1.1, HTTP/2 by ALPN and by prior knowledge, WebSocket, and TLS with the
 //! certificates of Secrets.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -89,7 +89,7 @@ async fn shows(dev: &Dev, name: &str, want: &CertificateDer<'static>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_come_from_secrets_and_rotate() {
     let tls = "  tls:\n  - {hosts: [shop.test], secretName: exact}\n  - {hosts: [\"*.wild.test\"], secretName: wild}\n";
-    // A certificate is shown only for names that a rule takes.
+    // A certificate is presented only for names that match a rule.
     let rules = "  rules:\n  - host: \"*.wild.test\"\n";
     let text = SHOP.replace("  rules:\n", &format!("{tls}{rules}"));
     let dev = Dev::start(&[("shop.yaml", &text)]).await;

@@ -1,4 +1,4 @@
-//! `tidegate run` against an API server over the network: the same routing, readiness, and going on alone.
+//! `tidegate run` against an API server over the network: the same routing, readiness, and operation without it.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -11,14 +11,14 @@ use tokio::process::Command;
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
 
-/// Routes `kept.test` to a port of loopback that no Deployment stands behind.
+/// A route for `kept.test` to a loopback port without a Deployment.
 const KEPT: &str = include_str!("manifests/kept.yaml");
 
 async fn run(dev: &Dev) -> Run {
     Run::start(&dev.kubeconfig, &["--https", "off"]).await
 }
 
-/// Whether the answer to one more request over a connection says that it is the last.
+/// Returns `true` if the response to one more request over a connection announces its close.
 async fn is_last(client: &mut TcpStream) -> bool {
     client.write_all(b"GET / HTTP/1.1\r\nHost: kept.test\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -129,7 +129,7 @@ async fn nothing_leads_to_the_api_server_though_loopback_is_allowed() {
     assert_eq!(get(dev.http, "kept.test", "/").await.unwrap().status, 503);
     run(&dev).await.answers("kept.test", 503).await;
 
-    // Where it is a name that it is reached by.
+    // If the API server is reached by a name.
     dev.kubeconfig = dev.folder().join("by-name.kubeconfig");
     std::fs::write(&dev.kubeconfig, kubeconfig.replace("https://127.0.0.1:", "https://localhost:")).unwrap();
     run(&dev).await.answers("kept.test", 503).await;

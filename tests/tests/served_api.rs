@@ -1,4 +1,4 @@
-//! The served API of a running edge, with kubectl and plain HTTP as its clients, held against what the cluster itself answers.
+//! The served API of a running edge, with kubectl and plain HTTP as its clients, compared with the answers of the cluster itself.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
-/// What an edge reads wherever it is, as kubectl names it.
+/// The kinds that every edge reads, by kubectl's names.
 const KINDS: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
     ] {
         assert_eq!(cluster.run(arguments).await, served.run(arguments).await, "{arguments:?}");
     }
-    // A table: its columns are those of the cluster, whatever the age.
+    // A table: its columns are those of the cluster, except for the age.
     let table = served.run(&["get", "svc", "-n", "shop"]).await;
     assert!(table.contains("CLUSTER-IP") && table.contains("80/TCP"), "{table}");
     assert!(served.run(&["describe", "ing", "-n", "shop", "shop-ingress"]).await.contains("shop.test"));
@@ -51,7 +51,7 @@ async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
     assert!(code != Some(0) && err.contains("the server doesn't have a resource type"), "{err}");
     let metrics = run.metrics().await;
     assert!(metrics.contains("tidegate_served_objects{kind=\"Service\"}"), "{metrics}");
-    // A page in a browser can make its own name lead here, and gets nothing.
+    // A page in a browser can make its own name resolve to this address, and gets nothing.
     let foreign = get(run.api.clone().unwrap().parse().unwrap(), "evil.example", "/api/v1/services").await.unwrap();
     assert_eq!(foreign.status, 421);
 }
@@ -158,7 +158,7 @@ async fn a_thousand_watches_get_each_event() {
     for _ in 0..1000 {
         watches.push(watching(&address, &from).await);
     }
-    // One that never reads holds up nobody.
+    // A watch that is never read blocks no other.
     let _deaf = watching(&address, &from).await;
     for change in ["one", "two", "three"] {
         cluster.run(&["annotate", "svc", "-n", "shop", "web", "--overwrite", &format!("seen={change}")]).await;
@@ -242,7 +242,7 @@ async fn one_edge_feeds_another() {
     cluster.run(&["delete", "ing", "-n", "shop", "other"]).await;
     second.answers("other.test", 404).await;
     second.answers("shop.test", 200).await;
-    // Without the token nobody gets anything.
+    // Without the token every request is refused.
     let refused = get(first.api.clone().unwrap().parse().unwrap(), "localhost", "/api/v1/secrets").await.unwrap();
     assert_eq!(refused.status, 401);
 }
@@ -309,7 +309,7 @@ async fn a_unix_socket_is_its_owner_s() {
     assert!(!path.exists(), "it goes with its process");
 }
 
-/// An authority with a certificate of a server and one of a client, as files of a folder.
+/// An authority with a certificate of a server and one of a client, as files in a folder.
 fn certificates(folder: &Path) {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -368,11 +368,11 @@ async fn writes_are_passed_on_as_the_client_s_own() {
     let known = client(&token);
     same(&cluster, &known, &KINDS).await;
 
-    // The process itself may write, and a client that shows nothing of its own may not.
+    // The process itself has the right to write; a client without credentials does not.
     let label = ["label", "svc", "-n", "shop", "web", "--overwrite", "by=client"];
     let (code, _, err) = client("somebody-else").tried(&label).await;
     assert!(code != Some(0) && err.contains("nauthorized"), "{code:?} {err}");
-    // kubectl would ask for a password.
+    // kubectl would prompt for a password.
     let (code, _, err) = Reader::of(&url, &["--certificate-authority", &ca]).unwrap().tried(&label).await;
     assert!(code != Some(0), "{err}");
     assert!(!cluster.run(&["get", "svc", "-n", "shop", "web", "--show-labels"]).await.contains("by=client"));

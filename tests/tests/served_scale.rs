@@ -1,5 +1,5 @@
 //! The served API of `tidegate lite` over many objects, with many watches: kubectl in pages, informers of client-go, reflectors of kube-rs
-//! and plain watches, each held against what the upstream holds, object by object and event by event. `.ci/full` runs it with more:
+//! and plain watches, each compared with the upstream, object by object and event by event. `.ci/full` runs it with more:
 //!
 //! ```text
 //! SERVED_OBJECTS=100000 SERVED_WATCHES=1000 cargo test --release -p tidegate-tests --test served_scale -- --nocapture
@@ -18,14 +18,14 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Changes that every watch is told of.
+/// The number of changes sent to every watch.
 const CHANGES: usize = 200;
 
 fn number(name: &str, otherwise: usize) -> usize {
     std::env::var_os(name).map_or(otherwise, |text| text.to_str().and_then(|text| text.parse().ok()).expect("a number"))
 }
 
-/// An API server of Services, and what it has told.
+/// An API server of Services, and its event history.
 struct Upstream {
     feed: Feed,
     address: SocketAddr,
@@ -76,7 +76,7 @@ impl Upstream {
         Self { feed, address, serving: Some(AbortOnDropHandle::new(serving)), objects: all, version: objects }
     }
 
-    /// Changes, deletions and new objects; gives the events as a watch tells them.
+    /// Makes changes, deletions and new objects; returns the events in the form of a watch.
     fn change(&mut self) -> Vec<String> {
         let all = self.version;
         let mut events = Vec::new();
@@ -100,7 +100,7 @@ impl Upstream {
         events
     }
 
-    /// What every client should hold.
+    /// The objects that every client should hold.
     fn held(&self) -> BTreeMap<String, Value> {
         self.objects.iter().map(|(name, object)| (format!("services shop/{name}"), plain(object.clone()))).collect()
     }
@@ -132,7 +132,7 @@ async fn told(mut stream: BufReader<TcpStream>) -> Vec<String> {
     events
 }
 
-/// kubectl lists all of it in pages, and some by a label.
+/// Lists everything by kubectl in pages, and some objects by a label.
 async fn pages(served: &Reader, upstream: &Upstream, when: &str) {
     let begun = moment();
     let list = served.run(&["get", "services", "-A", "-o", "json", "--chunk-size=500"]).await;

@@ -43,13 +43,13 @@ spec:
     http: {paths: [{path: /cart, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}]}
 ";
 
-/// The Pod that answered.
+/// The Pod of a response.
 fn pod(answer: &Answer) -> String {
     let line = answer.body.lines().find_map(|line| line.strip_prefix("pod: "));
     line.unwrap_or_else(|| panic!("{answer:?}")).trim().to_owned()
 }
 
-/// The cookie that it sets, whole.
+/// The whole cookie that it sets.
 fn set(answer: &Answer) -> Option<&str> {
     answer.headers.get("set-cookie").map(|value| value.to_str().unwrap())
 }
@@ -62,7 +62,7 @@ async fn with(address: SocketAddr, cookie: &str) -> Answer {
     answer
 }
 
-/// Clients without a cookie until each of so many Pods has one of them; their cookies by Pod.
+/// Sends requests without a cookie until each of this number of Pods has a session; returns their cookies by Pod.
 async fn sessions(address: SocketAddr, pods: usize) -> BTreeMap<String, String> {
     let sessions = RefCell::new(BTreeMap::new());
     let found = &sessions;
@@ -101,7 +101,7 @@ async fn a_client_stays_with_its_pod_until_that_is_gone() {
         assert!(cookie.ends_with("; Path=/cart; Max-Age=172800; HttpOnly; SameSite=Lax; Secure"), "{cookie}");
     }
 
-    // Another replica has the same sessions, although nobody told it of any.
+    // Another replica has the same sessions, although it shares no state with the first.
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let replica = Run::start(&dev.kubeconfig, &["--https", "off"]).await;
     replica.ready().await;
@@ -142,7 +142,7 @@ async fn what_nobody_wrote_is_replaced_by_a_session() {
     for value in strange.into_iter().chain(["A".repeat(43), "A".repeat(6000), "=;=;=".repeat(500)]) {
         let answer = with(dev.http, &format!("cart={value}")).await;
         assert!(before.contains_key(&pod(&answer)) && set(&answer).is_some(), "{value:.60} {answer:?}");
-        // The right one beside it is found.
+        // The valid cookie beside it is found.
         let answer = with(dev.http, &format!("cart={value}; {cookie}; cart={value}")).await;
         assert_eq!((&pod(&answer), set(&answer)), (own, None), "{value:.60}");
     }

@@ -1,4 +1,4 @@
-//! The rules of the house that no compiler knows. Each is a function that returns its complaints.
+//! Project rules beyond the compiler's. Each is a function that returns its complaints.
 
 #![allow(clippy::expect_used, reason = "a test may fail loudly")]
 
@@ -118,7 +118,7 @@ fn names_say_something() {
     });
 }
 
-/// Both ways: what is there is on the map, and what is on the map is there.
+/// Checks both directions: every file is on the map, and every file on the map exists.
 #[test]
 fn the_map_is_right() {
     let map = read("ARCHITECTURE.md");
@@ -150,7 +150,7 @@ fn manifests(folder: &str) -> Vec<Value> {
     texts.flat_map(|text| serde_saphyr::from_multiple::<Value>(&text).expect("YAML")).collect()
 }
 
-/// What the roles of a kind in a folder allow: group, resource and verb.
+/// The rights of the roles of a kind in a folder: group, resource and verb.
 fn allowed(folder: &str, kind: &str) -> BTreeSet<(String, String, String)> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = rule[field].as_array().unwrap_or_else(|| panic!("{field} of {rule}"));
@@ -202,7 +202,7 @@ fn the_roles_allow_what_is_used_and_nothing_else() {
     assert_eq!(allowed("gateway", "ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
 }
 
-/// Both ways: every metric is documented, and every documented metric exists.
+/// Checks both directions: every metric is documented, and every documented metric exists.
 #[test]
 fn metrics_are_documented() {
     let quoted = |text: &str, quote: char| -> BTreeSet<String> {
@@ -223,7 +223,7 @@ fn metrics_are_documented() {
     assert_eq!(in_docs.difference(&in_code).collect::<Vec<_>>(), Vec::<&String>::new(), "in docs/metrics.md only");
 }
 
-/// The words that a heading is linked by: small letters, without signs, hyphens for spaces.
+/// The anchor of a heading: lower case, without punctuation, hyphens for spaces.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -239,7 +239,7 @@ fn pages(folder: &Path, found: &mut Vec<(PathBuf, Vec<String>)>) {
             pages(&path, found);
         } else if name.ends_with(".md") {
             let text = fs::read_to_string(&path).expect("UTF-8");
-            // What stands between two fences is code.
+            // The text between two fences is code.
             let prose = text.split("```").step_by(2).flat_map(str::lines).map(str::to_owned).collect();
             found.push((path, prose));
         }

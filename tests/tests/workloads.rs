@@ -29,7 +29,7 @@ impl Shop {
         self.kubectl.run(&words).await.trim_end().to_owned()
     }
 
-    /// What a command that is refused complains of.
+    /// The error of a command that is refused.
     async fn refused(&self, words: &str) -> String {
         let words = [&["-n", "shop"], &*words.split(' ').collect::<Vec<_>>()].concat();
         let (code, out, complaint) = self.kubectl.tried(&words, "").await;
@@ -97,7 +97,7 @@ async fn a_followed_log_ends_with_its_pod() {
     assert!(child.wait().await.unwrap().success());
 }
 
-/// An application that a command runs: a web server of Python that writes what it does.
+/// An application run by a command: a web server in Python that logs its actions.
 const SERVER: &str = r#"
 import http.server, os, signal, sys
 def end(number, frame):
@@ -141,7 +141,7 @@ fn served(server: &std::path::Path, probe: &str) -> String {
     format!("{}\n---\n{deployment}\n", others.collect::<Vec<_>>().join("---"))
 }
 
-/// A file with the server, where there is Python.
+/// A file with the server; `None` without Python.
 fn server() -> Option<tempfile::NamedTempFile> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         println!("left out: python3 is not on this machine");
@@ -167,7 +167,7 @@ async fn a_command_is_run_restarted_and_ended() {
     };
     assert!(logged(&format!("logs {pod}"), "asked for /hello").await.starts_with("colour blue"));
 
-    // A crash is counted, and the log of before is kept.
+    // A crash is counted, and the previous log is kept.
     drop(get(shop.dev.http, "shop.test", "/crash").await);
     let restarts = format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}");
     eventually("the restart is counted", || async {
@@ -234,7 +234,7 @@ async fn a_probe_takes_a_pod_out_and_back_in() {
     })
     .await;
 
-    // Only the process itself can be asked now.
+    // From here on only the process itself can be queried.
     let port =
         shop.run("get endpointslices -l kubernetes.io/service-name=web -o jsonpath={.items[0].ports[0].port}").await;
     let address = format!("127.0.0.1:{port}").parse().unwrap();
@@ -251,7 +251,7 @@ struct Seen {
     ready: bool,
 }
 
-/// Sets a strategy for three replicas, changes their template, and looks at the Pods until all have it.
+/// Sets a strategy for three replicas, changes their template, and inspects the Pods until all have it.
 async fn roll_out(shop: &Shop, template: &str, strategy: &str, right: impl Fn(&[Seen]) -> bool) {
     let patch = format!(r#"{{"spec":{{"replicas":3,"strategy":{strategy}}}}}"#);
     shop.run(&format!("patch deployment web --type=merge -p {patch}")).await;

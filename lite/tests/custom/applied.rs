@@ -1,4 +1,4 @@
-//! Server-side apply of custom kinds: what is merged by which rule is for the schema of the kind to say.
+//! Server-side apply of custom kinds: the schema of the kind determines the merge.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn lists_and_maps_are_merged_as_the_schema_says() {
     assert_eq!(ports.collect::<Vec<_>>(), ["80 TCP http", "80 UDP -", "443 TCP -"]);
     assert_eq!(made["spec"]["names"], json!(["x", "y"]));
 
-    // What is owned as a whole is somebody's.
+    // A list owned as a whole has one owner.
     for (spec, field) in [(json!({"order": ["b"]}), ".spec.order"), (json!({"selector": {"b": "2"}}), ".spec.selector")]
     {
         let refused = server.gives(&by("two"), Some(&router(&spec)), 409).await;
@@ -55,7 +55,7 @@ async fn lists_and_maps_are_merged_as_the_schema_says() {
         assert_eq!(refused["details"]["causes"][0]["message"], "conflict with \"one\"", "{refused}");
     }
 
-    // What its manager does not apply any more goes, unless it is another one's as well.
+    // A value that its manager no longer applies is removed, unless it has another owner.
     let made = server.gives(&by("one"), Some(&router(&json!({"size": 1}))), 200).await;
     let numbers: Vec<&Value> = made["spec"]["ports"].as_array().unwrap().iter().map(|port| &port["number"]).collect();
     assert_eq!((numbers, &made["spec"]["names"]), (vec![&json!(80), &json!(443)], &json!(["x", "y"])));

@@ -202,7 +202,7 @@ async fn a_custom_kind_with_the_name_of_a_built_in_one_is_no_built_in_one() {
     assert_eq!(made["spec"], json!({"ports": "none"}), "nothing is filled in");
 }
 
-/// A definition whose `spec` has a rule, for an object of which the rule is broken or not.
+/// Checks a definition whose `spec` has a rule with an object that follows the rule or violates it.
 async fn check_rule(rule: &str, spec: Value, expected: u16) {
     let server = Server::new();
     let properties = json!({
@@ -269,7 +269,7 @@ async fn what_an_older_schema_let_through_may_stay() {
     server.gives(&at, Some(&labels), 200).await;
     let said = server.ask(&at, Some(&json!({"spec": {"a": 4}}))).await;
     assert!(said.status == 422 && said.message().contains("spec.a: Invalid value: 4"), "{}", said.message());
-    // The rule is one of the whole, and that has changed.
+    // The rule is one of the whole object, and that has changed.
     let said = server.ask(&at, Some(&json!({"spec": {"c": 1}}))).await;
     assert!(said.status == 422 && said.message().ends_with("spec: Invalid value: too much"), "{}", said.message());
     server.gives(&at, Some(&json!({"spec": {"b": 2, "c": 1}})), 200).await;

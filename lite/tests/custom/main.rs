@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: the kinds they add, and what becomes of their objects.
+//! CustomResourceDefinitions: the kinds they add, and the lifecycle of their objects.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod applied;

@@ -1,4 +1,4 @@
-//! Schemas, rules and objects at random, and those that were made to hurt: an answer goes out, and soon.
+//! Schemas, rules and objects at random, and malicious ones: every request is answered, and soon.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::server::{DEFINITIONS, Server, definition};
 const ROUNDS: usize = 400;
 const AT: &str = "/apis/example.com/v1/namespaces/default/noises";
 
-/// What rules are made of.
+/// The words of random rules.
 const WORDS: &[&str] = &[
     "self",
     "oldSelf",
@@ -212,7 +212,7 @@ fn ruled(rule: &str) -> Value {
     definition("noises", "Noise", &[("v1", json!({"type": "object", "properties": {"spec": spec}}))])
 }
 
-/// A rule is refused, or its evaluation on many texts is: never is it waited for.
+/// Checks that a rule is refused, or its evaluation on many texts is: never does it take long.
 async fn check(rule: &str, texts: usize) {
     let server = Server::new();
     let work = async {

@@ -1,4 +1,4 @@
-//! What a real API server (v1.36) answered to objects of one definition, and what this one does.
+//! The answers of a real API server (v1.36) to objects of one definition, compared with those of this one.
 
 use serde_json::{Value, json};
 
@@ -6,31 +6,31 @@ use crate::server::{Said, Server};
 
 /// Exercises every part of a schema that is checked.
 const THINGS: &str = include_str!("recorded/things.json");
-/// One object a line, with the answer that a real server gave to its creation.
+/// One object per line, with a real server's answer to its creation.
 const OBJECTS: &str = include_str!("recorded/objects.jsonl");
 
-/// One definition a line, likewise. Versions as a whole, which the real server shows in its internal form, are cut out.
+/// One definition per line, likewise. Whole versions, which the real server shows in its internal form, are cut out.
 const DEFINITIONS: &str = include_str!("recorded/definitions.jsonl");
 
-/// A table of objects, and what selectors of fields leave of them.
+/// A table of objects, and the results of field selectors.
 const TABLE: &str = include_str!("recorded/table.json");
 
-/// A definition with rules, one object a line of it, and one definition a line with a rule that may be none.
+/// A definition with rules, one object of it per line, and one definition per line with a rule that may be invalid.
 const RULED: &str = include_str!("recorded/ruled.json");
 const RULED_OBJECTS: &str = include_str!("recorded/ruled.jsonl");
 const RULES: &str = include_str!("recorded/rules.jsonl");
 
-/// The examples of Gateway API v1.7.0, good ones and those that it calls invalid, one a line.
+/// The examples of Gateway API v1.7.0, good ones and those that it calls invalid, one per line.
 const GATEWAY_OBJECTS: &str = include_str!("recorded/gateway.jsonl");
 
-/// What is answered otherwise, and why.
+/// Known differences, and their reasons.
 const OTHERWISE: &[(&str, &str)] = &[
     ("wrong type", "types of operands are not checked when a rule comes, but when it is evaluated"),
     ("unknown function", "the first error of a rule is told"),
     ("duration none", "the words of the library"),
 ];
 
-/// Of a real server's answers, the order of causes differs from one time to the next.
+/// The causes, sorted: their order in a real server's answers differs from one time to the next.
 fn causes(list: &Value) -> Vec<String> {
     let mut causes: Vec<String> =
         list.as_array().into_iter().flatten().map(|cause| brief(&cause.to_string())).collect();
@@ -38,11 +38,11 @@ fn causes(list: &Value) -> Vec<String> {
     causes
 }
 
-/// Without what each language of regular expressions says in its own way, and without versions as a whole, of which the
-/// real server shows its internal form.
+/// A message without the parts that are specific to each implementation of regular expressions, and without whole
+/// versions, which the real server shows in its internal form.
 fn brief(text: &str) -> String {
     let text = text.split_once("but isn't:").map_or(text, |(before, _)| before);
-    // A parser has its own words.
+    // Every parser has messages of its own.
     let text = text.split_once("compilation failed: ERROR: <input>:1:10: Syntax").map_or(text, |(before, _)| before);
     let text = text.split_once("compilation failed: Syntax").map_or(text, |(before, _)| before);
     match (text.find("Invalid value: [{"), text.find("}]: must")) {
@@ -65,7 +65,7 @@ fn differs(row: &Value, said: &Said) -> Option<String> {
         return None;
     }
     let (wanted, got) = (causes(&row["causes"]), causes(&said.body["details"]["causes"]));
-    // The text has the causes in their order, so that it is compared where there is at most one.
+    // The text has the causes in their order, so it is compared only if there is at most one.
     let text = wanted.len() > 1 || brief(row["message"].as_str().unwrap_or_default()) == brief(said.message());
     (wanted != got || !text)
         .then(|| format!("{got:#?} {}\n  instead of {wanted:#?} {}", said.message(), row["message"]))
@@ -119,7 +119,7 @@ async fn tables_and_selectors_are_those_of_the_real_server() {
     assert_eq!(table["columnDefinitions"], recorded["columns"]);
     for (row, wanted) in table["rows"].as_array().unwrap().iter().zip(recorded["rows"].as_array().unwrap()) {
         let (cells, wanted) = (row["cells"].as_array().unwrap(), wanted.as_array().unwrap());
-        // Ages are those of another day.
+        // Ages depend on the day.
         let aged = |(_, column): &(usize, &Value)| column["type"] == "date";
         let columns = recorded["columns"].as_array().unwrap().iter().enumerate();
         for (nth, column) in columns.filter(|one| !aged(one)) {

@@ -1,4 +1,4 @@
-//! A server without a network, asked in JSON.
+//! A server without a network, with requests in JSON.
 
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_lite::{Lite, LiteService};
 use tower::ServiceExt as _;
 
-/// Where definitions are.
+/// The path of definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 pub(crate) struct Server {
@@ -31,7 +31,7 @@ impl Server {
         Self { service: Lite::new().service() }
     }
 
-    /// One request, as `POST /path`. A body is JSON, in a PATCH a merge; `APPLY` is a server-side apply.
+    /// Sends one request, as `POST /path`. A body is JSON, in a PATCH a merge patch; `APPLY` is a server-side apply.
     pub(crate) async fn ask(&self, line: &str, body: Option<&Value>) -> Said {
         self.send(line, body, "application/json").await
     }
@@ -53,7 +53,7 @@ impl Server {
         Said { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), warnings }
     }
 
-    /// A request that is answered so.
+    /// Checks the answer to a request.
     #[track_caller]
     pub(crate) fn gives<'a>(
         &'a self,
@@ -100,7 +100,7 @@ pub(crate) fn definition(plural: &str, kind: &str, versions: &[(&str, Value)]) -
     })
 }
 
-/// A schema that lets everything through.
+/// A schema that accepts everything.
 pub(crate) fn anything() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -1,4 +1,4 @@
-//! A server that has another history than the one that was known: it was restored from a backup, or another one took its place.
+//! An upstream server with another history than the known one: it was restored from a backup, or replaced by another.
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{DynamicObject, ListParams};
@@ -21,7 +21,7 @@ async fn of_a_server_that_was_set_back_everybody_begins_again() {
     assert_eq!(next(&mut watch, 1).await, ["~a@10"]);
 }
 
-/// Lists beside a watch, after which the watch has to list again.
+/// Checks lists beside a watch, after which the watch has to list again.
 #[track_caller]
 fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -51,14 +51,14 @@ fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
 #[test]
 fn another_history_is_served_instead_of_the_known_one_whatever_its_versions() {
     let usual = "ClusterIP";
-    // The same versions of the objects and of the list, and other content.
+    // The same versions of the objects and of the list, with other content.
     begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 9);
     begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 20);
     // A version up to which everything should be known.
     begins_again(&[("a", 8, usual), ("b", 6, usual), ("c", 7, usual)], 9);
     begins_again(&[("a", 4, usual), ("b", 6, usual), ("c", 7, usual)], 20);
     begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual), ("d", 3, usual)], 20);
-    // A deletion for which there is no version.
+    // A deletion without a free version.
     begins_again(&[("a", 5, usual), ("b", 6, usual)], 9);
     // A version that has been passed.
     begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual)], 8);

@@ -1,4 +1,4 @@
-//! A replica, with kube-rs as its client: what another server tells is served under the same versions.
+//! A replica, with kube-rs as its client: the objects of another server are served under the same versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod histories;
@@ -150,7 +150,7 @@ async fn a_watch_goes_on_where_the_other_server_would() {
     assert_eq!(next(&mut bed.watch("14").await, 1).await, ["!504"], "nobody has come so far");
     bed.feed.reached("20");
     assert!(bed.watch("20").await.next().now_or_never().is_none());
-    // By a selector of labels an object leaves when its label does.
+    // For a label selector, an object leaves when its label does.
     let mut odd = bed.selected(WatchParams::default().labels("odd=true"), "13").await;
     bed.told("c", 22, false);
     bed.told("c", 23, false);
@@ -166,12 +166,13 @@ async fn what_a_list_finds_comes_as_changes() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 6), ("c", 7), ("d", 8)], 9);
     let mut watch = bed.watch("9").await;
-    // Meanwhile a was changed at 12, b and c went, and e came at 10: the deletions get versions that nothing else has.
+    // Meanwhile a was changed at 12, b and c were deleted, and e was created at 10: the deletions get versions of their
+    // own.
     bed.list(&[("a", 12), ("d", 8), ("e", 10)], 15);
     assert_eq!(next(&mut watch, 4).await, ["+e@10", "-b@11", "~a@12", "-c@13"]);
     assert_eq!(next(&mut bed.watch("11").await, 2).await, ["~a@12", "-c@13"], "between two of them as well");
     assert_eq!(bed.state().await.0, "15");
-    // An incomplete list removes nothing, and a failed one does nothing.
+    // An incomplete list removes nothing, and a failed one has no effect.
     bed.feed.list_begins();
     bed.feed.listed("shop", "f", &object("f", 16));
     bed.feed.list_done("17", false, true);
@@ -197,7 +198,7 @@ async fn what_a_watch_tells_beside_a_list_is_newer_than_the_list() {
     assert_eq!(bed.state().await, ("13".to_owned(), ["a@11", "c@13"].map(str::to_owned).to_vec()));
     bed.told("d", 14, false);
     assert_eq!(next(&mut watch, 1).await, ["+d@14"], "nothing came twice");
-    // A list that is newer than the watch, which tells of some of it before the list is over.
+    // A list that is newer than the watch, which reports some of it before the list is over.
     bed.feed.list_begins();
     for (name, version) in [("a", 11), ("c", 15), ("d", 16)] {
         bed.feed.listed("shop", name, &object(name, version));
@@ -234,7 +235,7 @@ async fn a_kind_that_takes_too_much_is_not_held() {
     assert_eq!(bed.state().await, ("30".to_owned(), vec!["a@5".to_owned()]), "it may be smaller the next time");
 }
 
-/// A client that lists and watches, loses its connection now and then, and goes on from the last version that it saw.
+/// A client that lists and watches, loses its connection now and then, and resumes from the last version that it saw.
 #[derive(Default)]
 struct Follower {
     objects: BTreeMap<String, String>,
@@ -276,7 +277,8 @@ impl Follower {
     }
 }
 
-/// Random changes at another server, of which this one hears by events, by lists, by lists beside events, and not at all for a while.
+/// Plays random changes at another server, which this one learns of by events, by lists, by lists beside events, and not at all for a
+/// while.
 #[track_caller]
 fn play(seed: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -285,7 +287,7 @@ fn play(seed: u64) {
         let (mut version, mut truth) = (100, BTreeMap::<String, u64>::new());
         let list = |truth: &BTreeMap<String, u64>, version: u64| {
             let objects: Vec<(&str, u64)> = truth.iter().map(|(name, version)| (&**name, *version)).collect();
-            // A list that lacks most is believed the second time.
+            // A list that lacks most objects is believed the second time.
             bed.list(&objects, version);
             bed.list(&objects, version);
         };

@@ -1,4 +1,4 @@
-//! A kind of our own that comes and goes, as the control loop will follow those of the Gateway API: its definition is
+//! A custom kind that comes and goes, which the control loop follows like those of the Gateway API: its definition is
 //! created, gets another version, and is deleted with its objects.
 
 use std::collections::BTreeSet;
@@ -19,12 +19,12 @@ use crate::stage::{Stage, measured};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAME: &str = "tides.test.tidegate.io";
 
-/// What there is of the kind, as its events tell.
+/// The state of the kind, according to its events.
 struct Followed {
     events: mpsc::Receiver<Event>,
     /// `None` while the kind is not served, and before anything is known.
     names: Option<BTreeSet<String>>,
-    /// How often it was said not to be served.
+    /// The number of times it was reported as not served.
     unserved: usize,
     _stop: DropGuard,
 }
@@ -46,7 +46,7 @@ impl Followed {
         Self { events, names: None, unserved: 0, _stop: stop.drop_guard() }
     }
 
-    /// Waits until there are these objects, or until the kind has been said so often not to be served.
+    /// Waits until there are these objects, or until the kind has been reported as not served this many times.
     async fn until(&mut self, want: Option<&[&str]>, unserved: usize) {
         let want = want.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         while self.names != want || self.unserved < unserved {
@@ -91,7 +91,7 @@ fn definition() -> Value {
     })
 }
 
-/// Makes an object of the kind. A definition is established a moment before its kind is served.
+/// Creates an object of the kind. A definition is established a moment before its kind is served.
 async fn tide(stage: &Stage, version: &str, name: &str) {
     let path = format!("/apis/test.tidegate.io/{version}/tides");
     let object =
@@ -123,7 +123,7 @@ pub(crate) async fn a_kind_comes_and_goes(stage: &mut Stage) {
     tide(stage, "v2", "c").await;
     followed.until(Some(&["a", "b", "c"]), 1).await;
 
-    // That nobody answers takes nothing away.
+    // An unavailable server removes nothing.
     stage.cluster.crash_api_server().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.cluster.start_api_server().await;

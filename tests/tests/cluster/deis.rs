@@ -1,4 +1,4 @@
-//! `deploy/deis` on a real control plane: applications of the Deis router, read with its roles and nothing more.
+//! `deploy/deis` on a real control plane: applications of the Deis router, read with exactly its roles.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tidegate_tests::{eventually, get};
 use crate::rights::{allowed, asked};
 use crate::stage::Stage;
 
-/// Waits until a host is answered so.
+/// Waits until a host has this status.
 async fn answers(edge: &Edge, host: &str, status: u16) {
     eventually(&format!("{status} of {host}"), || async {
         let answer = get(edge.http, host, "/").await?;
@@ -18,7 +18,7 @@ async fn answers(edge: &Edge, host: &str, status: u16) {
     .await;
 }
 
-/// What kustomize makes of `deploy/deis`, without the pods.
+/// The output of kustomize for `deploy/deis`, without the pods.
 async fn kustomized(stage: &Stage) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/deis").canonicalize().expect("a folder");
     let text = stage.cluster.kubectl.run(&["kustomize", folder.to_str().expect("UTF-8")]).await;
@@ -30,7 +30,7 @@ async fn kustomized(stage: &Stage) -> Vec<Value> {
     objects
 }
 
-/// The roles are what an edge uses that stands in for the Deis router, which follows applications and the Deployment.
+/// The roles are those of an edge in place of the Deis router, which follows applications and the Deployment.
 pub(crate) async fn its_roles_are_enough_for_applications(stage: &mut Stage) {
     stage.app("blog").await;
     let kubectl = &stage.cluster.kubectl;

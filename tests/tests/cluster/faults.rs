@@ -1,4 +1,4 @@
-//! What may happen to the control plane itself.
+//! Faults of the control plane itself.
 
 use http::Method;
 use serde_json::json;
@@ -7,18 +7,18 @@ use tidegate_tests::{eventually, get, moment};
 use crate::objects::a_status_is_mended;
 use crate::stage::{Stage, ingress, measured, rule};
 
-/// Lists that were needed because the server had forgotten what happened since.
+/// The number of lists needed because the server had dropped the history since.
 async fn expired(stage: &Stage) -> f64 {
     stage.edge.metric("tidegate_lists_total", "reason=\"expired\"").await
 }
 
-/// Its kubelet replaces the token of a pod long before it ends. Here the one before ends with it, so what still has that is
+/// The kubelet replaces the token of a pod long before it expires. Here the previous token expires with it, so requests with it are
 /// refused: writers at once, and watches when they begin again, which all have to in the cases after this one.
 pub(crate) async fn its_token_is_replaced(stage: &mut Stage) {
     stage.app("token").await;
     let former = stage.edge.rotate_token(&stage.cluster).await;
     let begun = moment();
-    // The server knows a token for ten seconds.
+    // The server caches a token for ten seconds.
     eventually("the former token is refused", || async {
         let (status, _) = former.ask(Method::GET, "/apis/networking.k8s.io/v1/ingressclasses", None).await?;
         if status == 401 { Ok(()) } else { Err(status.to_string()) }
@@ -35,7 +35,7 @@ pub(crate) async fn the_api_server_crashes(stage: &mut Stage) {
     stage.app("crash").await;
     let steady = stage.steady("crash.test");
     stage.cluster.crash_api_server().await;
-    // Long enough for watches to be tried again in vain.
+    // Long enough for watches to be retried in vain.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let answer = get(stage.edge.admin, "localhost", "/readyz").await.expect("an answer");
     assert_eq!(answer.status, 200, "never unready because the API server is away");
@@ -55,7 +55,7 @@ pub(crate) async fn what_was_missed_is_listed(stage: &mut Stage) {
     stage.app("kept").await;
     let steady = stage.steady("kept.test");
     let before = expired(stage).await;
-    // Asleep, and cut off by the crash, it misses a deletion, a change, and the end of all history that could tell of
+    // Suspended, and cut off by the crash, the edge misses a deletion, a change, and the compaction of all history with
     // them.
     stage.edge.signal("-STOP").await;
     stage.cluster.crash_api_server().await;

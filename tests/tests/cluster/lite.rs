@@ -1,4 +1,4 @@
-//! Lite against the real API server: one table of raw requests, and by name what they answer differently.
+//! Lite against the real API server: one table of raw requests, and a list of known differences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::stage::Stage;
 
 const REQUESTS: &str = include_str!("../manifests/requests.txt");
 
-/// What lite does in another way than the real server, what it answers (nothing where that depends on who is faster), and why.
+/// Known differences of lite from the real server: the row, lite's answer (empty if it depends on timing), and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     (
         "one with a version is created",
@@ -62,7 +62,7 @@ struct Step {
 }
 
 impl Step {
-    /// The same for a server that is slow, where asking again changes nothing.
+    /// The same for a slow server, for steps that can be repeated.
     fn longer(&self) -> Option<Self> {
         let path = self.path.replace("timeoutSeconds=1", "timeoutSeconds=5");
         (self.method == Method::GET).then(|| Self { path, ..self.clone() })
@@ -98,7 +98,7 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// A server, with the versions that its answers had.
+/// A server, with the versions in its answers.
 struct Asked {
     api: Api,
     kept: BTreeMap<String, String>,
@@ -109,7 +109,7 @@ impl Asked {
         Self { api, kept: BTreeMap::new() }
     }
 
-    /// What is compared of the answer to a request.
+    /// The compared parts of the answer to a request.
     async fn ask(&mut self, step: &Step) -> String {
         let filled = |text: &str| {
             self.kept.iter().fold(text.to_owned(), |text, (name, version)| text.replace(&format!("${name}"), version))
@@ -126,7 +126,7 @@ impl Asked {
         }
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         let version = value["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        // That of a list is of the moment, in which anybody may have written.
+        // A list's version is that of the moment, in which any client may have written.
         let lists = value["items"].is_array() || value["kind"] == "Table";
         let known = if lists && !version.is_empty() { "a moment".to_owned() } else { self.version(&version) };
         let _ = write!(shown, " {} {} {known}", value["kind"], value["reason"]);
@@ -146,20 +146,20 @@ impl Asked {
     fn event(&self, line: &str) -> String {
         let event: Value = serde_json::from_str(line).unwrap_or(Value::Null);
         let (object, metadata) = (&event["object"], &event["object"]["metadata"]);
-        // A bookmark may be of any moment that is late enough.
+        // A bookmark may have any version that is late enough.
         let version = if event["type"] == "BOOKMARK" { None } else { metadata["resourceVersion"].as_str() };
         let version = self.version(version.unwrap_or_default());
         format!("{} {} {} {} {}", event["type"], metadata["name"], object["code"], metadata["annotations"], version)
     }
 
-    /// Which of the versions that were kept this is: numbers differ from server to server.
+    /// The index of a version among the known ones: numbers differ from server to server.
     fn version(&self, version: &str) -> String {
         let kept = self.kept.iter().find(|(_, kept)| *kept == version);
         kept.map_or(if version.is_empty() { "no version" } else { "a version" }.to_owned(), |(name, _)| name.clone())
     }
 }
 
-/// Who owns what of an object, with the times left out.
+/// The owners of an object's fields, without times.
 fn owners(object: &Value) -> Value {
     let mut entries = object["metadata"]["managedFields"].clone();
     for entry in entries.as_array_mut().into_iter().flatten() {
@@ -175,7 +175,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 pub(crate) async fn it_answers_as_the_real_one(stage: &mut Stage) {
-    // Its edge would write the status of an Ingress between two questions.
+    // Its edge would write the status of an Ingress between two requests.
     let dev = Dev::with(&[], &["--status=off"]).await;
     let mut real = Asked::new(stage.cluster.api.clone());
     let mut lite = Asked::new(Api::of(&dev.kubeconfig));
@@ -186,7 +186,7 @@ pub(crate) async fn it_answers_as_the_real_one(stage: &mut Stage) {
     for step in steps() {
         let mut answers = futures::join!(real.ask(&step), lite.ask(&step));
         count += 1;
-        // The real server may be slow to send the events of a watch, and behind with what it reads.
+        // The real server may be slow to send the events of a watch, and its reads may lag behind.
         if answers.0 != answers.1
             && !named(&step.name, &answers.1)
             && let Some(step) = step.longer()

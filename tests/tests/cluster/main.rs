@@ -1,8 +1,8 @@
-//! `tidegate run` on a real control plane, with the rights that `deploy/` gives it: real Deployments, EndpointSlices and
-//! rollouts, and what may happen to a cluster.
+//! `tidegate run` on a real control plane, with exactly the rights of `deploy/`: real Deployments, EndpointSlices and
+//! rollouts, and the faults of a cluster.
 //!
-//! One cluster and one Tidegate serve all cases, one after the other. A client asks for another host all the while, and
-//! no case may cost it a request. Where the cluster cannot run, the cases are left out by name.
+//! One cluster and one Tidegate serve all cases, one after the other. A client requests another host all the while, and
+//! no case may cost it a request. If the cluster cannot run, the cases are left out by name.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

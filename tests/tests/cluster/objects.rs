@@ -1,4 +1,4 @@
-//! What users do to Services, Ingresses, classes, Secrets and namespaces.
+//! Changes that users make to Services, Ingresses, classes, Secrets and namespaces.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,7 +33,7 @@ pub(crate) async fn a_service_port_is_renumbered(stage: &mut Stage) {
     stage.change(&ingress("port"), &patch, "port.test", what, |answer| answer.status == 200).await;
 }
 
-/// Waits until the status of an Ingress tells the address of the edge.
+/// Waits until the status of an Ingress has the address of the edge.
 async fn tells_where_it_is(stage: &Stage, path: &str) {
     eventually("the Ingress tells its address", || async {
         let status = stage.cluster.api.get(path).await["status"].clone();
@@ -43,7 +43,7 @@ async fn tells_where_it_is(stage: &Stage, path: &str) {
     .await;
 }
 
-/// Writes another address over that of the edge, and waits until it is back.
+/// Overwrites the address of the edge with another, and waits until it is back.
 pub(crate) async fn a_status_is_mended(stage: &Stage, name: &str) {
     let other = r#"{"status": {"loadBalancer": {"ingress": [{"hostname": "elsewhere.test"}]}}}"#;
     let what = ["-n", name, "patch", "ingress", "web", "--subresource=status", "--type=merge", "-p", other];
@@ -51,7 +51,7 @@ pub(crate) async fn a_status_is_mended(stage: &Stage, name: &str) {
     tells_where_it_is(stage, &ingress(name)).await;
 }
 
-/// The address stands in its status, and comes back when somebody writes over it.
+/// The address is in its status, and comes back when somebody overwrites it.
 pub(crate) async fn an_ingress_tells_where_it_is(stage: &mut Stage) {
     stage.app("told").await;
     tells_where_it_is(stage, &ingress("told")).await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_class_changes(stage: &mut Stage) {
     measured("the class of an Ingress is deleted", begun);
 }
 
-/// A certificate for a host, and it with its key as the content of a Secret.
+/// A certificate for a host, and the same with its key as the content of a Secret.
 pub(crate) fn certificate(host: &str) -> (CertificateDer<'static>, Value) {
     let made = generate_simple_self_signed([host.to_owned()]).expect("a certificate");
     let text = |pem: String| Value::String(STANDARD.encode(pem));
@@ -144,6 +144,6 @@ pub(crate) async fn a_namespace_goes(stage: &mut Stage) {
         if status == 404 { Ok(()) } else { Err(answer.to_string()) }
     })
     .await;
-    // Another one of that name is no remnant of the first.
+    // Another object of that name is not a remnant of the first.
     stage.app("leaving").await;
 }

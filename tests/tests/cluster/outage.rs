@@ -13,7 +13,7 @@ use tidegate_tests::{Link, certificate_of, eventually, get, moment};
 use crate::objects::certificate;
 use crate::stage::{Stage, ingress, measured, rule};
 
-/// Where the edge reaches the API server while nothing is cut. No other process of the cluster does.
+/// The address of the API server for the edge while nothing is cut. No other process of the cluster uses it.
 const LINK: &str = "127.0.0.2:6443";
 const API_SERVER: &str = "127.0.0.1:6443";
 const ADDRESS: &str = "10.244.0.9";
@@ -27,7 +27,7 @@ struct Site {
 }
 
 impl Site {
-    /// What it takes, with the rights of `deploy/`.
+    /// A site with the rights of `deploy/`.
     async fn new(stage: &Stage) -> Self {
         let cluster = &stage.cluster;
         let folder = cluster.folder().join("outage");
@@ -48,7 +48,7 @@ impl Site {
         Edge::with_kubeconfig(&stage.cluster, "outage", &self.kubeconfig, ADDRESS, &arguments)
     }
 
-    /// The authority that the edge knows its API server by, in its file.
+    /// Replaces the authority in the edge's kubeconfig, by which it verifies the API server.
     fn trusts(&self, authority: &str) {
         std::fs::write(self.folder.join("authority.crt"), authority).expect("a file");
     }
@@ -82,7 +82,7 @@ fn clients(edge: &Edge) -> [Steady; 2] {
     [Steady::start(edge.http, HOST, "/"), Steady::start_tls(edge.https, HOST, "/")]
 }
 
-/// None of their requests failed.
+/// Checks that none of their requests failed.
 async fn unharmed(clients: [Steady; 2]) {
     for client in clients {
         client.stop().await.all();
@@ -94,7 +94,7 @@ fn route(name: &str) -> Value {
         "spec": {"ingressClassName": "tidegate", "rules": [rule(&format!("{name}.test"), 80)]}})
 }
 
-/// The host is asked for while the certificate that its Secret had is shown.
+/// Checks that the host is served, with the given certificate of its Secret.
 async fn shows(edge: &Edge, certificate: &CertificateDer<'static>) {
     eventually("its certificate", || async {
         let shown = certificate_of(edge.https, HOST).await?;
@@ -118,7 +118,7 @@ async fn kept(folder: &Path, edge: &Edge) {
     .await;
 }
 
-/// Ten changes: three routes go, three come, three move, and the certificate is another one.
+/// Ten changes: three routes are deleted, three created, three moved, and the certificate is replaced.
 async fn ten_changes(stage: &Stage) -> CertificateDer<'static> {
     let api = &stage.cluster.api;
     for nth in 0..3 {

@@ -1,4 +1,4 @@
-//! What Deployments do to their pods.
+//! Changes that Deployments make to their pods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) async fn a_deployment_is_routed(stage: &mut Stage) {
     stage.app("routed").await;
     let want = pods(stage, "routed").await;
     let mut answered = BTreeSet::new();
-    // A pod whose first answer was slow is asked again once that is some seconds ago.
+    // A pod whose first response was slow gets requests again some seconds later.
     for _ in 0..1200 {
         let answer = get(stage.edge.http, "routed.test", "/").await.expect("an answer");
         assert_eq!((answer.status.as_u16(), &*answer.body), (200, "one"));
@@ -60,7 +60,7 @@ pub(crate) async fn to_zero_and_back(stage: &mut Stage) {
     stage.settled("scaled").await;
     assert_eq!(get(stage.edge.http, "scaled.test", "/").await.expect("an answer").status, 503);
     stage.change(&path, &scale(3), "scaled.test", "scaled to 3, answered 200", |answer| answer.status == 200).await;
-    // Of pods that are not ready yet the one that answers may be taken away, and then there is none.
+    // If pods are not ready yet, the only one that answers may be removed, and then there is none.
     stage.settled("scaled").await;
     let steady = stage.steady("scaled.test");
     for replicas in [1, 6, 1, 5, 2] {
@@ -72,8 +72,8 @@ pub(crate) async fn to_zero_and_back(stage: &mut Stage) {
 
 pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
     stage.app("deleted").await;
-    // One pod after the other: chosen by what they have to do, a pod whose first answer was slow might get none of the requests
-    // below. The second host tells when that is in effect.
+    // Round robin: with load-dependent balancing, a pod whose first response was slow might get none of the requests
+    // below. The second host shows when that is in effect.
     let in_turn = json!({
         "metadata": {"annotations": {"tidegate.io/balance": "round-robin"}},
         "spec": {"rules": [rule("deleted.test", 80), rule("in-turn.test", 80)]},
@@ -82,7 +82,7 @@ pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
     let before = pods(stage, "deleted").await;
     let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=4s")));
     let delete = async {
-        // Nothing else takes its turn until the slow requests are with the pods.
+        // No other request takes its turn until the slow requests are with the pods.
         eventually("the slow requests are in flight", || async {
             let in_flight = stage.edge.metric("tidegate_requests_in_flight", "").await;
             if in_flight >= 8.0 { Ok(()) } else { Err(in_flight.to_string()) }

@@ -1,4 +1,4 @@
-//! The roles of `deploy/` against what the API server has written down about Tidegate.
+//! The roles of `deploy/` against the API server's audit log of Tidegate.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// A Lease that no manifest of `deploy/` names.
 pub(crate) const OTHER_LEASE: &str = "another";
 
-/// Verb, group, resource with the subresource behind a slash, and the name of an object where not all of them are meant.
+/// Verb, group, resource with the subresource behind a slash, and the name of an object unless all of them are meant.
 pub(crate) type Right = (String, String, String, Option<String>);
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What a role allows, as the API server holds it.
+/// The rights of a role, as the API server holds it.
 pub(crate) fn allowed(role: &Value) -> BTreeSet<Right> {
     let words =
         |rule: &Value, field: &str| -> Vec<String> { rule[field].as_array().into_iter().flatten().map(text).collect() };
@@ -41,8 +41,8 @@ pub(crate) fn allowed(role: &Value) -> BTreeSet<Right> {
     allowed
 }
 
-/// What a service account of Tidegate's namespace has asked for, by name unless it may have all, and in which namespaces. What was
-/// answered does not matter: a server that has just started refuses what it will allow.
+/// The requests of a service account of Tidegate's namespace, by name unless it may have all, and their namespaces.
+/// Their results do not matter: a server that has just started refuses requests that it will allow later.
 pub(crate) fn asked(stage: &Stage, account: &str, allowed: &BTreeSet<Right>) -> (BTreeSet<Right>, BTreeSet<String>) {
     let (mut rights, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
     for request in stage.cluster.asked_by("tidegate", account) {
@@ -68,7 +68,7 @@ async fn deployed_role(stage: &Stage) -> Value {
     stage.cluster.api.get(&format!("{RBAC}/clusterroles/tidegate")).await
 }
 
-/// Only all the other cases together use all that is allowed. Without one of them it is seen that nothing else is asked for.
+/// Only all the other cases together use all rights. Without one of them this checks only that no other right is requested.
 pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
     let mut rights = allowed(&deployed_role(stage).await);
     rights.extend(allowed(&stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await));
@@ -90,13 +90,14 @@ impl Stage {
         self.grant("tidegate", lease, Some("tidegate"), &role_beside_the_pods(self, lease).await).await;
     }
 
-    /// Makes a service account in Tidegate's namespace, without any right.
+    /// Creates a service account in Tidegate's namespace, without any right.
     pub(crate) async fn account(&self, name: &str) {
         let account = json!({"metadata": {"name": name}});
         self.cluster.api.create("/api/v1/namespaces/tidegate/serviceaccounts", &account).await;
     }
 
-    /// Makes a role of this name, in a namespace or for all, and gives it to a service account of Tidegate's namespace.
+    /// Creates a role of this name, in a namespace or for all, and binds it to a service account of Tidegate's
+    /// namespace.
     pub(crate) async fn grant(&self, account: &str, name: &str, namespace: Option<&str>, rules: &[Value]) {
         let (place, kinds, kind) = match namespace {
             Some(namespace) => (format!("{RBAC}/namespaces/{namespace}"), ["roles", "rolebindings"], "Role"),
@@ -121,8 +122,8 @@ async fn role_beside_the_pods(stage: &Stage, lease: &str) -> Vec<Value> {
     rules
 }
 
-/// What `deploy/manifests/10-rbac.yaml` tells to do for a few namespaces, with all that the Deployment sets. One of the namespaces
-/// may have gone, and its RoleBinding with it.
+/// The instructions of `deploy/manifests/10-rbac.yaml` for a few namespaces, with the settings of the Deployment. One
+/// of the namespaces may have gone, and its RoleBinding with it.
 pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) {
     stage.app("few").await;
     stage.app("others").await;
@@ -157,7 +158,7 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     assert_eq!(get(edge.http, "few.test", "/").await.expect("an answer").status, 200);
     assert_eq!(get(edge.http, "others.test", "/").await.expect("an answer").status, 404);
     edge.end().await;
-    // There is nothing to write but the Lease.
+    // The Lease is the only object to write.
     let mut rights = allowed(&role);
     rights.retain(|(verb, ..)| ["list", "watch"].contains(&&**verb));
     rights.extend(lease);
@@ -176,13 +177,13 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     assert!(told.status == 200 && told.body.contains("degraded: true") && told.body.contains(denied), "{}", told.body);
 }
 
-/// What kustomize makes of `deploy/` with its component `secrets-by-name`: an overlay of both, as its head tells to write one.
+/// The output of kustomize for `deploy/` with its component `secrets-by-name`: an overlay of both, as its header comment describes.
 async fn kustomized(stage: &Stage) -> String {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().expect("a folder");
     let overlay = stage.cluster.folder().join("overlay");
     std::fs::create_dir(&overlay).expect("a folder");
     let overlay = overlay.canonicalize().expect("a folder");
-    // Bases are named from where they are used.
+    // Bases are relative to their overlay.
     let root: PathBuf = overlay.components().skip(1).map(|_| "..").collect();
     let base = root.join(deploy.strip_prefix("/").expect("a path from the root"));
     let kustomization = json!({
@@ -193,7 +194,7 @@ async fn kustomized(stage: &Stage) -> String {
     stage.cluster.kubectl.run(&["kustomize", overlay.to_str().expect("UTF-8")]).await
 }
 
-/// Whoever deploys with the component can read Secrets by name and do no more with them.
+/// An edge deployed with the component can get Secrets by name and nothing more.
 pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
     let text = kustomized(stage).await;
     stage.cluster.kubectl.fed(&["apply", "--dry-run=server", "-f", "-"], &text).await;

@@ -1,4 +1,4 @@
-//! The served API of an edge, with kubectl as its client, while the API server crashes and etcd throws away its history.
+//! The served API of an edge, with kubectl as its client, while the API server crashes and etcd compacts its history.
 
 use serde_json::{Value, json};
 use tidegate_tests::cluster::Edge;
@@ -6,7 +6,7 @@ use tidegate_tests::{KubectlWait, KubectlWatch, Link, Reader, eventually};
 
 use crate::stage::{Stage, ingress, rule};
 
-/// Where the edge reaches the API server while nothing is cut. No other process of the cluster does.
+/// The address of the API server for the edge while nothing is cut. No other process of the cluster uses it.
 const LINK: &str = "127.0.0.3:6443";
 const API_SERVER: &str = "127.0.0.1:6443";
 const SERVED: &str = "127.0.0.1:8801";
@@ -17,7 +17,7 @@ fn service(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
 }
 
-/// A change, a deletion, and the return of another object of the name.
+/// A change, a deletion, and the creation of another object with the same name.
 async fn change(stage: &Stage, round: &str) {
     let api = &stage.cluster.api;
     api.merge(&ingress("watched"), &json!({"spec": {"rules": [rule(&format!("{round}.test"), 80)]}})).await;

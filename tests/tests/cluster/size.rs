@@ -1,5 +1,5 @@
-//! Many routes, for longer than the usual cases take:
-//! `CLUSTER_ROUTES=50000 cargo test --release -p tidegate-tests --test cluster -- --ignored --nocapture`.
+//! Many routes, which takes longer than the usual cases: `CLUSTER_ROUTES=50000 cargo test --release -p tidegate-tests
+//! --test cluster -- --ignored --nocapture`.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tidegate_tests::{get, moment};
 
 use crate::stage::{Stage, measured};
 
-/// Routes where nothing else is said.
+/// The default number of routes.
 const ROUTES: u64 = 20_000;
 
-/// How many bytes a route with its Service and its slice may take once it is quiet: with 50,000 of them it is 3 KiB, and the three
-/// objects are as many again on the wire. Who keeps them as they came, next to what is made of them, takes more than this.
+/// The maximum memory of a route with its Service and its slice at rest, in bytes: with 50,000 of them it is 3 KiB, and the three objects
+/// are as large again on the wire. A process that keeps them as received, beside its own model, takes more than this.
 const ROUTE_MAX: u64 = 4 << 10;
 
-/// What a process with any number of routes may take beside them, for buffers and for pages that are not given back.
+/// The maximum additional memory of a process, for buffers and for pages that are not returned.
 const BESIDE: u64 = 16 << 20;
 
-/// An object as `kubectl apply` leaves it: most of its size is what is remembered of who set which field.
+/// An object as `kubectl apply` leaves it: most of its size is managed fields.
 fn applied(mut object: Value, name: &str) -> Value {
     let fields = json!({"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": object["apiVersion"],
         "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields(&object)});
@@ -32,13 +32,13 @@ fn applied(mut object: Value, name: &str) -> Value {
     object
 }
 
-/// The fields of an object as they are named in `managedFields`.
+/// The fields of an object in the form of `managedFields`.
 fn fields(value: &Value) -> Value {
     let fields = value.as_object().into_iter().flatten();
     Value::Object(fields.map(|(name, value)| (format!("f:{name}"), self::fields(value))).collect::<Map<_, _>>())
 }
 
-/// A Service, its slice and an Ingress for `N.many.test` which tells already where it is.
+/// A Service, its slice and an Ingress for `N.many.test` whose status has the address already.
 fn route(number: u64, pod: &str) -> [Value; 3] {
     let name = format!("r{number}");
     let labels = json!({"kubernetes.io/service-name": name});
@@ -46,7 +46,7 @@ fn route(number: u64, pod: &str) -> [Value; 3] {
     let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
     let rules = json!([{"host": format!("{number}.many.test"), "http": {"paths": paths}}]);
     [
-        // Without an address of its own, which the API server would have had to give it.
+        // The Service has no cluster IP, which the API server would have to allocate.
         json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
         }),
@@ -64,7 +64,7 @@ fn route(number: u64, pod: &str) -> [Value; 3] {
     .map(|object| applied(object, &name))
 }
 
-/// Prints the memory of a Tidegate, and what each route has added to it.
+/// Prints the memory of a Tidegate, and the memory added by each route.
 fn tell(memory: Memory, empty: Memory, routes: u64, who: &str) {
     let each = memory.resident.saturating_sub(empty.resident) / routes;
     println!("    {memory}, {each} bytes a route  {who}");

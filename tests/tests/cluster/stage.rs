@@ -1,4 +1,4 @@
-//! What the cases share: the cluster, Tidegate on it, applications to route to, and the measured times.
+//! The shared stage of the cases: the cluster, Tidegate on it, applications to route to, and the measured times.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 const APP: &str = include_str!("../manifests/app.yaml");
 
-/// A case by its name.
+/// A case and its name.
 pub(crate) type Case = (&'static str, fn(&mut Stage) -> LocalBoxFuture<'_, ()>);
 
 /// A list of cases.
@@ -28,11 +28,11 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Runs the cases inside of the namespaces; the second ones where `--ignored` asks for them.
+/// Runs the cases inside of the namespaces; the second list with `--ignored`.
 pub(crate) fn run(arguments: &Arguments, cases: (&[Case], &[Case]), place: (PathBuf, PathBuf)) -> ExitCode {
     let place = Arc::new(place);
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    // Made by the first case that runs. It ends with the process, and everything in its namespace with it.
+    // The first case that runs creates it. It ends with the process, and everything in its namespace with it.
     let stage = Arc::new(Mutex::new(Set::NotYet));
     let trial = |(name, case): &Case, on_demand: bool| {
         let (runtime, stage, place, case) = (Arc::clone(&runtime), Arc::clone(&stage), Arc::clone(&place), *case);
@@ -47,13 +47,13 @@ pub(crate) fn run(arguments: &Arguments, cases: (&[Case], &[Case]), place: (Path
     libtest_mimic::run(arguments, trials).exit_code()
 }
 
-/// The cases by name alone, where they cannot run.
+/// Reports the cases as left out if they cannot run.
 pub(crate) fn left_out(arguments: &Arguments, cases: &[Case]) -> ExitCode {
     let trial = |(name, _): &Case| Trial::test(*name, || Ok(())).with_ignored_flag(true);
     libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()
 }
 
-/// Whether the command line asks for every case.
+/// Returns `true` if the command line selects every case.
 pub(crate) fn whole() -> bool {
     let asked = Arguments::from_args();
     asked.filter.is_none() && asked.skip.is_empty() && !asked.ignored
@@ -75,14 +75,14 @@ async fn played(stage: &Mutex<Set>, case: fn(&mut Stage) -> LocalBoxFuture<'_, (
     bystander.expect("it is always there").stop().await.all();
 }
 
-/// Whether there is a stage: a cluster that has not started once is not started again for every case.
+/// The state of the stage: a cluster that has failed to start once is not started again for every case.
 enum Set {
     NotYet,
     Failed,
     Up(Box<Stage>),
 }
 
-/// A cluster with Tidegate on it, and a client of a host that no case touches.
+/// A cluster with Tidegate on it, and a client of a host that no case changes.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) edge: Edge,
@@ -101,8 +101,8 @@ impl Stage {
         stage
     }
 
-    /// Makes a namespace with a Deployment of two pods, a Service and an Ingress for `NAME.test`, which says `one`, and
-    /// waits until that is routed.
+    /// Creates a namespace with a Deployment of two pods, a Service and an Ingress for `NAME.test`, which responds with
+    /// `one`, and waits until that is routed.
     pub(crate) async fn app(&self, name: &str) {
         let begun = tidegate_tests::moment();
         self.cluster.kubectl.fed(&["apply", "-f", "-"], &APP.replace("NAME", name)).await;
@@ -112,7 +112,7 @@ impl Stage {
         measured("  its first answer, and all pods ready", begun);
     }
 
-    /// Waits until the Deployment has what it wants, and nothing else.
+    /// Waits until the Deployment has exactly its desired pods.
     pub(crate) async fn settled(&self, name: &str) {
         let path = deployment(name);
         let pods = format!("/api/v1/namespaces/{name}/pods");
@@ -129,7 +129,7 @@ impl Stage {
         .await;
     }
 
-    /// Asks for the root of a host until the answer is the right one, and returns it.
+    /// Requests the root of a host until the response is the right one, and returns it.
     pub(crate) async fn until(&self, host: &str, what: &str, right: impl Fn(&Answer) -> bool) -> Answer {
         eventually(&format!("{host}: {what}"), || async {
             let answer = get(self.edge.http, host, "/").await?;
@@ -138,7 +138,7 @@ impl Stage {
         .await
     }
 
-    /// A change of an object by a merge patch, and how long it takes until a host's answer is the right one.
+    /// Changes an object by a merge patch, and measures the time until a host's response is the right one.
     pub(crate) async fn change(
         &self,
         path: &str,
@@ -154,8 +154,8 @@ impl Stage {
         measured(&format!("{what} (accepted after {accepted} ms)"), begun);
     }
 
-    /// Writes the kubeconfig of a service account with the rights of `deploy/`, for an edge that reaches the API server by another address
-    /// and knows it by an authority's file.
+    /// Writes the kubeconfig of a service account with the rights of `deploy/`, for an edge that uses another address
+    /// of the API server and an authority's file.
     pub(crate) async fn write_kubeconfig(&self, account: &str, address: &str, authority: &Path, to: &Path) {
         let rights = format!(
             "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {account}, namespace: tidegate}}\n---\n\
@@ -175,13 +175,13 @@ impl Stage {
         std::fs::write(to, config.to_string()).expect("a kubeconfig");
     }
 
-    /// A client that asks for the root of a host from now on.
+    /// Starts a client that requests the root of a host.
     pub(crate) fn steady(&self, host: &str) -> Steady {
         Steady::start(self.edge.http, host, "/")
     }
 }
 
-/// Prints how long something took: tests never judge it.
+/// Prints a duration: tests never judge it.
 pub(crate) fn measured(what: &str, begun: Instant) {
     println!("    {:>6} ms  {what}", begun.elapsed().as_millis());
 }

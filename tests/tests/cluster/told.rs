@@ -1,4 +1,4 @@
-//! What the owners of objects are told, by Events.
+//! Events for the owners of objects.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tidegate_tests::eventually;
 
 use crate::stage::{Stage, ingress, rule};
 
-/// Longer than what is found has to stand until it is told, or has to be gone to be gone.
+/// Longer than a finding has to persist until it is reported, or has to be gone until that is.
 const MOMENT: Duration = Duration::from_secs(5);
 
-/// The Events that `kubectl describe` shows of the Ingress of an application: it asks so.
+/// The Events that `kubectl describe` shows for the Ingress of an application: the query is the same.
 async fn events(stage: &Stage, name: &str) -> Vec<Value> {
     let uid = stage.cluster.api.get(&ingress(name)).await["metadata"]["uid"].as_str().expect("a uid").to_owned();
     let asked = [("kind", "Ingress"), ("name", "web"), ("namespace", name), ("uid", &uid)];
@@ -21,7 +21,7 @@ async fn events(stage: &Stage, name: &str) -> Vec<Value> {
     list["items"].as_array().expect("items").clone()
 }
 
-/// Waits until one Event is there and tells of a missing port for so many times.
+/// Waits until there is one Event, which reports a missing port this many times.
 async fn told(stage: &Stage, name: &str, count: Option<u64>) -> Value {
     eventually("the owner is told", || async {
         match events(stage, name).await.as_slice() {
@@ -46,7 +46,7 @@ pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
     assert!(line.ends_with("Service owner/web has no port 81, so the route answers 503"), "{line}");
 
     stage.allow_lease("another").await;
-    // One that has just started and leads knows nothing of what was told, nor does the same one when it starts again.
+    // A leader that has just started does not know the earlier Events, nor does the same process after a restart.
     for _ in 0..2 {
         let lease = ["--lease", "tidegate/another"];
         let another = Edge::start_as(&stage.cluster, "tidegate", "10.244.0.4", &lease).await;
@@ -66,8 +66,8 @@ pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
     told(stage, "owner", Some(2)).await;
 }
 
-/// Nothing can be found about a class that an API server takes, so its Event is written here, as Tidegate would write it: about
-/// an object without a namespace, in `default`.
+/// No finding is possible for a class that an API server accepts, so its Event is written here in Tidegate's form:
+/// about an object without a namespace, in `default`.
 pub(crate) async fn an_event_about_a_class_goes_to_default(stage: &mut Stage) {
     let class = "/apis/networking.k8s.io/v1/ingressclasses/tidegate";
     let uid = stage.cluster.api.get(class).await["metadata"]["uid"].take();

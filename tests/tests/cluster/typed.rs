@@ -1,4 +1,4 @@
-//! Lite against the real API server: one table of commands of kubectl, and by name what they print differently.
+//! Lite against the real API server: one table of kubectl commands, and a list of known differences.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ const NARROW: &str = "it serves the kinds that Tidegate reads, those of dev's pr
 const ENUMS: &str = "the real server adds a sentence on each value to the description, which k8s-openapi leaves out";
 const RACE: &str = "the real server publishes a definition a moment after it is established, lite before it answers";
 
-/// What lite prints in another way than the real server: a part of it (nothing where the real server's moment counts), and why.
+/// Known differences of lite's output from the real server's: a part of it (empty if it depends on timing), and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("describe namespace", "Active", "the real server tells of quotas, which lite has no kind for"),
     ("describe service", "Endpoints", "a real Service has a slice before it has endpoints"),
@@ -45,7 +45,7 @@ struct Step {
     input: String,
     files: Vec<(String, String)>,
     editor: Option<String>,
-    /// Whether the last line of the output is all that is compared.
+    /// `true` if only the last line of the output is compared.
     last: bool,
 }
 
@@ -102,7 +102,7 @@ impl Typed {
         Self { kubectl, folder: tempfile::tempdir().expect("a folder"), forms: forms() }
     }
 
-    /// What is compared of a command: its exit code, and what it prints.
+    /// The compared result of a command: its exit code and output.
     async fn answer(&self, step: &Step) -> String {
         for (path, text) in &step.files {
             let path = self.folder.path().join(path);
@@ -121,7 +121,7 @@ impl Typed {
         format!("exit {}\n{}\n--\n{}", code.unwrap_or(-1), self.plain(out), self.plain(&err))
     }
 
-    /// A text without what differs from server to server and from moment to moment.
+    /// A text without the parts that differ from server to server and over time.
     fn plain(&self, text: &str) -> String {
         let text = text.replace(&self.folder.path().display().to_string(), "FOLDER");
         let plain = self.forms.iter().fold(text, |text, (form, put)| form.replace_all(&text, *put).into_owned());

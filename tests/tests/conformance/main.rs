@@ -1,7 +1,7 @@
-//! The conformance suite of the Gateway API against `tidegate run` on a real control plane, with the rights that `deploy/`
-//! gives it. `tests/conformance/run` is the command for it; `docs/conformance/README.md` tells what is real and what is not.
+//! The conformance suite of the Gateway API against `tidegate run` on a real control plane, with exactly the rights of `deploy/`.
+//! `tests/conformance/run` is the command for it; `docs/conformance/README.md` explains the parts that are real.
 //!
-//! Where the suite or the cluster cannot run, the cases are left out by name.
+//! If the suite or the cluster cannot run, the cases are left out by name.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder with the suite, where it is built.
+/// The folder with the suite, if it is built.
 fn built() -> Option<String> {
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/build");
     let output = Command::new(build).arg("--path").stderr(Stdio::null()).output().ok()?;
@@ -48,7 +48,7 @@ fn built() -> Option<String> {
     Some(path.trim().to_owned())
 }
 
-/// The cases by name alone, where they cannot run.
+/// Reports the cases as left out if they cannot run.
 fn left_out(arguments: &Arguments) -> ExitCode {
     let trial = |name: &str| Trial::test(name, || Ok(())).with_ignored_flag(true);
     libtest_mimic::run(arguments, stage::CASES.into_iter().map(trial).collect()).exit_code()

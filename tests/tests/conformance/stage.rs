@@ -13,23 +13,23 @@ use tokio::sync::OnceCell;
 
 use crate::suite::{Suite, Tally};
 
-/// What the cases show: the pods of the suite without an edge, and all of the suite, which runs on demand.
+/// The cases: the pods of the suite without an edge, and all of the suite, which runs on demand.
 pub(crate) const CASES: [&str; 2] = ["the_pods_of_the_suite_answer", "the_suite_passes"];
 
 /// The image of all pods of the suite.
 const IMAGE: &str = "registry.k8s.io/gateway-api/conformance/echo-basic";
 
-/// Where Gateways are: all of them addresses of [`Network::Bridged`].
+/// The addresses of Gateways: all of them in [`Network::Bridged`].
 const GATEWAY_ADDRESSES: &str = "10.245.0.1-10.245.0.250";
 
-/// One of those, and an address of nobody, for the test of addresses that a Gateway asks for.
+/// One of those, and an unused address, for the test of requested Gateway addresses.
 const ADDRESSES: [&str; 2] = ["-usable-address=10.245.0.200", "-unusable-address=192.0.2.1"];
 
-/// What is there before anything runs.
+/// The prepared environment.
 pub(crate) struct Place {
     pub(crate) control_plane: PathBuf,
     pub(crate) folder: PathBuf,
-    /// What `tests/conformance/build` has made.
+    /// The output of `tests/conformance/build`.
     pub(crate) built: PathBuf,
 }
 
@@ -55,13 +55,13 @@ struct Stage {
 }
 
 impl Stage {
-    /// The pods that the suite makes, asked by the suite's clients without anything between.
+    /// The pods of the suite, requested by the suite's clients directly.
     async fn pods(&self) -> Tally {
         let cluster = self.cluster().await;
         self.of(cluster).run("TestPods", &[]).await
     }
 
-    /// The suite with the arguments that `tests/conformance/run` has made of its own.
+    /// The suite, with the arguments of `tests/conformance/run`.
     async fn suite(&self) -> Tally {
         let cluster = self.cluster().await;
         let class = json!({
@@ -112,7 +112,7 @@ impl Stage {
     }
 }
 
-/// Copies the logs of all parts to where they are wanted, if that is anywhere.
+/// Copies the logs of all parts to the requested folder, if there is one.
 fn keep_logs(folder: &Path) {
     let Some(wanted) = variable("CONFORMANCE_LOGS") else { return };
     fs::create_dir_all(&wanted).expect("a folder");
@@ -124,7 +124,7 @@ fn keep_logs(folder: &Path) {
     }
 }
 
-/// Arguments for the suite, one a line.
+/// Arguments for the suite, one per line.
 fn asked() -> Vec<String> {
     let text = variable("CONFORMANCE_ARGUMENTS").unwrap_or_default();
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! The suite as a process: its results as they come, and their number.
+//! The suite as a process: its results as they come, and their counts.
 
 use std::fmt;
 use std::fs::File;
@@ -9,38 +9,38 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-/// With this the suite tells each result as soon as it is there, on a line that begins with the mark below.
+/// The flag with which the suite prints each result at once, on a line that begins with the mark below.
 const VERBOSE: &str = "-test.v=test2json";
 const MARK: char = '\u{16}';
 
-/// How long one run may take, unless its arguments say so.
+/// The timeout of one run, unless its arguments have another.
 const TIMEOUT: &str = "-test.timeout=50m";
 
-/// The suite's program and what it needs.
+/// The suite's program and its inputs.
 pub(crate) struct Suite {
     pub(crate) program: PathBuf,
     pub(crate) kubeconfig: PathBuf,
-    /// Where what it says is written, as `suite.log`.
+    /// The folder of its output, `suite.log`.
     pub(crate) folder: PathBuf,
 }
 
-/// How many of the suite's tests ended how.
+/// The counts of the suite's results.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
     failed: Vec<String>,
     skipped: usize,
-    /// Whether the program ended with success.
+    /// `true` if the program ended with success.
     succeeded: bool,
 }
 
 impl Tally {
-    /// Whether something was tested and nothing failed.
+    /// Returns `true` if at least one test ran and none failed.
     pub(crate) fn is_clean(&self) -> bool {
         self.succeeded && self.failed.is_empty() && self.passed > 0
     }
 
-    /// Takes a line of the suite, and returns it where it is the result of one of its tests, and not of a part of one.
+    /// Parses a line of the suite, and returns it if it is the result of a whole test, not of a subtest.
     fn take<'a>(&mut self, function: &str, line: &'a str) -> Option<&'a str> {
         let result = line.trim_start_matches([MARK, ' ']).strip_prefix("--- ")?;
         let (outcome, rest) = result.split_once(": ")?;

@@ -1,4 +1,4 @@
-//! An answer, and its form for comparison: lines in which what differs by nature is left out or has a name.
+//! A response, and its form for comparison: lines in which inherently different parts are left out or have a name.
 
 use std::io::Read as _;
 
@@ -10,33 +10,33 @@ use crate::ask::{Ask, NO_ANSWER};
 use crate::endpoint::NAME;
 use crate::world::World;
 
-/// Bytes of one answer.
+/// The maximum size of one response in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Headers of responses that either side makes by itself: who it is, when it is, and how it frames.
+/// Headers of responses that either side sets by itself: its name, the time, and the framing.
 const OF_THE_SERVER: [&str; 6] = ["server", "date", "connection", "keep-alive", "content-length", "transfer-encoding"];
 
-/// Headers of pages that a server makes itself.
+/// Headers of pages that a server generates itself.
 const OF_OWN_PAGES: [&str; 4] = ["content-type", "cache-control", "etag", "last-modified"];
 
-/// The longest line; of a longer one the length is said.
+/// The maximum length of a line; of a longer one only the length is shown.
 const LINE_MAX: usize = 200;
 
-/// Headers that Tidegate tells endpoints on top of those of the router. Where the client sends one of them itself, it is
-/// compared; and one row looks at all of them.
+/// Headers that Tidegate sends to endpoints in addition to those of the router. A header that the client sends itself
+/// is compared; and one row checks all of them.
 const TOLD_ON_TOP: [&str; 4] = ["x-forwarded-host", "x-real-ip", "cdn-loop", "x-request-id"];
 
-/// An answer as it came.
+/// A response as received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
-    /// What it says, decoded.
+    /// Its body, decoded.
     pub(crate) body: String,
-    /// What came through a tunnel.
+    /// The bytes received through a tunnel.
     pub(crate) tunnel: Option<String>,
-    /// What was shown in the handshake.
+    /// The certificate presented in the handshake.
     pub(crate) certificate: Option<CertificateDer<'static>>,
 }
 
@@ -45,7 +45,7 @@ impl Answer {
         self.headers.iter().find(|(is, _)| is == name).map(|(_, value)| value.as_str())
     }
 
-    /// Notes a body as it came.
+    /// Decodes the body.
     pub(crate) fn says(&mut self, body: &[u8]) -> Result<(), String> {
         let is_compressed = self.header("content-encoding") == Some("gzip") && !body.is_empty();
         self.body = if is_compressed {
@@ -80,28 +80,28 @@ impl Answer {
         } else if self.body.contains("<title>Site Maintenance</title>") {
             lines.push("page: maintenance".to_owned());
         } else {
-            // Some errors of Tidegate have no page, which is for nobody to read.
+            // Some errors of Tidegate have no page, because nobody reads it.
             lines.push(format!("page: {}", if self.body.is_empty() && self.status < 400 { "none" } else { "its own" }));
         }
         lines.extend(self.tunnel.iter().map(|said| format!("tunnel: {said}")));
         named(lines)
     }
 
-    /// Whether a header of an own page differs by nature. Each page of Tidegate has an id, whatever the router asks for; where
-    /// the router asks for ids, they are compared.
+    /// Returns `true` if a header of a generated page differs inherently. Each page of Tidegate has an id, whatever the
+    /// router's settings; if the router sets ids, they are compared.
     fn by_nature(&self, name: &str) -> bool {
         OF_OWN_PAGES.contains(&name) || (name == "x-request-id" && self.header("x-correlation-id").is_none())
     }
 }
 
-/// Whether a line of what an endpoint saw differs by nature. The router closed every connection to an endpoint and said so.
+/// Returns `true` if a line of the endpoint's view differs inherently. The router closed every connection to an endpoint and announced it.
 fn by_nature(line: &str, ask: &Ask, on_top: bool) -> bool {
     let name = line.split(':').next().unwrap_or_default();
     let added = TOLD_ON_TOP.contains(&name) && !ask.sends(name) && !on_top;
     line == "connection: close" || line == "connection: keep-alive" || added
 }
 
-/// Gives ids and times a name: an id is the same in two lines when it has the same name there.
+/// Replaces ids and times by names: an id is the same in two lines when it has the same name there.
 fn named(mut lines: Vec<String>) -> Vec<String> {
     let mut known: Vec<String> = Vec::new();
     for line in &mut lines {
@@ -131,7 +131,7 @@ fn is_id(word: &str) -> bool {
     word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Reads one response whole; what is to go through a tunnel is sent when there is one, and read again.
+/// Reads one response completely; bytes for a tunnel are sent once it is open, and read back.
 pub(crate) async fn read<S>(stream: &mut S, to_head: bool, through: &[u8]) -> Result<Answer, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -170,7 +170,7 @@ impl<S: AsyncRead + Unpin> Incoming<'_, S> {
         if self.buffer.len() > BYTES_MAX {
             return Err("an endless answer".to_owned());
         }
-        // How a connection without an answer ends is the same to a client.
+        // The way in which a connection ends without a response is the same to a client.
         Ok(self.stream.read_buf(&mut self.buffer).await.is_ok_and(|read| read > 0))
     }
 

@@ -1,4 +1,4 @@
-//! A request, and how it is sent: which client, which bytes, over what.
+//! A request, and its transport: the client's address, the bytes, the protocol.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,36 +15,36 @@ use tokio::time::{sleep, timeout};
 use crate::answer::{Answer, read};
 use crate::pair::Side;
 
-/// A client whose forwarded headers nobody believes.
+/// A client whose forwarded headers are not trusted.
 pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 /// A load balancer: a peer of `proxyRealIpCidrs`.
 pub(crate) const TRUSTED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// A client that whitelists name.
+/// A client in whitelists.
 pub(crate) const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 5);
-/// A client that whitelists of other applications name.
+/// A client in whitelists of other applications.
 pub(crate) const BRANCH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 
-/// The time for one answer.
+/// The timeout of one response.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// What is sent through a tunnel.
+/// The bytes sent through a tunnel.
 const SAID: &[u8] = b"hello";
 
-/// What stands for an answer where the connection ends without one.
+/// The placeholder for a connection that ends without a response.
 pub(crate) const NO_ANSWER: &str = "the connection ends without an answer";
 
-/// How the bytes travel.
+/// The transport.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Over {
     Plain,
-    /// TLS with this server name; an address is none.
+    /// TLS with this server name; an address is not sent as one.
     Tls(&'static str),
     /// HTTP/2 over TLS with this server name.
     Http2(&'static str),
-    /// Plain HTTP where TLS is expected.
+    /// Plain HTTP on a TLS port.
     PlainToTls,
 }
 
-/// A request. What it says of itself is changed by its methods, which return it.
+/// A request. Its methods change it and return it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     over: Over,
@@ -59,7 +59,7 @@ pub(crate) struct Ask {
     parts: Vec<Vec<u8>>,
 }
 
-/// A GET over plain HTTP/1.1, of a stranger.
+/// A GET over plain HTTP/1.1, from an untrusted client.
 pub(crate) fn get(host: &'static str, target: &str) -> Ask {
     Ask {
         over: Over::Plain,
@@ -74,7 +74,7 @@ pub(crate) fn get(host: &'static str, target: &str) -> Ask {
     }
 }
 
-/// A request for another protocol on the connection.
+/// A request to upgrade the connection to another protocol.
 pub(crate) fn upgrade(host: &'static str, protocol: &str) -> Ask {
     get(host, "/socket").header("Connection", "Upgrade").header("Upgrade", protocol)
 }
@@ -113,7 +113,7 @@ impl Ask {
         Self { over: Over::PlainToTls, ..self }
     }
 
-    /// A POST with a body of so many bytes and their number in the head.
+    /// A POST with a body of this size and its length in the head.
     pub(crate) fn body(self, size: usize) -> Self {
         let post = self.method("POST").header("Content-Length", &size.to_string());
         Self { parts: vec![vec![b'b'; size]], ..post }
@@ -133,7 +133,7 @@ impl Ask {
         Self { parts, ..post }
     }
 
-    /// A header of the PROXY protocol, version 1, before everything else.
+    /// Adds a PROXY protocol header of version 1 before everything else.
     pub(crate) fn proxy_v1(self, client: &str) -> Self {
         Self { preamble: format!("PROXY TCP4 {client} 127.0.0.1 40000 80\r\n").into_bytes(), ..self }
     }
@@ -146,12 +146,12 @@ impl Ask {
         Self { preamble, ..self }
     }
 
-    /// Any bytes before everything else.
+    /// Adds any bytes before everything else.
     pub(crate) fn after(self, preamble: &[u8]) -> Self {
         Self { preamble: preamble.to_vec(), ..self }
     }
 
-    /// Whether the client itself sends this header.
+    /// Returns `true` if the client itself sends this header.
     pub(crate) fn sends(&self, name: &str) -> bool {
         self.headers.iter().any(|(is, _)| is.eq_ignore_ascii_case(name))
     }
@@ -169,7 +169,7 @@ impl Ask {
         (head + "\r\n").into_bytes()
     }
 
-    /// Asks one side.
+    /// Sends the request to one side.
     pub(crate) async fn of(&self, side: Side) -> Result<Answer, String> {
         timeout(ANSWER_MAX, self.asked(side)).await.unwrap_or_else(|_| Err("no answer in time".to_owned()))
     }
@@ -205,7 +205,7 @@ impl Ask {
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&self, mut stream: S) -> Result<Answer, String> {
-        // A server may answer before it has read everything, and end the connection then: what cannot be sent is no fault.
+        // A server may respond before it has read everything, and then close the connection: a failed write is not an error.
         let mut sent = stream.write_all(&self.head()).await;
         for part in &self.parts {
             if sent.is_ok() {
@@ -243,7 +243,7 @@ impl Ask {
     }
 }
 
-/// The certificate that was shown.
+/// The presented certificate.
 fn shown<S>(stream: &tokio_rustls::client::TlsStream<S>) -> Option<CertificateDer<'static>> {
     let chain = stream.get_ref().1.peer_certificates();
     chain.and_then(|chain| chain.first()).map(|certificate| certificate.clone().into_owned())

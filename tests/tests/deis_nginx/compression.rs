@@ -1,4 +1,4 @@
-//! Responses that are compressed, and those that are not. Bodies are compared as they are decoded.
+//! Responses that are compressed, and those that are not. Bodies are compared in decoded form.
 
 use crate::ask::{Ask, get};
 use crate::pair::Pair;
@@ -7,9 +7,9 @@ use crate::world::World;
 
 const HOST: &str = "www.blog.test";
 
-/// What every compressed response says.
+/// The headers of every compressed response.
 const GZIP: &[&str] = &["content-encoding: gzip", "vary: Accept-Encoding"];
-/// What those say that others get compressed.
+/// The header of responses that other clients get compressed.
 const VARY: &[&str] = &["vary: Accept-Encoding"];
 
 const UNMODIFIED: &str = "sends a 304 with the strong `ETag`";
@@ -22,12 +22,12 @@ async fn pair(router: &[(&str, &str)]) -> Option<Pair> {
     Pair::start(world, &[]).await
 }
 
-/// Asks for a page of the endpoint without saying what codings are known.
+/// Requests a page of the endpoint without an `Accept-Encoding`.
 fn plain(page: &str) -> Ask {
     get(HOST, &format!("/page/{page}"))
 }
 
-/// Asks for a page, and takes gzip.
+/// Requests a page, and accepts gzip.
 fn page(page: &str) -> Ask {
     plain(page).header("Accept-Encoding", "gzip")
 }

@@ -1,4 +1,4 @@
-//! The endpoint of an application: it answers with what it saw of the request, byte for byte, or misbehaves as the path says.
+//! The endpoint of an application: it responds with the request as it saw it, byte for byte, or misbehaves as the path requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// The header by which an answer is known to come from an endpoint.
+/// The header that marks a response of an endpoint.
 pub(crate) const NAME: &str = "x-endpoint";
 
-/// The type of what was seen. The two sides tell endpoints different things, so its length may differ: it is none that is compressed.
+/// The media type of such a response. The two sides send endpoints different headers, so its length may differ: the type is not one that is
+/// compressed.
 const SEEN_TYPE: &str = "application/x-seen";
 
 /// A listening endpoint. It ends with its handle.
@@ -29,14 +30,14 @@ impl Endpoint {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let name = name.clone();
-                // What a client does to its connection is no fault of the endpoint.
+                // Faults of a client's connection are not faults of the endpoint.
                 tokio::spawn(async move { drop(serve(stream, &name).await) });
             }
         });
         Self { address, task }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -48,7 +49,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// A request as it came.
+/// A request as received.
 struct Seen {
     line: String,
     /// Names in lower case, in order.
@@ -61,8 +62,8 @@ impl Seen {
         self.headers.iter().find(|(is, _)| is == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body of an answer: a line for each thing that was seen. How the body was framed is left out, because either side
-    /// may choose it.
+    /// The body of a response: a line for each part of the request. The framing of the body is left out, because either
+    /// side may choose it.
     fn told(&self) -> String {
         let framing = ["content-length", "transfer-encoding"];
         let mut headers: Vec<&(String, String)> =
@@ -122,7 +123,7 @@ async fn serve(mut stream: TcpStream, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A page as `STATUS/LENGTH?NAME=VALUE&…` says it: so many bytes, in one chunk where the length is `chunked`, with these headers.
+/// A page as described by `STATUS/LENGTH?NAME=VALUE&…`: this many bytes, in one chunk if the length is `chunked`, with these headers.
 fn paged(page: &str, name: &str, line: &str) -> String {
     let (shape, fields) = page.split_once('?').unwrap_or((page, ""));
     let (status, length) = shape.split_once('/').unwrap_or((shape, "0"));
@@ -141,7 +142,7 @@ fn paged(page: &str, name: &str, line: &str) -> String {
     format!("{head}{framing}\r\n\r\n{}", if has_body { body.as_str() } else { "" })
 }
 
-/// Agrees to another protocol, which gives every byte back.
+/// Accepts an upgrade, and sends every byte back.
 async fn tunnel(mut stream: TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
     let protocol = seen.header("upgrade").unwrap_or_default();
     let head =
@@ -192,7 +193,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<O
     Ok(Some(seen))
 }
 
-/// The next chunk of a body; an empty one is the last, and nothing when the connection ends.
+/// The next chunk of a body; an empty one is the last, and `None` when the connection ends.
 async fn chunk(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<Option<Vec<u8>>> {
     loop {
         if let Some(end) = buffer.windows(2).position(|bytes| bytes == b"\r\n") {

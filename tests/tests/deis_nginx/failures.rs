@@ -1,4 +1,4 @@
-//! Endpoints that fail, and requests that are too much.
+//! Endpoints that fail, and requests that exceed limits.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,8 @@ use crate::world::World;
 
 const LIMITS: &str = "a header line 431 instead of 400";
 
-/// A socket at which nobody listens, so that it refuses connections; as long as it is kept, nobody else gets its port.
+/// A bound socket that does not listen, so that it refuses connections; as long as it is kept, no other process gets
+/// its port.
 fn refusing() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
@@ -19,7 +20,7 @@ fn refusing() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A listener that takes no connection any more, because its queue is full; it has to be kept, and those in the queue too.
+/// A listener that accepts no more connections, because its queue is full; it has to be kept, and the connections in the queue too.
 async fn deaf() -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");

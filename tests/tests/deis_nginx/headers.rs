@@ -1,4 +1,4 @@
-//! Headers that say who, how and when: to endpoints and to clients.
+//! Headers about the client, the connection and the time: to endpoints and to clients.
 
 use crate::ask::{Ask, OFFICE, TRUSTED, get};
 use crate::pair::Pair;
@@ -8,7 +8,7 @@ use crate::world::World;
 const TRUST: &str = "all of them from `proxyRealIpCidrs` alone";
 const HOST: &str = "blog.apps.test";
 
-/// A world whose router asks for nothing.
+/// A world whose router has no header settings.
 async fn plain_world() -> World {
     let mut world = World::new(&[("platformDomain", "apps.test")]);
     world.app("blog", &[("domains", "blog")]).await;
@@ -109,7 +109,7 @@ async fn other_headers_of_clients() {
     check(&pair, rows).await;
 }
 
-/// A world whose router asks for every header.
+/// A world whose router sets every header.
 async fn world() -> World {
     let mut world = World::new(&[
         ("platformDomain", "apps.test"),
@@ -132,7 +132,7 @@ async fn world() -> World {
     world
 }
 
-/// As a load balancer sends it that offloads TLS.
+/// A request from a load balancer that terminates TLS.
 fn offloaded(host: &'static str, path: &str) -> Ask {
     get(host, path).from(TRUSTED).header("X-Forwarded-Proto", "https").header("X-Forwarded-For", "192.0.2.1")
 }
@@ -231,7 +231,7 @@ async fn headers_of_each_status() {
             "has no `Referrer-Policy`",
             &["nginx referrer-policy: same-origin"],
         ),
-        // It is nobody's over TLS, so nobody says that it is to be asked for over TLS.
+        // The host is not served over TLS, so no HSTS header is sent.
         differs(
             "a host without TLS over TLS",
             get("office.apps.test", "/").from(OFFICE).tls("office.apps.test"),

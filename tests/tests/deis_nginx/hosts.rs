@@ -1,4 +1,4 @@
-//! Which application a host leads to.
+//! The application of a host.
 
 use crate::ask::get;
 use crate::pair::Pair;

@@ -1,11 +1,11 @@
-//! What the Deis router answered, and what Tidegate answers: the same requests to Debian's nginx, with a configuration made
-//! of the same objects as the router made it, and to the binary with `--source deis`. Status, headers, body, and what the
-//! endpoint saw have to be alike; where they differ on purpose, a row names the place of the migration guide that says so, and all that
-//! differs.
+//! The responses of the Deis router compared with Tidegate's: the same requests go to Debian's nginx, with a
+//! configuration generated from the same objects in the router's way, and to the binary with `--source deis`. Status,
+//! headers, body, and the endpoint's view have to be the same; if they differ on purpose, a row names the entry of the
+//! migration guide for it, and all differences.
 //!
 //! Expressions in domains (`regexDomain`) and the default service have tests of their own (`deis_hosts.rs`).
 //!
-//! It is left out by name where the machine has no nginx, and fails there where the environment has `CI`.
+//! It is left out by name if the machine has no nginx, and fails in that case if the environment has `CI`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

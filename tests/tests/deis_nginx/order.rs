@@ -1,5 +1,5 @@
-//! What goes first where several things have an answer: the limit of bodies, the whitelist, maintenance, missing endpoints,
-//! the redirect to https.
+//! The precedence of several possible responses: the body limit, the whitelist, maintenance, missing endpoints, the
+//! redirect to https.
 
 use crate::ask::{OFFICE, TRUSTED, get, upgrade};
 use crate::pair::Pair;

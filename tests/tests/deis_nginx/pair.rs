@@ -1,4 +1,4 @@
-//! The two sides, on loopback: nginx as the Deis router had it, and Tidegate.
+//! The two sides, on loopback: nginx configured as by the Deis router, and Tidegate.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::router::{Places, Router};
 use crate::world::World;
 
-/// Tries of a start of nginx: another process may take a free port first.
+/// The number of attempts to start nginx: another process may take a free port first.
 const TRIES_MAX: usize = 5;
 
 /// A running nginx with a configuration of the Deis router. It is killed with its handle.
@@ -26,7 +26,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Whether the machine has one; says so where it has not, and fails where continuous integration should have it.
+    /// Returns `true` if the machine has nginx; otherwise prints that, and fails in continuous integration.
     pub(crate) fn is_there() -> bool {
         let mut version = std::process::Command::new("nginx");
         let there = version.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -54,7 +54,7 @@ impl Nginx {
         std::fs::write(&file, &text).expect("a configuration");
         let mut command = Command::new("nginx");
         command.arg("-p").arg(folder.path()).arg("-e").arg(folder.path().join("error.log")).arg("-c").arg(&file);
-        // One process, so that its end is the end of all of it.
+        // A single process, so that its end is the end of all of it.
         command.args(["-g", "master_process off;"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn().expect("nginx");
         for _ in 0..400 {
@@ -77,7 +77,7 @@ async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Where a side listens.
+/// The addresses of a side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
     pub(crate) http: SocketAddr,
@@ -93,7 +93,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both, and waits until both serve all applications. `None`, with one printed line, where there is no nginx.
+    /// Starts both, and waits until both serve all applications. `None`, with one printed line, if there is no nginx.
     pub(crate) async fn start(world: World, arguments: &[&str]) -> Option<Self> {
         if !Nginx::is_there() {
             return None;
@@ -104,7 +104,8 @@ impl Pair {
         let routed = world.routed();
         let mut before = String::new();
         let page = async || get(dev.debug, "localhost", "/debug/routes").await.map(|answer| answer.body);
-        // The page names each application; when it is the same twice, the last of their Secrets and endpoints are there.
+        // The page lists each application; when it is the same twice, the last of their Secrets and endpoints are
+        // present.
         loop {
             let now = eventually("all applications are routed", || async {
                 let page = page().await?;
@@ -121,13 +122,13 @@ impl Pair {
         Some(Self { world, nginx, dev })
     }
 
-    /// Where nginx listens.
+    /// The addresses of nginx.
     pub(crate) fn nginx(&self) -> Side {
         assert!(self.nginx.child.id().is_some(), "nginx runs");
         Side { http: self.nginx.http, https: self.nginx.https }
     }
 
-    /// Where Tidegate listens.
+    /// The addresses of Tidegate.
     pub(crate) const fn tidegate(&self) -> Side {
         Side { http: self.dev.http, https: self.dev.https }
     }

@@ -1,4 +1,4 @@
-//! The PROXY protocol, which a second Tidegate is started for.
+//! The PROXY protocol, with a second Tidegate.
 
 use std::net::Ipv4Addr;
 

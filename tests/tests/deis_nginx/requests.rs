@@ -1,4 +1,4 @@
-//! What becomes of requests and responses on their way.
+//! Changes to requests and responses on their way.
 
 use crate::ask::{get, upgrade};
 use crate::pair::Pair;

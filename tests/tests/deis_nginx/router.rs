@@ -1,9 +1,9 @@
-//! The Deis router in the place of Tidegate: the same objects become a configuration of nginx, as the router made it.
+//! The Deis router in place of Tidegate: the same objects become a configuration of nginx, in the router's way.
 //!
-//! It is written from what the router did, faults among it. Two things are otherwise: requests go to the endpoints of an
-//! application instead of to its ClusterIP, which nobody has here; and the access log is off.
+//! It is written from the behaviour of the router, including its bugs. Two things differ: requests go to the endpoints
+//! of an application instead of to its ClusterIP, which does not exist here; and the access log is off.
 //!
-//! A place is kept for what is not compared yet: see the default host and the server names below.
+//! There are placeholders for parts that are not compared yet: see the default host and the server names below.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use crate::world::{PREFIX, named};
 /// The page of applications in maintenance.
 const MAINTENANCE: &str = "<html><head><title>Site Maintenance</title></head></html>";
 
-/// The media types that are compressed besides `text/html` where the Deployment names none.
+/// The media types that are compressed in addition to `text/html` if the Deployment names none.
 const GZIP_TYPES: &str = "application/atom+xml application/javascript application/json application/rss+xml \
     application/vnd.ms-fontobject application/x-font-ttf application/x-web-app-manifest+json application/xhtml+xml \
     application/xml font/opentype image/svg+xml image/x-icon text/css text/plain text/x-component";
 
-/// Where nginx listens and keeps its files.
+/// The addresses and the folder of nginx.
 pub(crate) struct Places<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) http: SocketAddr,
@@ -41,7 +41,7 @@ impl<'a> Said<'a> {
         self.text(key).unwrap_or(default)
     }
 
-    /// The platform writes booleans in any case.
+    /// Reads a boolean, which the platform writes in any case.
     fn is(&self, key: &str) -> bool {
         self.text(key).is_some_and(|text| text.eq_ignore_ascii_case("true"))
     }
@@ -51,16 +51,16 @@ impl<'a> Said<'a> {
     }
 }
 
-/// An application with all that the router reads of it.
+/// An application with the fields that the router reads.
 struct App<'a> {
     said: Said<'a>,
     namespace: &'a str,
     domains: Vec<&'a str>,
-    /// Where requests go; `None` when no endpoint is ready.
+    /// The upstream; `None` when no endpoint is ready.
     upstream: Option<String>,
 }
 
-/// A certificate that has been written down.
+/// The files of a certificate.
 struct Files {
     chain: String,
     key: String,
@@ -137,7 +137,7 @@ server_names_hash_max_size 512; server_names_hash_bucket_size 64;
             ("gzip_vary", "vary", "on"),
         ] {
             let value = self.said.or(&format!("gzip.{key}"), default);
-            // An expression may hold what would end a directive.
+            // An expression may contain characters that would end a directive.
             let quote = if key == "disable" { "\"" } else { "" };
             self.line(format!("{directive} {quote}{value}{quote};"));
         }
@@ -188,7 +188,7 @@ map $http_x_correlation_id $correlation_id {{ default "$http_x_correlation_id,$r
         line + ";"
     }
 
-    /// Unknown hosts. A default service would stand in the place of the 404 of plain HTTP; it is not compared yet.
+    /// The server of unknown hosts. A default service would replace the 404 of plain HTTP; it is not compared yet.
     fn default_host(&mut self) {
         let files = self.certificate("deis/deis-router-platform-cert").unwrap_or_else(|| self.built_in());
         let (plain, tls) = (self.listen(false, true), self.listen(true, true));
@@ -250,13 +250,13 @@ location / {{ return 404; }}
         self.line("}");
     }
 
-    /// Expressions that an application gives for its domains are not compared yet.
+    /// The server name of a domain. Regular expressions are not compared yet.
     fn server_name(&self, domain: &str) -> String {
         if domain.contains('.') {
             return domain.to_owned();
         }
         match self.said.text("platformDomain") {
-            // Also where a comma at the end makes an empty name of a domain.
+            // This applies also if a comma at the end makes an empty domain name.
             Some(platform) => format!("{domain}.{platform}"),
             None => format!(r"~^{domain}\.(?<rest>.+)$"),
         }
@@ -275,7 +275,7 @@ location / {{ return 404; }}
         self.line("deny all;");
     }
 
-    /// A path of a host: what it is of is said by `host`, where its requests go by `app`.
+    /// A path of a host: `host` is the application that owns it, `app` the one that gets its requests.
     fn location(&mut self, host: &App<'_>, app: &App<'_>, path: &str) {
         self.line(format!("location {path} {{"));
         if self.said.is("requestIDs") {
@@ -348,7 +348,7 @@ proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $for_connect
         Some(format!("{address}:{}", slice["ports"][0]["port"]))
     }
 
-    /// The files of a Secret's certificate, where it is there.
+    /// The files of a Secret's certificate, if it exists.
     fn certificate(&self, name: &str) -> Option<Files> {
         let secret = self.objects.iter().find(|object| object["kind"] == "Secret" && named(object) == name)?;
         let pem = |key: &str| {
@@ -358,7 +358,7 @@ proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $for_connect
         Some(self.files(&name.replace('/', "_"), &pem("tls.crt")?, &pem("tls.key")?))
     }
 
-    /// What the router showed where it had nothing else.
+    /// The router's fallback certificate.
     fn built_in(&self) -> Files {
         let made = rcgen::generate_simple_self_signed(["deis.rocks".to_owned()]).expect("a certificate");
         self.files("built-in", made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())

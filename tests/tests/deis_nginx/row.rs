@@ -1,24 +1,25 @@
-//! One row of a table: a request, and whether both sides answer alike.
+//! One row of a table: a request, and the expected result of the comparison.
 
 use crate::answer::Answer;
 use crate::ask::Ask;
 use crate::pair::Pair;
 
-/// What users are told of the differences.
+/// The documentation of the differences.
 const GUIDE: &str = include_str!("../../../docs/migrate-from-deis.md");
 
-/// What is expected.
+/// The expected result.
 #[derive(Debug)]
 enum Want {
-    /// Both answer alike, with this status and, among others, these lines.
+    /// Both respond alike, with this status and, among others, these lines.
     Same(u16, &'static [&'static str]),
-    /// Neither answers.
+    /// Neither responds.
     None,
-    /// They differ, as this piece of the migration guide says, in these lines, of which each says whose it is.
+    /// They differ, as documented in this part of the migration guide, in these lines, each of which begins with its
+    /// side.
     Differs(&'static str, &'static [&'static str]),
 }
 
-/// A request and what is expected of its answers.
+/// A request and the expected result of its responses.
 #[derive(Debug)]
 pub(crate) struct Row {
     what: &'static str,
@@ -27,30 +28,30 @@ pub(crate) struct Row {
     on_top: bool,
 }
 
-/// Both sides answer alike, with this status and, among others, these lines.
+/// Both sides respond alike, with this status and, among others, these lines.
 pub(crate) fn same(what: &'static str, ask: Ask, status: u16, lines: &'static [&'static str]) -> Row {
     Row { what, ask, want: Want::Same(status, lines), on_top: false }
 }
 
-/// Neither side answers.
+/// Neither side responds.
 pub(crate) fn none(what: &'static str, ask: Ask) -> Row {
     Row { what, ask, want: Want::None, on_top: false }
 }
 
-/// Both sides differ on purpose, as a piece of the migration guide's table says, and in nothing but these lines, which begin with
-/// `nginx` or `tidegate`.
+/// Both sides differ on purpose, as documented in this part of the migration guide's table, and in nothing but these
+/// lines, which begin with `nginx` or `tidegate`.
 pub(crate) fn differs(what: &'static str, ask: Ask, guide: &'static str, lines: &'static [&'static str]) -> Row {
     Row { what, ask, want: Want::Differs(guide, lines), on_top: false }
 }
 
 impl Row {
-    /// Compares as well what Tidegate tells every endpoint on top.
+    /// Compares the headers as well that Tidegate sends to every endpoint in addition.
     pub(crate) fn with_headers_on_top(self) -> Self {
         Self { on_top: true, ..self }
     }
 }
 
-/// Asks both sides every request, and fails with all rows that are not as expected.
+/// Sends every request to both sides, and fails with all rows that do not match.
 #[track_caller]
 pub(crate) fn check(pair: &Pair, rows: Vec<Row>) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -98,7 +99,7 @@ async fn checked(pair: &Pair, row: &Row) -> Result<(), String> {
     }
 }
 
-/// What follows from a status, and so is not said again where statuses differ.
+/// Returns `true` for lines that follow from the status, which are not listed again if statuses differ.
 fn follows(line: &str) -> bool {
     !["status", "location", "certificate", "page"].contains(&line.split(':').next().unwrap_or_default())
 }
@@ -106,7 +107,7 @@ fn follows(line: &str) -> bool {
 /// The lines that one side alone has, in order, each with its side.
 fn difference(nginx: &[String], tidegate: &[String]) -> Vec<String> {
     let one_status = nginx.first() == tidegate.first();
-    // A line that one side has twice has to stand twice on the other.
+    // A line that one side has twice has to be twice on the other.
     let only = |these: &[String], those: &[String], side: &str| {
         let mut left = those.to_vec();
         let mut only = Vec::new();

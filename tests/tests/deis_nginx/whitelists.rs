@@ -1,4 +1,4 @@
-//! Lists of the router and of applications, and whose address counts.
+//! Lists of the router and of applications, and the client address that they apply to.
 
 use crate::ask::{BRANCH, OFFICE, STRANGER, TRUSTED, get};
 use crate::pair::Pair;
@@ -8,7 +8,7 @@ use crate::world::World;
 const DOMAIN: (&str, &str) = ("platformDomain", "apps.test");
 const DEFAULT: (&str, &str) = ("defaultWhitelist", "127.0.0.5");
 
-/// Two applications: one that says nothing, and one with a list of its own.
+/// Two applications: one without a list, and one with a list of its own.
 async fn pair(router: &[(&str, &str)]) -> Option<Pair> {
     let mut world = World::new(router);
     world.app("plain", &[("domains", "plain")]).await;

@@ -18,7 +18,7 @@ pub(crate) const TRUSTED_NETWORK: &str = "127.0.0.2/31";
 /// The objects, and the endpoints and certificates that belong to them.
 #[derive(Debug, Default)]
 pub(crate) struct World {
-    /// The objects in the order in which they are made.
+    /// The objects in the order of their creation.
     pub(crate) objects: Vec<Value>,
     /// The endpoints, which live as long as the world.
     pub(crate) endpoints: Vec<Endpoint>,
@@ -47,26 +47,26 @@ impl World {
         world
     }
 
-    /// An application with an endpoint of its own, which calls itself like the application.
+    /// Adds an application with an endpoint of its own, which has the name of the application.
     pub(crate) async fn app(&mut self, name: &str, said: &[(&str, &str)]) {
         self.app_in(name, name, said).await;
     }
 
-    /// As [`World::app`], in a namespace of another name: what the platform makes of the further processes of an application.
+    /// Like [`World::app`], in a namespace of another name: the platform creates such objects for the further processes of an application.
     pub(crate) async fn app_in(&mut self, namespace: &str, name: &str, said: &[(&str, &str)]) {
         let endpoint = Endpoint::start(name).await;
         self.app_at(namespace, name, said, &[endpoint.address()]);
         self.endpoints.push(endpoint);
     }
 
-    /// An application with endpoints that are somebody else's, or none.
+    /// Adds an application with endpoints of others, or none.
     pub(crate) fn app_at(&mut self, namespace: &str, name: &str, said: &[(&str, &str)], endpoints: &[SocketAddr]) {
         self.namespace(namespace);
         self.objects.push(service(namespace, name, "true", said));
         self.objects.push(slice(namespace, name, endpoints));
     }
 
-    /// A Service that is not routable.
+    /// Adds a Service that is not routable.
     pub(crate) async fn unroutable(&mut self, name: &str, said: &[(&str, &str)]) {
         let endpoint = Endpoint::start(name).await;
         self.namespace(name);
@@ -87,7 +87,7 @@ impl World {
         self.certificates.push((format!("{namespace}/{name}"), made.cert.der().clone()));
     }
 
-    /// What a certificate is called in answers: its Secret, or `default` for one that no Secret holds.
+    /// The name of a certificate in responses: its Secret, or `default` for one that no Secret holds.
     pub(crate) fn name_of(&self, certificate: &CertificateDer<'_>) -> String {
         let known = self.certificates.iter().find(|(_, der)| der == certificate);
         known.map_or_else(|| "default".to_owned(), |(name, _)| name.clone())

@@ -1,4 +1,4 @@
-//! UDPRoutes: a client keeps its endpoint, and a port of UDP is another one than that of TCP with its number.
+//! UDPRoutes: a client keeps its endpoint, and a UDP port is distinct from the TCP port with the same number.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LISTENERS: &str = r#"{"spec":{"listeners":[
     {"name":"tcp","port":9000,"protocol":"TCP"},
     {"name":"udp","port":9000,"protocol":"UDP"}]}}"#;
 
-/// Answers each datagram with a name and the datagram, from a Service of its own.
+/// A server that responds to each datagram with a name and the datagram, and its Service.
 async fn server(name: &'static str) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -41,14 +41,14 @@ fn route(name: &str, backends: &str) -> String {
     )
 }
 
-/// A client, whose flow is its own.
+/// A client with a flow of its own.
 async fn client(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(to).await.unwrap();
     socket
 }
 
-/// The answer to a datagram, if there is one.
+/// The response to a datagram, if there is one.
 async fn asked(client: &UdpSocket, text: &str) -> Result<String, String> {
     let mut answer = [0; 64];
     client.send(text.as_bytes()).await.map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ async fn asked(client: &UdpSocket, text: &str) -> Result<String, String> {
     String::from_utf8(answer[..length].to_vec()).map_err(|error| error.to_string())
 }
 
-/// Waits until new clients are answered by a name; one of them.
+/// Waits until new clients get responses with a name, and returns one of them.
 async fn answered(to: SocketAddr, name: &str) -> UdpSocket {
     eventually(&format!("{name} at {to}"), || async move {
         let client = client(to).await;
@@ -88,12 +88,12 @@ async fn datagrams_are_passed_on_by_flows() {
         assert!(matches!(connection.try_read(&mut byte), Ok(0) | Err(_)), "a TCP connection was answered");
     }
 
-    // New clients follow the route. A client that is there keeps its endpoint while that has one.
+    // New clients follow the route. An existing client keeps its endpoint while that exists.
     bench.apply(&route("talk", &backend("two"))).await;
     answered(address, "two").await;
     assert_eq!(asked(&first, "again").await.unwrap(), "one again");
 
-    // The share of a Service that is not there is dropped, and no other.
+    // The share of a missing Service is dropped, and no other.
     bench.apply(&route("talk", "[{name: two, port: 7000}, {name: none, port: 7000}]")).await;
     bench.said("udproute/talk", RESOLVED, "BackendNotFound").await;
     let mut served = 0;

@@ -1,5 +1,5 @@
-//! The filter ExternalAuth: a service is asked about each request of a rule. The definitions of the standard channel lack the field, so
-//! that the test adds it.
+//! The filter ExternalAuth: each request of a rule is authorised by a service. The definitions of the standard channel
+//! lack the field, so the test adds it.
 
 use http_body_util::Empty;
 use serde_json::json;
@@ -27,7 +27,8 @@ spec:
     backendRefs: [{name: shop-v1, port: 80}]
 ";
 
-/// Says yes to one token, and says so in a header; else 401. A question for another path than it expects is a 500.
+/// A service that accepts one token, which it reports in a header; otherwise 401. A request for an unexpected path is a
+/// 500.
 async fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -60,7 +61,7 @@ async fn service() -> String {
 }
 
 impl Bench {
-    /// Waits until a request with a token, or with none, is answered with a status; the answer.
+    /// Waits until a request with a token, or with none, has this status, and returns the response.
     async fn guarded(&self, path: &str, token: Option<&str>, status: u16) -> Answer {
         let door = self.door(0, 8080);
         eventually(&format!("{status} of {path} with {token:?}"), || async move {
@@ -78,7 +79,7 @@ impl Bench {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_asked_about_each_request_of_a_rule() {
     let Some(bench) = Bench::start(7).await else { return };
-    // As the experimental channel has it, without what that checks.
+    // The schema of the experimental channel, without its validation.
     bench
         .redefine_rules(|rule| {
             let filter = rule.pointer_mut("/filters/items/properties").unwrap();
@@ -88,7 +89,7 @@ async fn a_service_is_asked_about_each_request_of_a_rule() {
         .await;
     bench.apply(ROUTE).await;
 
-    // A service that is not there lets nobody in, and costs no other rule anything.
+    // A missing service denies all requests, and does not affect other rules.
     bench.said("httproute/guarded", RESOLVED, "BackendNotFound").await;
     bench.guarded("/cart?x=1", Some("good"), 500).await;
     bench.guarded("/open", None, 200).await;
@@ -102,7 +103,7 @@ async fn a_service_is_asked_about_each_request_of_a_rule() {
     }
     bench.guarded("/open", None, 200).await;
 
-    // Nobody answers for the service any more.
+    // The service has no more endpoints.
     bench.kubectl.run(&["delete", "-n", "shop", "endpointslice", "auth-1"]).await;
     bench.guarded("/cart?x=1", Some("good"), 503).await;
     bench.guarded("/open", None, 200).await;

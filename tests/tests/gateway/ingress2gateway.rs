@@ -1,5 +1,5 @@
-//! The Ingresses of `examples/`, and beside them what ingress2gateway (<https://github.com/kubernetes-sigs/ingress2gateway>) makes of
-//! such: both answer the same requests in the same way.
+//! The Ingresses of `examples/`, and the output of ingress2gateway
+//! (<https://github.com/kubernetes-sigs/ingress2gateway>) for them: both respond to the same requests in the same way.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ const INGRESSES: [(&str, &str); 2] = [
     ("chat.yaml", include_str!("../../../examples/chat.yaml")),
 ];
 
-/// In the place of port 80, which not everybody may open.
+/// The port in place of port 80, which is privileged.
 const PORT: u16 = 8080;
 
-/// The rules that have one host, for which the tool makes a listener and a route.
+/// The rules of one host, for which the tool creates a listener and a route.
 struct Host<'i> {
     ingress: &'i str,
     paths: Vec<&'i Value>,
@@ -32,8 +32,8 @@ fn documents(texts: &[(&str, &str)]) -> Vec<Value> {
     texts.iter().flat_map(read).collect()
 }
 
-/// A host as a part of a name: each run of other characters is a `-`. The tool drops the star, so that it calls `*.x` as it calls `x`
-/// and one takes the place of the other; whoever has both has to tell them apart, as is done here.
+/// A host as a part of a name: each run of other characters is a `-`. The tool drops the star, so that `*.x` and `x`
+/// have the same name and one replaces the other; users with both have to rename one, as is done here.
 fn name_of(host: &str) -> String {
     let words = host
         .replace('*', "all")
@@ -43,14 +43,14 @@ fn name_of(host: &str) -> String {
     words.join("-")
 }
 
-/// The objects that the tool makes: in each namespace a Gateway called like the class, with a listener for each host of the Ingresses, and
-/// a route for each of these, with a rule for each path.
+/// The output of the tool: in each namespace a Gateway named like the class, with a listener for each host of the
+/// Ingresses, and a route for each of these, with a rule for each path.
 fn converted(objects: &[Value]) -> Vec<Value> {
     let of_kind = |kind: &'static str| objects.iter().filter(move |object| text(object, "/kind") == kind);
     let mut hosts: BTreeMap<(&str, &str, &str), Host<'_>> = BTreeMap::new();
     for ingress in of_kind("Ingress") {
         let (namespace, name) = (text(ingress, "/metadata/namespace"), text(ingress, "/metadata/name"));
-        // The class of those that name none is that of the edge.
+        // Ingresses without a class have that of the edge.
         let class =
             Some(text(ingress, "/spec/ingressClassName")).filter(|class| !class.is_empty()).unwrap_or("tidegate");
         for rule in ingress["spec"]["rules"].as_array().into_iter().flatten() {
@@ -100,7 +100,7 @@ fn object(kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// What a client and an endpoint get to see of a request, but for which replica it is and for the number of the door's port.
+/// A request as seen by a client and an endpoint, without the name of the replica and the port number of the listener.
 fn seen(answer: &Answer) -> (u16, String, Vec<String>) {
     let pod = answer.headers.get("x-echo-pod").map_or("", |pod| pod.to_str().unwrap());
     let deployment = pod.rsplitn(3, '-').last().unwrap_or_default().to_owned();
@@ -148,7 +148,7 @@ async fn what_ingress2gateway_makes_of_ingresses_answers_as_they_do() {
     let made = made.join("\n---\n");
     let files: Vec<(&str, &str)> = INGRESSES.into_iter().chain([("converted.yaml", &*made)]).collect();
     let dev = Dev::with(&files, &["--gateway-addresses", &addresses]).await;
-    // One Gateway in each namespace: which of the two addresses is whose follows from their age.
+    // One Gateway in each namespace: the assignment of the two addresses follows from their age.
     let doors = [0, 1].map(|nth| SocketAddr::from((Ipv4Addr::from_bits(first.to_bits() + nth), PORT)));
     let serves = |host: &'static str| async move {
         eventually(&format!("a Gateway serves {host}"), || async move {
@@ -169,7 +169,7 @@ async fn what_ingress2gateway_makes_of_ingresses_answers_as_they_do() {
         assert_eq!(by_ingress, by_gateway, "{asked:?}");
         assert!(matches!(by_ingress.0, 200 | 404), "{asked:?}: {by_ingress:?}");
     }
-    // The one difference is that of the two APIs: a star of an Ingress stands for one label, that of a route for one or more.
+    // The one difference is that of the two APIs: a star of an Ingress matches one label, that of a route one or more.
     let deeper = ("GET", "a.room.chat.localhost", "/");
     assert_eq!(ask(dev.http, deeper).await.unwrap().status, 404);
     assert_eq!(ask(chat, deeper).await.unwrap().status, 200);

@@ -1,4 +1,4 @@
-//! What the process says of Gateways and their routes: `tidegate explain`, `tidegate topology` and the metrics, beside what it does.
+//! The reports about Gateways and their routes: `tidegate explain`, `tidegate topology` and the metrics, compared with the traffic.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const HOST: &str = "shop.localhost";
 
-/// The example, with addresses that no other test has; no kubectl is needed.
+/// The example, with addresses of this test alone; no kubectl is needed.
 async fn example(test: u8) -> (Dev, SocketAddr) {
     let id = std::process::id().to_le_bytes();
     let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], test * 8 + 1);
@@ -30,14 +30,14 @@ async fn ask(dev: &Dev, words: &[&str]) -> Output {
     Command::new(binary()).args(words).args(["--debug", &debug]).output().await.unwrap()
 }
 
-/// The Services that a request may go to by what is explained, or the status that the edge answers.
+/// The Services that a request may go to according to its explanation, or the status of the edge's own response.
 fn expected(explained: &Value) -> (Vec<String>, Option<u64>) {
     let targets = explained["route"]["targets"].as_array().into_iter().flatten();
     let service = |target: &Value| target["backend"].as_str().unwrap().split([':', '/']).nth(1).unwrap().to_owned();
     (targets.map(service).collect(), explained["answer"].as_u64())
 }
 
-/// Method, path and headers of a request, and the rule by whose name it is explained.
+/// Method, path and headers of a request, and the rule in its explanation.
 type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)], Option<&'static str>);
 
 const CASES: [Case; 7] = [
@@ -131,7 +131,7 @@ async fn requests_are_counted_by_the_route_that_answered() {
         if has(&moved) && has(&timed) { Ok(()) } else { Err(metrics) }
     })
     .await;
-    // With the route its series go.
+    // The series are removed with the route.
     std::fs::remove_file(dev.folder().join("routes.yaml")).unwrap();
     eventually("the series are gone", || async {
         let metrics = get(dev.admin, "localhost", "/metrics").await?.body;

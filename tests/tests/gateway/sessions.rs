@@ -1,4 +1,4 @@
-//! Session persistence of rules. The definitions of the standard channel lack the field, so that the test adds it.
+//! Session persistence of rules. The definitions of the standard channel lack the field, so the test adds it.
 
 use http_body_util::Empty;
 use serde_json::json;
@@ -24,7 +24,7 @@ spec:
 ";
 
 impl Bench {
-    /// Waits until a request with a header is answered 200; the answer.
+    /// Waits until a request with a header has status 200, and returns the response.
     async fn kept(&self, path: &str, (name, value): (&str, &str)) -> Answer {
         let door = self.door(0, 8080);
         eventually(&format!("200 of {path}"), || async move {
@@ -56,7 +56,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
 async fn sessions_of_a_rule_outlive_its_weights() {
     let Some(bench) = Bench::start(12).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
-    // As the experimental channel has it, without what that checks.
+    // The schema of the experimental channel, without its validation.
     let sessions = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     bench.redefine_rules(|rule| rule["sessionPersistence"] = sessions.clone()).await;
     bench.apply(ROUTE).await;
@@ -71,7 +71,7 @@ async fn sessions_of_a_rule_outlive_its_weights() {
         let again = bench.kept("/x", ("cookie", cookie)).await;
         assert_eq!((pod(&again), header(&again, "set-cookie")), (pod(&first), None));
     }
-    // Another rule has sessions of its own, whatever its cookie is called.
+    // Another rule has sessions of its own, whatever the name of its cookie.
     let other = bench.kept("/other", ("cookie", cookie)).await;
     assert!(header(&other, "set-cookie").is_some(), "{other:?}");
 
@@ -86,7 +86,7 @@ async fn sessions_of_a_rule_outlive_its_weights() {
         assert_eq!((pod(&again), header(&again, "set-cookie")), (pod(&first), None));
         assert!(pod(&bench.kept("/", ("x", "y")).await).starts_with("shop-v2-"));
     }
-    // When the old version goes, so do its sessions.
+    // The old version and its sessions are removed together.
     bench.kubectl.run(&["scale", "-n", "shop", "deployment/shop-v1", "--replicas=0"]).await;
     eventually("the session has moved", || async {
         let answer = bench.kept("/", ("cookie", cookie)).await;
@@ -100,7 +100,7 @@ async fn sessions_of_a_rule_outlive_its_weights() {
 async fn a_rule_says_what_carries_its_sessions_and_what_is_not_supported_is_told() {
     let Some(bench) = Bench::start(13).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
-    // As the experimental channel has it, without what that checks.
+    // The schema of the experimental channel, without its validation.
     let sessions = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     bench.redefine_rules(|rule| rule["sessionPersistence"] = sessions.clone()).await;
     bench.apply(ROUTE).await;

@@ -18,7 +18,7 @@ const LISTENERS: &str = r#"{"spec":{"listeners":[
     {"name":"pass","port":8443,"protocol":"TLS","hostname":"*.pass.localhost","tls":{"mode":"Passthrough"}},
     {"name":"tcp","port":9000,"protocol":"TCP"}]}}"#;
 
-/// Says a name, and then in capitals what the client has said, once that has ended.
+/// Sends a name, and then the client's bytes in capitals, once the client has ended its direction.
 async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
     stream.write_all(name.as_bytes()).await.ok();
     let mut said = Vec::new();
@@ -73,14 +73,14 @@ fn route(kind: &str, name: &str, section: &str, rest: &str) -> String {
     )
 }
 
-/// What a connection says first; nothing for one that is closed.
+/// The first bytes of a connection; empty for one that is closed.
 async fn greeting(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<String, String> {
     let mut said = vec![0; length];
     stream.read_exact(&mut said).await.map_err(|error| error.to_string())?;
     String::from_utf8(said).map_err(|error| error.to_string())
 }
 
-/// Waits until new connections are greeted by a name; one of them.
+/// Waits until new connections begin with a name, and returns one of them.
 async fn greeted(address: SocketAddr, name: &str) -> TcpStream {
     eventually(&format!("{name} at {address}"), || async move {
         let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
@@ -90,7 +90,7 @@ async fn greeted(address: SocketAddr, name: &str) -> TcpStream {
     .await
 }
 
-/// Says something and no more; what comes back until the end.
+/// Sends bytes and ends its direction; returns everything received until the end.
 async fn say(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &str) -> String {
     stream.write_all(text.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
@@ -117,7 +117,7 @@ async fn connections_are_passed_on_by_server_name_and_by_port() {
     bench.patch("gateway/edge", LISTENERS).await;
     bench.apply(&format!("{objects}{end}{pass}")).await;
 
-    // Bytes as they are, and an end in one direction leaves the other one open.
+    // Bytes are unchanged, and an end in one direction leaves the other one open.
     let (tcp, over_tls) = (bench.door(0, 9000), bench.door(0, 8443));
     assert_eq!(say(greeted(tcp, "one").await, "hello").await, "HELLO");
     // By server name, with the listener's certificate and with the endpoint's.
@@ -145,7 +145,7 @@ async fn connections_are_passed_on_by_server_name_and_by_port() {
         bench.said(object, RESOLVED, "ResolvedRefs").await;
     }
 
-    // The route goes elsewhere, and the connections that it has stay where they are.
+    // The route changes its target, and existing connections stay where they are.
     let before = greeted(tcp, "one").await;
     let lead = async |backends: &str| {
         bench.patch("tcproute/bytes", &format!(r#"{{"spec":{{"rules":[{{"backendRefs":{backends}}}]}}}}"#)).await;
@@ -154,7 +154,7 @@ async fn connections_are_passed_on_by_server_name_and_by_port() {
     greeted(tcp, "two").await;
     assert_eq!(say(before, "late").await, "LATE");
 
-    // The share of a backend that is not there is closed, and no other.
+    // The share of a missing backend is closed, and no other.
     lead(r#"[{"name":"two","port":7000},{"name":"none","port":7000}]"#).await;
     bench.said("tcproute/bytes", RESOLVED, "BackendNotFound").await;
     let mut served = 0;
@@ -165,7 +165,7 @@ async fn connections_are_passed_on_by_server_name_and_by_port() {
     // Of two equal shares each has fewer than 10 of 64 once in 10 to the 8th runs.
     assert!((10..=54).contains(&served), "{served}");
 
-    // A younger route is accepted, and gets nothing while the older one is there.
+    // A younger route is accepted, and gets no connections while the older one exists.
     bench.apply(&route("TCPRoute", "younger", "tcp", "  rules: [{backendRefs: [{name: one, port: 7000}]}]\n")).await;
     bench.said("tcproute/younger", ACCEPTED, "Accepted").await;
     bench.said("gateway/edge", "{.status.listeners[?(@.name=='tcp')].attachedRoutes}", "2").await;

@@ -14,10 +14,10 @@ use crate::raw::Client;
 use crate::streams::{ATTACKER, SLOW, STREAMS, Streams, hold};
 use crate::{bodiless, codings, framing, heads, resets, targets};
 
-/// The time of one round at most, and the pause before the next.
+/// The maximum time of one round, and the pause before the next.
 const ROUND: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Bytes of a response that its reader does not take.
+/// Bytes of a response that its reader does not read.
 const LARGE_BYTES: usize = 4 << 20;
 
 /// The proxy under attack.
@@ -50,7 +50,7 @@ pub(crate) const ATTACKS: [Attack; 14] = [
     ("slow readers", |target| slow_readers(target).boxed()),
 ];
 
-/// The endpoint that plays its part in all of them.
+/// The endpoint for all of them.
 pub(crate) async fn endpoint() -> Endpoint {
     let large = bytes::Bytes::from(vec![b'a'; LARGE_BYTES]);
     Endpoint::start(move |head| {
@@ -73,7 +73,7 @@ pub(crate) async fn endpoint() -> Endpoint {
     .await
 }
 
-/// Plays rounds of one attack until the time is over; how many.
+/// Plays rounds of one attack until the time is over; returns their number.
 pub(crate) async fn play((_, round): Attack, target: Target, until: Instant) -> u64 {
     let mut rounds = 0;
     while moment() < until {
@@ -110,7 +110,7 @@ async fn held(target: Target, method: Method) {
     join_all((0..4).map(|_| hold(ATTACKER, target.http2, method.clone(), ROUND))).await;
 }
 
-/// Three hundred connections of one address that say nothing, or only the beginning of a head.
+/// Three hundred connections of one address that are silent, or send only the beginning of a head.
 async fn silent(target: Target) {
     let mut open = Vec::new();
     for number in 0..300 {
@@ -127,7 +127,7 @@ async fn resets(target: Target) {
     let (_, _) = resets::attack(target.http2, ROUND).await;
 }
 
-/// Readers that ask for much and take none of it: a quarter of them over HTTP/1.1.
+/// Readers that request much and read none of it: a quarter of them over HTTP/1.1.
 async fn slow_readers(target: Target) {
     let mut clients = Vec::new();
     for _ in 0..STREAMS / 4 {

@@ -35,10 +35,10 @@ pub(crate) fn requests() -> [String; 3] {
     HEADS.map(|(method, path, _)| format!("{method} {path} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
 }
 
-/// When the bytes behind a bodiless response come, and when the next request does.
+/// The timing of the bytes behind a bodiless response, and of the next request.
 #[derive(Clone, Copy, Debug)]
 struct Course {
-    /// The time from the head to the bytes behind it; in one write without it.
+    /// The time from the head to the bytes behind it; `None` for one write.
     late: Option<Duration>,
     /// The time from the response to the next request.
     pause: Duration,

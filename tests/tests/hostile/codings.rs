@@ -23,7 +23,7 @@ pub(crate) const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Smu
 /// A header line that leaves a request to the full driver.
 pub(crate) const TO_FULL: &str = "Connection: x\r\n";
 
-/// A request for the coding of this number.
+/// The request for the coding with this number.
 pub(crate) fn request(coding: usize, more: &str) -> String {
     format!("GET /coding/{coding} HTTP/1.1\r\nHost: a.test\r\n{more}\r\n")
 }
@@ -40,7 +40,7 @@ pub(crate) async fn endpoint() -> Endpoint {
     Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await
 }
 
-/// The edge does not pass on what it cannot frame, and nothing follows its answer.
+/// The edge does not forward a response that it cannot frame, and no bytes follow its own.
 pub(crate) async fn an_unknown_coding_is_502_and_closes(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;

@@ -1,5 +1,5 @@
-//! File descriptors: requests that take connections to endpoints leave descriptors for the clients of others, and for
-//! the pages that tell whether the process is healthy.
+//! File descriptors: requests that take connections to endpoints leave descriptors for other clients, and for the
+//! health pages.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,20 +17,21 @@ use crate::streams::{ATTACKER, hold};
 
 /// The limit of open files of the process.
 const OPEN_FILES: u32 = 1500;
-/// Connections of the attacker, each with 128 requests: more requests than files.
+/// The number of the attacker's connections, each with 128 requests: more requests than files.
 const CONNECTIONS: u8 = 14;
 const ATTACK: Duration = Duration::from_secs(7);
-/// A health page is asked for by kubelets with a deadline of a second.
+/// Kubelets request a health page with a deadline of a second.
 const PAGE_MAX: Duration = Duration::from_secs(1);
-/// A client of another tenant that waits for longer is kept out, though it may be answered when the attack is over.
+/// A client of another tenant that waits for longer is denied service, though it may be answered when the attack is
+/// over.
 const HANG: Duration = Duration::from_secs(3);
 
-/// Requests of one address whose bodies go on for ever.
+/// Requests of one address whose bodies never end.
 pub(crate) async fn endless_posts_leave_descriptors_for_others(driver: Driver) {
     others_are_served(driver, Method::POST).await;
 }
 
-/// Requests of one address that are over, at an endpoint that says nothing.
+/// Complete requests of one address, at an endpoint that does not respond.
 pub(crate) async fn slow_endpoints_leave_descriptors_for_others(driver: Driver) {
     others_are_served(driver, Method::GET).await;
 }
@@ -42,8 +43,8 @@ async fn others_are_served(driver: Driver, method: Method) {
     assert!(wrong.is_empty() && played.short.is_none(), "{}\n{:?} in the log", wrong.join("\n"), played.short);
 }
 
-/// Where each connection of the attacker has an address of its own, no bound for one address holds, and clients may be
-/// refused in any way; the process keeps descriptors for its own pages all the same.
+/// If each connection of the attacker has an address of its own, no limit per address holds, and clients may be refused
+/// in any way; the process keeps descriptors for its own pages all the same.
 pub(crate) async fn many_addresses_leave_descriptors_for_the_process(driver: Driver) {
     let played = play(driver, |number| {
         let source = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
@@ -54,7 +55,7 @@ pub(crate) async fn many_addresses_leave_descriptors_for_the_process(driver: Dri
     assert!(wrong.is_none() && played.short.is_none(), "{wrong:?}\n{:?} in the log", played.short);
 }
 
-/// The wrong answers of a tally, or that there was no answer at all.
+/// The wrong answers of a tally, or the lack of any answer.
 fn complaint(name: &str, tally: &Tally) -> Option<String> {
     let right = tally.wrong.is_empty() && tally.own + tally.refused > 0;
     (!right).then(|| format!("{name}: {} wrong: {:#?}", tally.wrong.len(), tally.wrong))
@@ -68,7 +69,7 @@ struct Played {
     new: Tally,
     /// Those of the admin address.
     pages: Tally,
-    /// The words of the process's log that say that it had no descriptor left.
+    /// The line of the process's log that reports a lack of descriptors.
     short: Option<&'static str>,
 }
 
@@ -111,7 +112,7 @@ fn counts(tally: &Tally) -> String {
     format!("{}, {} and {}", tally.own, tally.refused, tally.wrong.len())
 }
 
-/// Asks every 50 ms on a connection that is kept, or on a new one each time.
+/// Sends a request every 50 ms on a connection that is kept, or on a new one each time.
 async fn ask_until(over: &AtomicBool, mut client: Honest, new: bool) -> Tally {
     let mut tally = Tally::default();
     while !over.load(Relaxed) {
@@ -124,7 +125,7 @@ async fn ask_until(over: &AtomicBool, mut client: Honest, new: bool) -> Tally {
     tally
 }
 
-/// Asks for the pages of the admin address, each of which has to be 200 in time.
+/// Requests the pages of the admin address, each of which has to be 200 in time.
 async fn poll_until(over: &AtomicBool, edge: &Edge) -> Tally {
     let mut tally = Tally::default();
     while !over.load(Relaxed) {

@@ -43,7 +43,7 @@ impl Edge {
         Self::limited(driver, tenants, None).await
     }
 
-    /// As [`Edge::start`], with a limit of open files.
+    /// Like [`Edge::start`], with a limit of open files.
     pub(crate) async fn limited(driver: Driver, tenants: &[(&str, &Endpoint)], open_files: Option<u32>) -> Self {
         raise_open_files();
         let files = tempfile::tempdir().expect("a folder");
@@ -102,7 +102,7 @@ impl Edge {
         self.dev.admin
     }
 
-    /// Requests that the edge answered itself for a reason.
+    /// The number of requests that the edge answered itself for a reason.
     pub(crate) async fn answered(&self, reason: &str) -> u64 {
         let page = self.admin("/metrics", Duration::from_secs(20)).await.expect("metrics").body;
         let name = format!("tidegate_answers_total{{reason=\"{reason}\"}} ");
@@ -120,7 +120,7 @@ impl Edge {
     }
 }
 
-/// Lets this process, which plays clients and endpoints, open as many files as it may.
+/// Raises the limit of open files of this process, which plays clients and endpoints.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit of open files");

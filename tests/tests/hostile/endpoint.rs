@@ -1,4 +1,4 @@
-//! Endpoints that send what a script says, byte for byte, whatever HTTP says of it.
+//! Endpoints that send the bytes of a script, whatever HTTP allows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// The life of one connection.
+/// The maximum life of one connection.
 const LIFE_MAX: Duration = Duration::from_secs(120);
-/// Bytes of one request head.
+/// The maximum size of one request head in bytes.
 const HEAD_MAX: usize = 128 * 1024;
-/// Heads that are remembered until a test takes them.
+/// The maximum number of heads remembered until a test takes them.
 const HEADS_MAX: usize = 4096;
-/// The path that every endpoint answers in order, by which a test knows that it is routed.
+/// The path that every endpoint answers properly, which shows a test that it is routed.
 pub(crate) const READY: &str = "/ready";
 
 /// One act of an endpoint.
@@ -30,7 +30,7 @@ pub(crate) enum Step {
     Repeat { bytes: Bytes, times: u32, pause: Duration },
     /// Waits.
     Wait(Duration),
-    /// Reads and throws away until the peer ends the connection.
+    /// Reads and discards until the peer ends the connection.
     Hold,
     /// Ends the connection.
     Close,
@@ -41,7 +41,7 @@ pub(crate) fn send(bytes: impl Into<Bytes>) -> Step {
     Step::Send(bytes.into())
 }
 
-/// A response that is in order.
+/// A valid response.
 pub(crate) fn ordinary(body: &str) -> Step {
     send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
@@ -62,7 +62,7 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
-    /// Starts one whose script answers the head of each request.
+    /// Starts one whose script responds to the head of each request.
     pub(crate) async fn start(script: impl Fn(&str) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -88,22 +88,22 @@ impl Endpoint {
         Self { address, connections, heads, task: task.abort_handle() }
     }
 
-    /// Starts one that answers every request with `TENANT PATH`.
+    /// Starts one that responds to every request with `TENANT PATH`.
     pub(crate) async fn honest(tenant: &'static str) -> Self {
         Self::start(move |head| vec![ordinary(&format!("{tenant} {}", path(head)))]).await
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The connections that it has accepted.
+    /// The number of connections that it has accepted.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
 
-    /// The request heads that it has read since this was asked last, at most [`HEADS_MAX`].
+    /// The request heads read since the last call, at most [`HEADS_MAX`].
     pub(crate) fn heads(&mut self) -> Vec<String> {
         let mut heads = Vec::new();
         while let Ok(head) = self.heads.try_recv() {
@@ -120,7 +120,7 @@ pub(crate) fn path(head: &str) -> &str {
     head.split(' ').nth(1).unwrap_or_default()
 }
 
-/// Serves one connection to its end, which an error is as well.
+/// Serves one connection to its end, or to an error.
 async fn serve(
     mut stream: TcpStream,
     script: &(dyn Fn(&str) -> Vec<Step> + Sync),
@@ -140,7 +140,7 @@ async fn serve(
         let head: Vec<u8> = buffer.drain(..end).collect();
         let head = String::from_utf8_lossy(&head).into_owned();
         let steps = if path(&head) == READY { vec![ordinary("ready")] } else { script(&head) };
-        // A test that does not look at heads lets them fill their places.
+        // A test that does not read heads lets them fill up.
         drop(heads.try_send(head));
         for step in steps {
             if !play(&mut stream, step).await? {
@@ -150,7 +150,7 @@ async fn serve(
     }
 }
 
-/// Plays one step; whether the connection goes on.
+/// Plays one step; returns `true` if the connection continues.
 async fn play(stream: &mut TcpStream, step: Step) -> std::io::Result<bool> {
     match step {
         Step::Send(bytes) => stream.write_all(&bytes).await?,

@@ -1,5 +1,5 @@
-//! The framing of responses: the edge says it in words of its own, whatever the endpoint said, and refuses a response whose
-//! length is in doubt (RFC 9110 section 8.6, RFC 9112 sections 6 and 2.3).
+//! The framing of responses: the edge generates its own, whatever the endpoint's, and refuses a response whose length
+//! is in doubt (RFC 9110 section 8.6, RFC 9112 sections 6 and 2.3).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::endpoint::{Endpoint, Step, path, send};
 use crate::honest::is_served;
 use crate::raw::{Client, Response, shown, values};
 
-/// Responses that are sent on without the framing that they must not have.
+/// Responses that are forwarded without the framing that they must not have.
 const BODILESS: [(&str, &str); 8] = [
     ("204 with a length", "HTTP/1.1 204 No Content\r\nContent-Length: 61\r\n\r\n"),
     ("204 with a coding", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"),
@@ -48,7 +48,7 @@ const DOUBTFUL: [(&str, &str); 9] = [
     ("a signed length", "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok"),
 ];
 
-/// Responses of other versions, which are in order otherwise.
+/// Responses of other versions that are otherwise valid.
 const VERSIONS: [(&str, &str); 2] = [
     ("1.0 with a length", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"),
     ("1.1 with a coding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
@@ -72,8 +72,8 @@ pub(crate) fn paths() -> impl Iterator<Item = String> {
     table("bodiless", BODILESS.len()).chain(table("doubtful", DOUBTFUL.len())).chain(table("version", VERSIONS.len()))
 }
 
-/// Asks for each case, by the driver that takes plain requests and by the full one, and collects complaints about the
-/// response and the bytes that came behind it.
+/// Requests each case, by the driver for plain requests and by the full one, and collects complaints about the response
+/// and the bytes that came behind it.
 async fn check(driver: Driver, table: &str, cases: &[(&str, &str)], right: fn(&Response) -> bool) {
     let a = Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await;
     let b = Endpoint::honest("b").await;

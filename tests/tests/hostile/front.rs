@@ -1,5 +1,5 @@
-//! Real proxies as processes of a test: nginx and HAProxy, on free ports of loopback, with a configuration in a folder of
-//! their own. They stand before the edge, or in its place as a measure.
+//! Real proxies as processes of a test: nginx and HAProxy, on free ports of loopback, with a configuration in a folder
+//! of their own. They stand in front of the edge, or in its place for comparison.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-/// Tries of a start: another process may take a free port first.
+/// The number of attempts to start: another process may take a free port first.
 const TRIES_MAX: usize = 5;
 
-/// Which proxy.
+/// The proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Proxy {
     Nginx,
@@ -45,8 +45,8 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// Starts one that routes hosts to addresses; hosts with one address share its connections. `None`, with one printed
-    /// line, where the machine lacks the program.
+    /// Starts one that routes hosts to addresses; hosts with one address share its connections. `None`, with one
+    /// printed line, if the machine lacks the program.
     pub(crate) async fn start(proxy: Proxy, routes: &[(&str, SocketAddr)]) -> Option<Self> {
         let program = proxy.program();
         let mut version = std::process::Command::new(program);

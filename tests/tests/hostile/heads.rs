@@ -1,4 +1,4 @@
-//! Response heads that are large, endless, or full of work: the edge refuses them before they cost another tenant anything.
+//! Response heads that are large, endless, or expensive to parse: the edge refuses them before they affect another tenant.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,12 +17,12 @@ use crate::raw::Client;
 const WORDS_BYTES: [usize; 2] = [60 * 1024, 1_048_530];
 /// Bytes of a head that never ends; the larger one is more than Pingora by itself reads.
 const ENDLESS_BYTES: [usize; 2] = [1_000_000, 2 << 20];
-/// The worst responses of the memory test, and how long they may take together.
+/// The number of worst responses in the memory test, and their maximum total time.
 const WORST: u64 = 1000;
 const WORST_TIME_MAX: Duration = Duration::from_secs(25);
-/// Clients that ask for them at the same time.
+/// The number of clients that request them at the same time.
 const WORST_CLIENTS: usize = 32;
-/// Memory that a process may keep beside 5 % more than it had: buffers for reuse and the slack of its allocator.
+/// Memory that a process may keep beyond 5 % more than before: buffers for reuse and the slack of its allocator.
 const SLACK_KIB: u64 = 32 * 1024;
 
 /// A response of this many bytes whose `Connection` line nominates as many names as fit.
@@ -35,7 +35,7 @@ fn words(bytes: usize) -> Bytes {
     Bytes::from(format!("{text}a\r\n{end}"))
 }
 
-/// The endpoint's side. The bytes are made once.
+/// The endpoint's side. The bytes are generated once.
 pub(crate) fn script(head: &str) -> Option<Vec<Step>> {
     static MADE: OnceLock<[[Bytes; 2]; 3]> = OnceLock::new();
     let [many_words, endless, empty_lines] = MADE.get_or_init(|| {
@@ -74,14 +74,14 @@ async fn endpoint() -> Endpoint {
     Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await
 }
 
-/// Asks tenant `a` for a path on a connection of its own; the status, or 0 where none came.
+/// Requests a path of tenant `a` on a connection of its own; returns the status, or 0 without a response.
 async fn status(edge: &Edge, path: &str) -> u16 {
     let Ok(mut client) = Client::connect(edge.http()).await else { return 0 };
     let response = client.ask(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n")).await;
     response.map_or(0, |response| response.status())
 }
 
-/// Four clients ask for such heads while a client of another tenant asks 40 times.
+/// Four clients request such heads while a client of another tenant sends 40 requests.
 pub(crate) async fn many_connection_words_are_502_while_others_are_served(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;
@@ -119,7 +119,7 @@ async fn refused(driver: Driver, [small, large]: [&str; 2]) {
     assert_eq!(statuses, [502; 4]);
 }
 
-/// Has so many of the worst responses come, unless that takes too long; how many came.
+/// Requests this number of the worst responses, unless that takes too long; returns the number received.
 async fn worst(edge: &Edge, count: u64) -> u64 {
     let (until, asked) = (moment() + WORST_TIME_MAX, AtomicU64::new(0));
     let attack = |_| async {
@@ -134,7 +134,7 @@ async fn worst(edge: &Edge, count: u64) -> u64 {
     asked.load(Relaxed).min(count)
 }
 
-/// The process gives back the memory that a thousand of them took.
+/// The process returns the memory of a thousand of them.
 pub(crate) async fn the_worst_heads_leave_no_memory_behind(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;

@@ -1,4 +1,4 @@
-//! Honest clients, which know their own answers.
+//! Honest clients, which can recognise their own answers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate_tests::moment;
 
 use crate::raw::{Client, Response};
 
-/// The address of honest clients. Attackers have others, so that a bound for each client address tells them apart.
+/// The address of honest clients. Attackers have others, so that a limit for each client address tells them apart.
 pub(crate) const HONEST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
 /// The outcome of one request of an honest client.
@@ -15,13 +15,13 @@ pub(crate) const HONEST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 pub(crate) enum Given {
     /// Its own answer.
     Own,
-    /// 503 `out-of-resources` with a `Retry-After`: the edge is short of something and says so.
+    /// 503 `out-of-resources` with a `Retry-After`: the edge lacks a resource and reports it.
     Refused,
-    /// Another answer, bytes of another tenant among them, or none.
+    /// Another answer, such as bytes of another tenant, or none.
     Wrong(String),
 }
 
-/// A client of one tenant on a connection that it keeps as long as it may.
+/// A client of one tenant that keeps its connection as long as possible.
 #[derive(Debug)]
 pub(crate) struct Honest {
     address: SocketAddr,
@@ -35,7 +35,7 @@ impl Honest {
         Self { address, tenant, client: None, asked: 0 }
     }
 
-    /// Asks once, on the connection that is open or on a new one.
+    /// Sends one request, on the open connection or on a new one.
     pub(crate) async fn ask(&mut self) -> Given {
         self.asked += 1;
         let path = format!("/private?n={}", self.asked);
@@ -45,7 +45,7 @@ impl Honest {
         }
     }
 
-    /// As [`Honest::ask`], on a new connection.
+    /// Like [`Honest::ask`], on a new connection.
     pub(crate) async fn ask_on_a_new_connection(&mut self) -> Given {
         self.client = None;
         self.ask().await
@@ -92,7 +92,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Asks once and counts the answer.
+    /// Sends one request and counts the answer.
     pub(crate) async fn ask(&mut self, client: &mut Honest) {
         let begun = moment();
         let given = client.ask().await;
@@ -111,7 +111,7 @@ impl Tally {
         }
     }
 
-    /// Takes the counts of another one along.
+    /// Adds the counts of another tally.
     pub(crate) fn merge(&mut self, other: Self) {
         self.own += other.own;
         self.refused += other.refused;
@@ -121,7 +121,7 @@ impl Tally {
     }
 }
 
-/// Asks on kept connections until there are this many answers; each has to be the tenant's own.
+/// Sends requests on kept connections until there are this many answers; each has to be the tenant's own.
 #[track_caller]
 pub(crate) fn is_served(address: SocketAddr, tenant: &'static str, count: u64) -> impl Future<Output = ()> + Send {
     let caller = std::panic::Location::caller();

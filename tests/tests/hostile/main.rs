@@ -1,8 +1,8 @@
 //! Attack clients and hostile endpoints against the real binary: each finding of a review as a test of the rule that
 //! defends against it, in both drivers, with an honest client of another tenant beside it.
 //!
-//! Tenant `a` is hostile: its endpoint sends what a script says, byte for byte. Tenants `b` and `c` are honest, and their
-//! endpoints name themselves in every answer. All of it is on loopback and bounded in time and in bytes.
+//! Tenant `a` is hostile: its endpoint sends the bytes of a script. Tenants `b` and `c` are honest, and their endpoints
+//! name themselves in every answer. All of it is on loopback and bounded in time and in bytes.
 //!
 //! `HOSTILE_MINUTES=30 cargo test --release -p tidegate-tests --test hostile -- --ignored --nocapture --test-threads 1`
 //! plays all attacks at once for that long, and measures the honest clients under each of them alone.

@@ -13,10 +13,10 @@ use crate::edge::{Driver, Edge, admin, resident_kib};
 use crate::endpoint::Endpoint;
 use crate::honest::{Honest, Tally};
 
-/// Clients of each honest tenant, and the pause after each of their requests.
+/// The number of clients of each honest tenant, and the pause after each of their requests.
 const CLIENTS: usize = 3;
 const PACE: Duration = Duration::from_millis(20);
-/// A page of the admin address on a machine that is full of work.
+/// The deadline for a page of the admin address on a fully loaded machine.
 const PAGE_MAX: Duration = Duration::from_secs(5);
 
 #[allow(clippy::disallowed_methods, reason = "how long it runs comes from the environment")]
@@ -77,8 +77,8 @@ async fn all_attacks_at_once(driver: Driver) {
     is_flat(&resident);
 }
 
-/// The samples after the first sixth: the last third of them stays within a tenth of the first third. A run of less than
-/// five minutes is too short to tell growth from the turns of the attacks, and only prints both.
+/// Checks the samples after the first sixth: the last third of them is within a tenth of the first third. A run of less
+/// than five minutes is too short to tell growth from the turns of the attacks, and only prints both.
 fn is_flat(samples: &[u64]) {
     let warm = &samples[samples.len() / 6..];
     let third = warm.len() / 3;
@@ -92,7 +92,7 @@ fn is_flat(samples: &[u64]) {
 #[derive(Debug, Default)]
 struct Minute {
     tally: Tally,
-    /// A sample each second.
+    /// One sample per second.
     resident_kib: Vec<u64>,
 }
 
@@ -130,7 +130,7 @@ async fn minutes(address: SocketAddr, process: u32, until: Instant) -> Vec<Minut
     minutes
 }
 
-/// Asks until then, at a pace.
+/// Sends requests until then, at a fixed pace.
 pub(crate) fn ask_until(client: &mut Honest, until: Instant) -> BoxFuture<'_, Tally> {
     async move {
         let mut tally = Tally::default();

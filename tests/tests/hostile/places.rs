@@ -1,4 +1,4 @@
-//! Places for connections: a client that holds all of them in silence does not keep others out.
+//! Places for connections: a client that holds all of them silently does not keep others out.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::streams::ATTACKER;
 
 /// The limit of open files of the process, which leaves places for less than half as many connections.
 const OPEN_FILES: u32 = 700;
-/// Connections of the attacker: more than there are places.
+/// The number of the attacker's connections: more than there are places.
 const SILENT: usize = 700;
-/// Addresses of an attacker that has many.
+/// The number of addresses of a distributed attacker.
 const ADDRESSES: u8 = 100;
 
-/// A place on the edge for each address, in turn, until the attacker has asked for them all. A connection that is refused
+/// Takes a place on the edge for each address in turn, until the attacker has tried all. A connection that is refused
 /// while it opens is not held; one that is closed afterwards is.
 async fn silent(edge: &Edge, asks_first: bool, sources: impl Iterator<Item = IpAddr>) -> Vec<Client> {
     let mut held = Vec::with_capacity(SILENT);
@@ -41,7 +41,7 @@ async fn others_are_served(edge: &Edge, asks_first: bool) {
     assert!(refused.is_empty(), "asks first: {asks_first}: {} of 10 not served: {refused:#?}", refused.len());
 }
 
-/// Neither connections that never ask nor connections that asked once keep those of another address out.
+/// Neither connections that never send a request nor connections that sent one keep those of another address out.
 pub(crate) async fn one_silent_address_does_not_keep_others_out(driver: Driver) {
     let b = Endpoint::honest("b").await;
     for asks_first in [false, true] {
@@ -51,7 +51,7 @@ pub(crate) async fn one_silent_address_does_not_keep_others_out(driver: Driver) 
     }
 }
 
-/// Where many addresses hold all places, the connection that has been idle for longest gives way to a new one.
+/// If many addresses hold all places, the connection that has been idle for longest is closed for a new one.
 pub(crate) async fn the_connection_idle_for_longest_gives_way(driver: Driver) {
     let b = Endpoint::honest("b").await;
     for asks_first in [false, true] {

@@ -1,5 +1,5 @@
-//! A proxy in front of the edge that keeps connections for all clients: a response that it finds complete must be complete
-//! for the edge too, or the next client on that connection gets the rest.
+//! A proxy in front of the edge that shares connections among all clients: a response that it finds complete must be
+//! complete for the edge too, or the next client on that connection gets the rest.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::front::{Front, Proxy};
 use crate::honest::{Honest, Tally};
 use crate::raw::Client;
 
-/// Victims that ask at the same time, more than the attackers who hold connections.
+/// The number of concurrent victims, more than the attackers who hold connections.
 const VICTIMS: usize = 12;
-/// Requests of each: for longer than the second response waits.
+/// The number of requests of each: for longer than the second response waits.
 const ROUNDS: usize = 14;
 
 pub(crate) async fn no_bytes_of_a_reach_b_through_nginx(driver: Driver) {

@@ -1,5 +1,5 @@
-//! A client that writes bytes as they are and reads responses by the rules of RFC 9112. It is strict: bytes that it does
-//! not expect are an error.
+//! A client that writes raw bytes and reads responses by the rules of RFC 9112. It is strict: unexpected bytes are an
+//! error.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// The time for any one response. A client that waits longer calls it a hang.
+/// The timeout of any one response. A client that waits longer reports a hang.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Bytes of one response.
+/// The maximum size of one response in bytes.
 const BYTES_MAX: usize = 4 << 20;
 
 /// A connection.
@@ -20,10 +20,10 @@ pub(crate) struct Client {
     buffer: Vec<u8>,
 }
 
-/// A response, the interim ones before it left out.
+/// A response, without the interim ones before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Response {
-    /// The first line and the header lines, as they were sent.
+    /// The status line and the header lines, as they were sent.
     pub(crate) head: String,
     /// The heads of the interim responses before it.
     pub(crate) interim: Vec<String>,
@@ -42,7 +42,7 @@ impl Response {
         values(&self.head, name)
     }
 
-    /// Whether it is the last of its connection.
+    /// Returns `true` if it is the last of its connection.
     pub(crate) fn closes(&self) -> bool {
         self.values("connection").iter().any(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -84,7 +84,7 @@ impl Client {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), String> {
         let sent = timeout(ANSWER_MAX, self.stream.write_all(bytes.as_ref())).await.map_err(|_| "sending hangs")?;
         sent.map_err(|error| format!("sending: {error}"))
@@ -97,7 +97,7 @@ impl Client {
         self.response(to_head).await
     }
 
-    /// Reads one response whole.
+    /// Reads one response completely.
     pub(crate) async fn response(&mut self, to_head: bool) -> Result<Response, String> {
         timeout(ANSWER_MAX, self.read_response(to_head)).await.map_err(|_| "waiting for a response hangs")?
     }
@@ -185,7 +185,7 @@ impl Client {
         self.stream.read_buf(&mut self.buffer).await.map_err(|error| format!("reading: {error}"))
     }
 
-    /// All that comes within a time, and whether the connection ended within it, by a reset or in order.
+    /// Everything received within a time, and `true` if the connection ended within it, by a reset or in order.
     pub(crate) async fn rest(&mut self, time: Duration) -> (Vec<u8>, bool) {
         let ended = timeout(time, async { while self.read().await.is_ok_and(|read| read > 0) {} }).await.is_ok();
         (std::mem::take(&mut self.buffer), ended)

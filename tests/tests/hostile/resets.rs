@@ -13,14 +13,15 @@ use crate::endpoint::{Endpoint, Step};
 use crate::honest::is_served;
 use crate::streams::{ATTACKER, SLOW, Streams};
 
-/// Streams of a burst, and how long they live: long enough for a connection to the endpoint.
+/// The number of streams of a burst, and their lifetime: long enough for a connection to the endpoint.
 const BURST: usize = 100;
 const LIFE: Duration = Duration::from_millis(12);
 const ATTACK_MAX: Duration = Duration::from_secs(5);
-/// Connections to an endpoint that one client may cost so.
+/// The maximum number of connections to an endpoint that one client may cause.
 const CONNECTIONS_MAX: usize = 700;
 
-/// Opens bursts of streams and resets them until the connection ends or the time is over; how many, and the end.
+/// Opens bursts of streams and resets them until the connection ends or the time is over; returns their number, and the
+/// end.
 pub(crate) async fn attack(address: SocketAddr, time: Duration) -> (usize, Option<h2::Error>) {
     let (until, mut opened) = (moment() + time, 0);
     let Ok(mut streams) = Streams::connect(ATTACKER, address, 65_535).await else { return (0, None) };

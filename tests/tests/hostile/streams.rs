@@ -15,13 +15,13 @@ use tokio::time::{sleep, timeout};
 
 /// The address of one attacker.
 pub(crate) const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
-/// Streams that a connection of the edge takes at the same time.
+/// The number of concurrent streams on a connection of the edge.
 pub(crate) const STREAMS: usize = 128;
 /// The path that an endpoint never answers.
 pub(crate) const SLOW: &str = "/slow";
-/// Streams that are opened on one connection in all.
+/// The total number of streams opened on one connection.
 const OPENED_MAX: usize = 20 * STREAMS;
-/// The time for a connection, and for a place on it.
+/// The timeout for a connection, and for a place on it.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// An HTTP/2 connection by prior knowledge; it ends with its handle.
@@ -38,7 +38,7 @@ impl Drop for Streams {
     }
 }
 
-/// A request whose response has not been taken.
+/// A request whose response has not been read.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) response: ResponseFuture,
@@ -61,7 +61,7 @@ impl Streams {
         Ok(Self { sender, end: tokio::spawn(connection) })
     }
 
-    /// Sends the head of a request when there is a place for it; a GET ends with it.
+    /// Sends the head of a request when a stream is available; a GET ends with it.
     pub(crate) async fn open(&mut self, method: &Method, path: &str) -> Result<Held, String> {
         let request = Request::builder().method(method.clone()).uri(format!("http://a.test{path}")).body(());
         let ready = timeout(STEP_MAX, self.sender.clone().ready()).await.map_err(|_| "no place")?;
@@ -72,8 +72,8 @@ impl Streams {
     }
 }
 
-/// Holds as many requests as the edge takes, each of which goes on with a byte every half second where it has a body. What
-/// the edge ends is begun again.
+/// Holds as many requests as the edge accepts, each of which continues with a byte every half second if it has a body.
+/// Requests that the edge ends are started again.
 pub(crate) async fn hold(source: IpAddr, address: SocketAddr, method: Method, time: Duration) {
     let until = moment() + time;
     while moment() < until {

@@ -1,4 +1,4 @@
-//! Requests that two servers could read in two ways are refused before any endpoint sees them.
+//! Requests that two servers could interpret differently are refused before any endpoint sees them.
 
 use crate::codings::TO_FULL;
 use crate::edge::{Driver, Edge};
@@ -8,11 +8,11 @@ use crate::raw::{Client, shown};
 
 /// Requests for the wrong target.
 const TARGETS: [&str; 6] = ["/s x", "/s\x01", "/s\x7f", "/s\tx", "/x/..;/admin", "/x/..\\admin"];
-/// Lengths that a server with signed numbers of 64 bits could read as others.
+/// Lengths that a server with signed 64-bit numbers could misread.
 const LENGTHS: [&str; 4] =
     ["9999999999999999999", "1000000000000000000", "9223372036854775808", "18446744073709551615"];
 
-/// All of these requests, by the driver that takes plain requests and by the full one.
+/// All of these requests, by the driver for plain requests and by the full one.
 pub(crate) fn requests() -> Vec<String> {
     [targets(), lengths()].concat()
 }
@@ -29,7 +29,7 @@ fn lengths() -> Vec<String> {
     LENGTHS.iter().flat_map(|length| one(length)).collect()
 }
 
-/// Each request is 400, and the endpoint has seen none of them.
+/// Checks that each request is 400, and that the endpoint has seen none of them.
 async fn check(driver: Driver, requests: Vec<String>) {
     let mut a = Endpoint::start(|_| vec![ordinary("reached")]).await;
     let b = Endpoint::honest("b").await;

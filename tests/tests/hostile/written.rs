@@ -24,7 +24,7 @@ pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     assert_eq!((value["referer"].as_str(), value["user_agent"].as_str()), (Some("\u{9b}31m"), Some("\u{80}u")));
 }
 
-/// A page in a browser says its origin; an operator's tool has none.
+/// A web page sends its origin; an operator's tool has none.
 pub(crate) async fn commands_with_an_origin_are_refused(driver: Driver) {
     let b = Endpoint::honest("b").await;
     let edge = Edge::start(driver, &[("b", &b)]).await;
