@@ -131,7 +131,10 @@ impl Reconciler {
         let counting: BTreeSet<ObjectRef> =
             on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of).cloned().collect();
         let offers_else = was.offer != is.offer;
-        let disturbed = if reason.own || before.listeners != after.listeners {
+        // Others are looked for by the hosts that they claim, which a listener that begins to serve gives them.
+        let hosts_differ =
+            !before.claims.iter().map(|claim| &claim.host).eq(after.claims.iter().map(|claim| &claim.host));
+        let disturbed = if reason.own || hosts_differ || before.listeners != after.listeners {
             disturbed(&self.world, &self.topology, object, (&before.listeners, &after.listeners))
         } else {
             BTreeSet::new()

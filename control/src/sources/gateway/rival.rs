@@ -2,11 +2,13 @@
 //! there as a whole.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use tidegate_config::model::HostPattern;
+use tidegate_config::model::{HostPattern, VirtualHost, WildcardDepth};
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::Hostnames;
 
+use super::gateway_object::parent_of;
 use super::offer::Offered;
 use crate::topology::{Key, Topology};
 use crate::world::World;
@@ -42,6 +44,39 @@ fn meet(one: &[HostPattern], other: &[HostPattern]) -> bool {
     one.iter().any(|one| other.iter().any(|other| one.meet(other).is_some()))
 }
 
+/// The routes of a kind that are attached to a listener and may have one of these hosts of it; all that have are among them. Names are
+/// looked up; for the hosts that a wildcard stands for there is no look-up.
+fn sharing<'t>(
+    topology: &'t Topology,
+    listener: &Offered,
+    kind: Kind,
+    hosts: &[HostPattern],
+) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    let key = listener.key();
+    let names: Option<Vec<&Arc<str>>> = hosts.iter().map(exact).collect();
+    // Nobody claims hosts of a listener that does not serve.
+    let Some(names) = names.filter(|_| listener.serves()) else { return Box::new(topology.attached_to(&key, kind)) };
+    let patterns: BTreeSet<HostPattern> = names.into_iter().flat_map(over).collect();
+    let table = listener.table.clone();
+    let hosts = patterns.into_iter().map(move |pattern| Key::Host(VirtualHost::new(table.clone(), pattern)));
+    let claimants = hosts.flat_map(|host| topology.dependents(&host)).filter(move |object| object.kind == kind);
+    Box::new(claimants.filter(move |object| topology.get(object).is_some_and(|it| it.listeners.contains(&key))))
+}
+
+fn exact(pattern: &HostPattern) -> Option<&Arc<str>> {
+    match pattern {
+        HostPattern::Exact(name) => Some(name),
+        HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => None,
+    }
+}
+
+/// The patterns of routes that a name falls under.
+fn over(name: &Arc<str>) -> impl Iterator<Item = HostPattern> {
+    let suffixes = name.match_indices('.').filter_map(|(dot, _)| name.get(dot + 1..));
+    let wildcards = suffixes.map(|suffix| HostPattern::Wildcard(suffix.into(), WildcardDepth::Any));
+    [HostPattern::Exact(Arc::clone(name)), HostPattern::Any].into_iter().chain(wildcards)
+}
+
 /// The oldest route of the other kind that keeps a route off a listener: it is older, attached there, and its hostnames meet `hosts`,
 /// the hosts that the route would have of the listener.
 pub(in crate::sources) fn winner(
@@ -51,8 +86,7 @@ pub(in crate::sources) fn winner(
     hosts: &[HostPattern],
 ) -> Option<ObjectRef> {
     let kind = other_kind(object.kind)?;
-    let attached = topology.attached_to(&listener.key(), kind);
-    let older = attached.filter_map(|other| {
+    let older = sharing(topology, listener, kind, hosts).filter_map(|other| {
         let (other_age, patterns) = route(world, other)?;
         let wins = (other_age, other) < (age, object) && meet(patterns, hosts);
         wins.then_some((other_age, other))
@@ -60,11 +94,20 @@ pub(in crate::sources) fn winner(
     older.min().map(|(_, other)| other.clone())
 }
 
+/// What is offered under a key of a listener.
+fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<&'t Offered> {
+    let Key::Listener(owner, section) = listener else { return None };
+    let set = world.listener_sets.get(&owner.name).filter(|_| owner.kind == Kind::ListenerSet);
+    let gateway = if owner.kind == Kind::Gateway { Some(owner.clone()) } else { set.and_then(|set| parent_of(set)) };
+    topology.offer(&gateway?)?.listeners.iter().find(|it| it.owner == *owner && it.section == *section)
+}
+
 /// The routes of the other kind, attached to one of these listeners, whose hostnames meet those of a route.
 fn met(world: &World, topology: &Topology, object: &ObjectRef, listeners: &[Key]) -> BTreeSet<ObjectRef> {
     let Some((kind, (_, own))) = other_kind(object.kind).zip(route(world, object)) else { return BTreeSet::new() };
-    let attached = listeners.iter().flat_map(|listener| topology.attached_to(listener, kind));
-    attached.filter(|other| route(world, other).is_some_and(|(_, patterns)| meet(patterns, own))).cloned().collect()
+    let offered = listeners.iter().filter_map(|listener| offered(world, topology, listener));
+    let sharing = offered.flat_map(|listener| sharing(topology, listener, kind, own));
+    sharing.filter(|other| route(world, other).is_some_and(|(_, patterns)| meet(patterns, own))).cloned().collect()
 }
 
 /// The routes that have to be attached again because a route is attached to other listeners than before, or is another route: those that
