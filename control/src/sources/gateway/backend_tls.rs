@@ -67,7 +67,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
             (Some(fault), Some(Fault::new("NoValidCACertificate", message)))
         }
     };
-    let valid = valid.or_else(|| conflict(reader, policy));
+    let missing = services.iter().all(|service| reader.service(service).is_none());
+    let missing = missing.then(|| Fault::new("TargetNotFound", "none of its targets is a Service that exists"));
+    let valid = valid.or(missing).or_else(|| conflict(reader, policy));
     let generation = reader.generation(object);
     let ancestor = |gateway: &ObjectRef| {
         let mut conditions = Conditions::about(generation);

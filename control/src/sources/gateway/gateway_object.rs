@@ -49,7 +49,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
-    let offer = Offer { listeners: merged.offered.into(), refused: merged.refused.into(), client };
+    let (listeners, not_accepted) = (merged.offered.into(), refused.is_some());
+    let offer = Offer { listeners, refused: merged.refused.into(), not_accepted, client };
     let (offer, infrastructure) = (Some(Arc::new(offer)), infrastructure.map(Arc::new));
     Attachment {
         report: Report::of_status(world.findings_of(object), status),

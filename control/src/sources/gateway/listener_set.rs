@@ -22,7 +22,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
     let accepted = listeners.iter().any(|listener| listener.sound());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
-    let refused = not_allowed.or_else(|| (!accepted).then(none));
+    let not_accepted = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
+    let refused = not_allowed.or_else(|| offer.not_accepted.then(not_accepted));
+    let refused = refused.or_else(|| (!accepted).then(none));
     let idle =
         listeners.iter().filter(|listener| listener.refused.is_none()).find_map(|listener| listener.idle.clone());
     let mut conditions = Conditions::about(generation);

@@ -17,6 +17,8 @@ pub struct Offer {
     pub listeners: Box<[Offered]>,
     /// Why ListenerSets are refused as a whole.
     pub refused: Box<[(ObjectRef, Fault)]>,
+    /// Whether the Gateway itself is not accepted, whatever its listeners are.
+    pub not_accepted: bool,
     /// The certificate that is shown to endpoints.
     pub client: Option<Arc<Certificate>>,
 }
