@@ -216,6 +216,7 @@ impl Cluster {
             deis: None,
             deis_builder: None,
             proxy_header: None,
+            udp_idle_timeout: None,
             gateway: None,
         };
         projected(Kind::Service, Object::Service(Arc::new(service)))

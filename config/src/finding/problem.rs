@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Severity;
-use crate::object::ObjectRef;
+use crate::object::{Kind, ObjectRef};
 
 /// What is wrong. Each variant states its consequence in its message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -86,7 +86,7 @@ pub enum Problem {
         /// The object that serves it.
         winner: ObjectRef,
     },
-    /// An older route has the connections for a host of a listener, or all of it; this one gets none there.
+    /// An older route has the connections for a host of a listener, or all of it, or its flows of datagrams; this one gets none there.
     ConnectionsLost {
         /// The host, and the table of the listener.
         host: String,
@@ -204,6 +204,7 @@ impl Problem {
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
             Self::RuleLost { .. } => "RuleLost",
+            Self::ConnectionsLost { winner, .. } if matches!(winner.kind, Kind::UdpRoute) => "FlowsLost",
             Self::ConnectionsLost { .. } => "ConnectionsLost",
             Self::ListenerLost { .. } => "ListenerLost",
             Self::DefaultLost { .. } => "DefaultLost",
@@ -283,7 +284,8 @@ impl fmt::Display for Problem {
                 )
             }
             Self::ConnectionsLost { host, winner } => {
-                write!(f, "connections for {host} go where {winner} says, which is older")
+                let what = if winner.kind == Kind::UdpRoute { "datagrams" } else { "connections" };
+                write!(f, "{what} for {host} go where {winner} says, which is older")
             }
             Self::ListenerLost { listener, winner } => {
                 write!(

@@ -1,6 +1,7 @@
 //! Service (`v1`): the ports that backends are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,6 +36,8 @@ pub struct Service {
     pub deis_builder: Option<Arc<DeisBuilder>>,
     /// The header that its connections begin with, where they are passed on unread.
     pub proxy_header: Option<ProxyHeader>,
+    /// Silence after which flows of datagrams to its UDP ports end, where it says so.
+    pub udp_idle_timeout: Option<Duration>,
     /// What it says as the Service of a Gateway, where it is one.
     pub gateway: Option<Arc<GatewayService>>,
 }
@@ -99,7 +102,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         found.ignored(&field, &value, why);
         Annotations::default()
     });
-    let ServiceEffects { requests_max, proxy_header } = annotations::of_service(&annotations, found);
+    let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } = annotations::of_service(&annotations, found);
     let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
         // What is found of it is told where Deis applications are routed, and nowhere else.
         let mut found = Found::new(source.meta.object.clone());
@@ -114,7 +117,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
         Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
     });
     let (name, gateway) = (source.name().clone(), gateway_service::of(source).map(Arc::new));
-    Ok(Service { name, kind, ports, requests_max, deis, deis_builder, proxy_header, gateway })
+    Ok(Service { name, kind, ports, requests_max, deis, deis_builder, proxy_header, udp_idle_timeout, gateway })
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks

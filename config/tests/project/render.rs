@@ -118,6 +118,9 @@ fn service(out: &mut String, it: &Service) {
     if let Some(max) = it.requests_max {
         line(out, format_args!("at most {max} requests a port"));
     }
+    if let Some(idle) = it.udp_idle_timeout {
+        line(out, format_args!("flows of datagrams end after {idle:?} of silence"));
+    }
     for port in &it.ports {
         line(out, format_args!("port {:?} {} to {:?} {:?}", port.name, port.number, port.target, port.protocol));
     }

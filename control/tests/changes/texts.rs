@@ -96,6 +96,7 @@ fn annotated(kind: Kind) -> Value {
         "allow-source-range" => "10.0.0.0/8",
         "requests-max" => "7",
         "send-proxy-protocol" => "v1",
+        "udp-idle-timeout" => "7s",
         _ => panic!("what may tidegate.io/{key} say?"),
     };
     keys.map(|key| (format!("tidegate.io/{key}"), Value::from(value(key)))).collect()

@@ -125,6 +125,7 @@ impl Cluster {
             deis: None,
             deis_builder: None,
             proxy_header: None,
+            udp_idle_timeout: None,
             gateway: None,
         };
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
@@ -352,7 +353,17 @@ fn service(die: &mut Rng, name: ObjectName) -> Service {
     let deis = (die.u32(0..3) == 0).then(|| Arc::new(deis::app(die, &name)));
     let connect_timeout = Duration::from_secs(die.u64(1..3));
     let deis_builder = die.bool().then(|| Arc::new(DeisBuilder { connect_timeout, ..DeisBuilder::default() }));
-    Service { name, kind, ports: ports.into(), requests_max, deis, deis_builder, proxy_header: None, gateway: None }
+    Service {
+        name,
+        kind,
+        ports: ports.into(),
+        requests_max,
+        deis,
+        deis_builder,
+        proxy_header: None,
+        udp_idle_timeout: None,
+        gateway: None,
+    }
 }
 
 fn slice(die: &mut Rng, name: ObjectName) -> EndpointSlice {

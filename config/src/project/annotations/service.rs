@@ -1,8 +1,10 @@
 //! The annotations of a Service.
 
+use std::time::Duration;
+
 use super::{Annotation, OnInvalid, TIDEGATE, read, set};
 use crate::model::ProxyHeader;
-use crate::project::annotation_value::{proxy_header, whole};
+use crate::project::annotation_value::{Zero, duration, proxy_header, whole};
 use crate::project::field::Found;
 use crate::project::source::Annotations;
 
@@ -13,10 +15,12 @@ pub(in crate::project) struct ServiceEffects {
     pub(in crate::project) requests_max: Option<u32>,
     /// The header that connections which are passed on unread begin with.
     pub(in crate::project) proxy_header: Option<ProxyHeader>,
+    /// Silence after which flows of datagrams to its UDP ports end.
+    pub(in crate::project) udp_idle_timeout: Option<Duration>,
 }
 
 /// Every annotation of a Service.
-pub(super) const SERVICE: [Annotation<ServiceEffects>; 2] = [
+pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
     Annotation {
         key: "requests-max",
         form: "whole number, or 0 for any number",
@@ -34,6 +38,15 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 2] = [
         otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.proxy_header, proxy_header(text)),
+    },
+    Annotation {
+        key: "udp-idle-timeout",
+        form: "time",
+        default: |_| "60s".to_owned(),
+        effect: "Silence in both directions after which a flow of datagrams to its UDP ports ends. Where a UDPRoute leads to several Services, the longest of theirs holds for all of its flows.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |effects, text| set(&mut effects.udp_idle_timeout, duration(text, Zero::Refused)),
     },
 ];
 

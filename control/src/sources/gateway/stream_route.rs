@@ -20,7 +20,7 @@ use crate::sources::attachment::{Attachment, Besides, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
-/// Silence after which a flow of datagrams ends: Envoy's default.
+/// Silence after which a flow of datagrams ends, unless the Service says otherwise: Envoy's default.
 const FLOW_IDLE: Duration = Duration::from_secs(60);
 
 /// The field of the only rule.
@@ -86,8 +86,20 @@ impl Rules<'_, '_> {
             rule: rule.name.clone(),
             backends: rule.backends.iter().map(|share| self.connections(share, secured)).collect(),
             connect_timeout: times.connect_timeout,
-            idle_timeout: if self.object.kind == Kind::UdpRoute { FLOW_IDLE } else { times.tunnel_idle_timeout },
+            idle_timeout: match self.object.kind == Kind::UdpRoute {
+                true => self.flow_idle(rule),
+                false => times.tunnel_idle_timeout,
+            },
         })
+    }
+
+    /// Silence after which a flow ends: the longest that a Service of the rule asks for, so that none gets less than it needs.
+    fn flow_idle(&mut self, rule: &StreamRule) -> Duration {
+        let services = rule.backends.iter().filter_map(|share| share.to.as_ref().ok());
+        let granted = services.filter_map(|to| self.reader.granted(self.object, &to.object).then_some(&to.object.name));
+        let names: Vec<_> = granted.collect();
+        let idle = names.into_iter().filter_map(|name| self.reader.service(name));
+        idle.map(|service| service.udp_idle_timeout.unwrap_or(FLOW_IDLE)).max().unwrap_or(FLOW_IDLE)
     }
 
     /// Connections of a share whose backend cannot be used are closed, and its datagrams dropped.
