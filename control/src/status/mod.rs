@@ -49,13 +49,13 @@ const WRITERS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause of a writer after it has written conditions, which people and programs wait for. An API server that finds them too
 /// many says so.
-const CONDITIONS_PAUSE: Duration = Duration::from_millis(5);
+const CONDITIONS_PAUSE: Duration = Duration::from_millis(1);
 /// How many routes are attached to a listener is written after this long: a thousand routes that come together are one number.
 const COUNT_AFTER: Duration = Duration::from_millis(200);
 /// Readings of an object for one write: others write into its status as well, and may do so in between.
 const READINGS_MAX: usize = 5;
 /// The pause of a writer before each look at an object: most have nothing to write, and each look takes a turn of the loop.
-const LOOK_PAUSE: Duration = Duration::from_millis(5);
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// How long a write may take.
 const WRITE_MAX: Duration = Duration::from_secs(15);
 /// What somebody else has written over is repaired after this long, so that two who disagree do not keep the API server busy.
