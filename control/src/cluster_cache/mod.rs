@@ -246,7 +246,6 @@ impl Cache {
             waiting: Waiting::default(),
             failed,
             lists: Lists::default(),
-            other_cluster: false,
         };
         let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));

@@ -1,6 +1,6 @@
 //! What the store holds, as the control loop begins with it: every kept object, projected again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -9,9 +9,8 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::{Projected, project};
 
 use super::folder;
-use super::pending::Stored;
 use super::seal::Seal;
-use super::store::{Position, Store};
+use super::store::{Batch, Position, Store};
 use super::unusable::Unusable;
 use super::{CacheOptions, KeptSource};
 use crate::cached::{CachedKind, ServedKind};
@@ -199,16 +198,17 @@ pub(super) fn cluster_key(uid: &str) -> String {
     format!("{CLUSTER}{uid}")
 }
 
-/// Whether these keys of what is known of the API server name another cluster than the store does.
-pub(super) fn is_other_cluster<'k>(
-    keys: impl IntoIterator<Item = &'k String>,
-    collection: &str,
-    stored: &impl Stored,
-) -> bool {
-    if collection != API_SERVER {
-        return false;
+/// Forgets the versions that the store has where a batch takes away the uid of the cluster that they are of, or adds another one, so that
+/// they never stand beside the uid of another cluster.
+///
+/// # Errors
+/// When the store cannot be read or written.
+pub(super) fn forget_other_cluster(store: &Store, batch: &Batch) -> Result<(), Unusable> {
+    let Some(change) = batch.get(API_SERVER) else { return Ok(()) };
+    let is_uid = |key: &String| key.starts_with(CLUSTER);
+    let leaves = |key: &String| is_uid(key) && !matches!(change.values.get(key), Some(Some(_)));
+    if change.values.keys().any(is_uid) && store.keys(API_SERVER)?.iter().any(leaves) {
+        store.forget_versions()?;
     }
-    let named: BTreeSet<&String> = keys.into_iter().filter(|key| key.starts_with(CLUSTER)).collect();
-    let kept = || stored.keys().unwrap_or_default();
-    !named.is_empty() && kept().iter().any(|key| key.starts_with(CLUSTER) && !named.contains(key))
+    Ok(())
 }

@@ -48,9 +48,6 @@ pub(super) struct Writer {
     pub(super) failed: Option<(Instant, Unusable)>,
     /// Which collections have to be listed before they can be written.
     pub(super) lists: Lists,
-    /// Whether what is on disk is of another cluster: its versions are forgotten before anything else is written, so that they never stand
-    /// beside the uid of this one.
-    pub(super) other_cluster: bool,
 }
 
 /// How often each collection was lost with a store that failed.
@@ -159,19 +156,13 @@ impl Writer {
                     tracing::warn!(kind = %collection.name, "a list lacks most of what is kept; it is kept until another one confirms it");
                 }
             }
-            Message::Told { key, raw, reached } => {
-                self.other_cluster |= restore::is_other_cluster([&key], &collection.name, &stored);
-                match raw.map(|raw| value(&collection, &raw)) {
-                    None => pending.told(key, None, reached, &stored),
-                    Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
-                    Some(None) => {}
-                }
-            }
+            Message::Told { key, raw, reached } => match raw.map(|raw| value(&collection, &raw)) {
+                None => pending.told(key, None, reached, &stored),
+                Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
+                Some(None) => {}
+            },
             Message::Reached(version) => pending.reached(version),
-            Message::Retain(keys) => {
-                self.other_cluster |= restore::is_other_cluster(&keys, &collection.name, &stored);
-                pending.retain(&keys, &stored);
-            }
+            Message::Retain(keys) => pending.retain(&keys, &stored),
             Message::Close => return false,
         }
         let failure = stored.failure.take();
@@ -211,12 +202,6 @@ impl Writer {
         self.waiting = Waiting::default();
         let wall = clock::wall();
         let Some(store) = &self.store else { return };
-        if self.other_cluster {
-            if let Err(why) = store.forget_versions() {
-                return self.fail(why, now);
-            }
-            self.other_cluster = false;
-        }
         let mut batch = Batch::new();
         for (name, slot) in &mut self.slots {
             batch.extend(slot.pending.take(seconds(wall)).map(|change| (Arc::clone(name), change)));
@@ -225,7 +210,7 @@ impl Writer {
             return;
         }
         let values: usize = batch.values().map(|change| change.values.len()).sum();
-        match store.commit(&batch) {
+        match restore::forget_other_cluster(store, &batch).and_then(|()| store.commit(&batch)) {
             Ok(bytes) => {
                 self.budget.spend(bytes, now);
                 self.metrics.written.inc_by(bytes);

@@ -133,7 +133,6 @@ impl Watch<'_> {
         let keeps = self.told.keeps();
         let raw = frame.raw();
         let bookmark = matches!(frame, Frame::Bookmark(_));
-        let mut passed = false;
         let (event, reached, kept, name) = match frame {
             Frame::There(object) => {
                 let projected = Box::new(project(object)?);
@@ -152,7 +151,6 @@ impl Watch<'_> {
                 (Event::Deleted { object, resource_version, received }, reached, kept, name)
             }
             Frame::Bookmark(Some(resource_version)) => {
-                passed = keeps;
                 let reached = Arc::clone(&resource_version);
                 (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached, None, None)
             }
@@ -163,7 +161,7 @@ impl Watch<'_> {
         if let Some((object, is)) = kept {
             self.told.keep(object, is);
         }
-        if passed {
+        if bookmark && keeps {
             self.told.pass();
         }
         match name.zip(raw) {
