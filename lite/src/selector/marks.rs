@@ -27,13 +27,16 @@ impl Selectable for Value {
     }
 
     fn field(&self, path: &str) -> Cow<'_, str> {
-        let at = |path: &str| match path.split('.').try_fold(self, |value, key| value.get(key))? {
-            Value::String(text) => Some(Cow::Borrowed(text.as_str())),
-            // Fields of custom kinds may be numbers or flags.
-            value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
-            Value::Null | Value::Array(_) | Value::Object(_) => None,
-        };
-        field::read(at, path)
+        field::read(|path| shown(path.split('.').try_fold(self, |value, key| value.get(key))?), path)
+    }
+}
+
+/// The text of a value. Fields of custom kinds may be numbers or flags.
+fn shown(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(_) | Value::Bool(_) => Some(Cow::Owned(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -150,11 +153,8 @@ fn text<'b>(raw: &RawValue) -> Option<Cow<'b, str>> {
     if raw.get().starts_with(['{', '[']) {
         return None;
     }
-    match serde_json::from_str(raw.get()).ok()? {
-        Value::String(text) => Some(text.into()),
-        value @ (Value::Number(_) | Value::Bool(_)) => Some(value.to_string().into()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
+    let value: Value = serde_json::from_str(raw.get()).ok()?;
+    shown(&value).map(|text| text.into_owned().into())
 }
 
 #[cfg(test)]

@@ -21,9 +21,7 @@ const RANGE_MAX: f64 = 1_000_000.0;
 /// What is known of a value before it is there.
 #[derive(Clone)]
 enum Known<'a> {
-    /// It is this.
-    Given(&'a Value),
-    /// It is one of these.
+    /// It is one of these values of the object.
     OneOf(Rc<[&'a Value]>),
     /// It has at most so many bytes, and no list, map or text in it is longer.
     Within { bytes: f64, length: f64 },
@@ -32,8 +30,8 @@ enum Known<'a> {
 /// The steps that an expression takes at most, in the unit of one call; `None` if a value could become too large.
 pub(super) fn bound(expression: &IdedExpr, object: &Value, old: Option<&Value>) -> Option<f64> {
     let mut measure = Measure { scope: BTreeMap::new(), steps: 0.0, times: 1.0, fits: true };
-    measure.scope.insert("self", Known::Given(object));
-    measure.scope.insert("oldSelf", Known::Given(old.unwrap_or(&Value::Null)));
+    measure.scope.insert("self", Known::OneOf([object].into()));
+    measure.scope.insert("oldSelf", Known::OneOf([old.unwrap_or(&Value::Null)].into()));
     measure.expression(expression);
     measure.fits.then_some(measure.steps)
 }
@@ -86,7 +84,6 @@ impl<'a> Known<'a> {
 
     fn length(&self) -> f64 {
         match self {
-            Self::Given(value) => length(value),
             Self::OneOf(values) => values.iter().map(|value| length(value)).fold(0.0, f64::max),
             Self::Within { length, .. } => *length,
         }
@@ -94,21 +91,11 @@ impl<'a> Known<'a> {
 
     fn sizes(&self) -> (f64, f64) {
         match self {
-            Self::Given(value) => sizes(value),
             Self::OneOf(values) => values
                 .iter()
                 .map(|value| sizes(value))
                 .fold((0.0, 0.0), |(bytes, length), one| (f64::max(bytes, one.0), f64::max(length, one.1))),
             Self::Within { bytes, length } => (*bytes, *length),
-        }
-    }
-
-    /// The values that it may be, where they are there already.
-    fn values(&self) -> &[&'a Value] {
-        match self {
-            Self::Given(value) => std::slice::from_ref(value),
-            Self::OneOf(values) => values,
-            Self::Within { .. } => &[],
         }
     }
 
@@ -122,10 +109,8 @@ impl<'a> Known<'a> {
             }
         };
         match self {
-            Self::Given(_) | Self::OneOf(_) => {
-                Self::OneOf(self.values().iter().flat_map(|value| within(value)).collect())
-            }
-            Self::Within { bytes, length } => Self::Within { bytes: *bytes, length: *length },
+            Self::OneOf(values) => Self::OneOf(values.iter().flat_map(|value| within(value)).collect()),
+            Self::Within { .. } => self.clone(),
         }
     }
 
@@ -136,17 +121,17 @@ impl<'a> Known<'a> {
             Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1.0,
         };
         match self {
-            Self::Given(_) | Self::OneOf(_) => {
-                let length = self.values().iter().map(longest).fold(1.0, f64::max);
+            Self::OneOf(values) => {
+                let length = values.iter().map(longest).fold(1.0, f64::max);
                 Self::Within { bytes: 16.0 + length, length }
             }
-            Self::Within { bytes, length } => Self::Within { bytes: *bytes, length: *length },
+            Self::Within { .. } => self.clone(),
         }
     }
 
-    /// Whether it may be a map, whose keys are what a loop goes over.
+    /// Whether it may be a map: a loop goes over its keys.
     fn may_be_map(&self) -> bool {
-        self.values().iter().any(|value| value.is_object())
+        matches!(self, Self::OneOf(values) if values.iter().any(|value| value.is_object()))
     }
 }
 
@@ -178,16 +163,14 @@ impl<'a> Measure<'a> {
             Expr::Literal(_) | Expr::Unspecified => SMALL,
             Expr::Select(select) => {
                 let of = self.expression(&select.operand);
-                let below: Rc<[&Value]> = of.values().iter().filter_map(|value| value.get(&select.field)).collect();
-                match of {
-                    within @ Known::Within { .. } => within,
-                    // A field that is not there by this name has another in the object, or none.
-                    Known::Given(_) | Known::OneOf(_) if below.is_empty() => {
-                        let (bytes, length) = of.sizes();
-                        self.within(bytes, length)
-                    }
-                    Known::Given(_) | Known::OneOf(_) => Known::OneOf(below),
+                let Known::OneOf(values) = &of else { return of };
+                let below: Rc<[&Value]> = values.iter().filter_map(|value| value.get(&select.field)).collect();
+                if !below.is_empty() {
+                    return Known::OneOf(below);
                 }
+                // A field that is not there by this name has another in the object, or none.
+                let (bytes, length) = of.sizes();
+                self.within(bytes, length)
             }
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(one) => self.comprehension(one),

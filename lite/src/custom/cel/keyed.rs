@@ -9,6 +9,8 @@ use cel::common::traits::{Adder, Container, Indexer, Iterable, Sizer, Zeroer};
 use cel::common::types::{CelList, CelString, Type};
 use cel::common::value::{Builtin, BuiltinRef, CowVal, Val};
 
+use super::library::{NO_OVERLOAD, elements};
+
 /// A list whose elements are told apart by their values, or by the values of some fields.
 #[derive(Debug)]
 pub(super) struct KeyedList<'v> {
@@ -31,15 +33,6 @@ impl<'v> KeyedList<'v> {
         };
         format!("{:?}", fields.iter().map(value).collect::<Vec<_>>())
     }
-}
-
-fn elements<'b, 'v>(list: &'b (dyn Val + 'v)) -> Option<Vec<&'b (dyn Val + 'v)>> {
-    let mut next = list.as_iterable()?.iter();
-    let mut elements = Vec::new();
-    while let Some(one) = next.next() {
-        elements.push(one);
-    }
-    Some(elements)
 }
 
 impl<'v> Val for KeyedList<'v> {
@@ -92,7 +85,7 @@ impl<'v> Val for KeyedList<'v> {
     }
 
     fn equals(&self, other: &dyn Val) -> bool {
-        let Some(other) = elements(other) else { return false };
+        let Ok(other) = elements(other) else { return false };
         if self.list.inner().len() != other.len() {
             return false;
         }
@@ -133,7 +126,7 @@ impl Adder for KeyedList<'_> {
     where
         Self: 'w,
     {
-        let more = elements(other).ok_or_else(|| ExecutionError::function_error("_+_", "no such overload"))?;
+        let more = elements(other).map_err(|_| ExecutionError::function_error("_+_", NO_OVERLOAD))?;
         let mut all: Vec<Box<dyn Val + 'w>> = self.list.inner().iter().map(|one| one.clone_as_boxed()).collect();
         let mut places: BTreeMap<String, usize> =
             all.iter().enumerate().map(|(nth, one)| (self.key(one.as_ref()), nth)).collect();

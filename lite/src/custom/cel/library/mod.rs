@@ -86,7 +86,7 @@ fn arguments<'b, 'v, const N: usize>(given: Vec<CowVal<'b, 'v>>) -> Result<[CowV
 }
 
 /// The elements of a list.
-fn elements<'b, 'v>(list: &'b (dyn Val + 'v)) -> Result<Vec<&'b (dyn Val + 'v)>, ExecutionError> {
+pub(super) fn elements<'b, 'v>(list: &'b (dyn Val + 'v)) -> Result<Vec<&'b (dyn Val + 'v)>, ExecutionError> {
     let list = list.as_iterable().ok_or_else(|| failed("list", NO_OVERLOAD))?;
     let mut next = list.iter();
     let mut elements = Vec::new();
