@@ -99,12 +99,12 @@ impl Served {
         let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
         let routed = self.routed.clone();
         Copies::to(move |source: &Source| {
-            // What is read in one namespace alone is not all there is of the kind.
+            // A copy of one namespace alone is not the complete kind.
             if source.namespace.is_some() || !routed.contains(&source.kind) {
                 return Arc::new(|_: Copied<'_>| {}) as Taker;
             }
             let (kind, lite) = (replica_kind(source.kind, passes_writes), lite.clone());
-            // A kind is served from its first list on: of some the cluster may have none, and then nobody lists them.
+            // A kind is served from its first list on; one that the cluster lacks is never listed.
             Arc::new(move |copied| {
                 let begins = matches!(copied, Copied::ListBegins);
                 let feed = if begins { Some(lite.follow(&kind, limits)) } else { lite.followed(&kind, limits) };

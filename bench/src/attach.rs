@@ -1,5 +1,5 @@
-//! `attach`: many HTTPRoutes come to one Gateway: until the last one serves, until the last status is written, and what is written when one
-//! of them changes. Of Tidegate alone.
+//! `attach`: the time until many HTTPRoutes of one Gateway all serve and all have their status, and the writes that follow from a change of
+//! one of them. Of Tidegate alone.
 
 mod statuses;
 
@@ -34,7 +34,7 @@ pub struct Args {
     /// Listeners of the Gateway, all of which take every route; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u16).range(2..=64))]
     listeners: Vec<u16>,
-    /// Rounds; in each, Tidegate is started anew.
+    /// The number of rounds; in each, Tidegate is restarted.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct Row {
     turns: Vec<Turn>,
 }
 
-/// What was measured in one round. Times are in seconds from the first write.
+/// The figures of one round. Times are in seconds from the first write.
 #[derive(Debug, Serialize)]
 struct Turn {
     /// Until the API server had acknowledged all objects.
@@ -114,7 +114,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
 }
 
-/// Whether one change wrote one status.
+/// Fails unless one change wrote one status.
 fn complete(turn: &Turn) -> anyhow::Result<()> {
     ensure!(turn.one_writes == 1, "a change of one route wrote {} statuses: {turn:?}", turn.one_writes);
     Ok(())

@@ -50,8 +50,8 @@ fn names_no_stranger(host: &str) -> bool {
     address || bracketed.is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()) || name == "localhost"
 }
 
-/// Binds a unix socket that only its owner can use, from its first moment: it is created in a directory that nobody
-/// else can enter and then moved into place. A socket without a listener is replaced; any other file is not.
+/// Binds a unix socket that only its owner can use, from its first moment: it is created in a directory of mode 0700
+/// and then moved into place. A socket without a listener is replaced; any other file is not.
 ///
 /// # Errors
 /// When another file exists there, another process listens there, or the folder is not writable.

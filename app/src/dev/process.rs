@@ -148,7 +148,7 @@ impl Process {
     }
 }
 
-/// Kills the group if nobody has time to wait for it.
+/// Kills the group, which ends without a grace period.
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);

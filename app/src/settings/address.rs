@@ -122,7 +122,7 @@ fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
     Ok(parsed)
 }
 
-/// Parses the address of dumps, whoever can reach it.
+/// Parses the address of dumps; one off loopback is not refused here.
 pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddress, Misread> {
     match text.strip_prefix("unix:") {
         Some("") => Err(Misread::new(flag, text, "names no path")),

@@ -126,7 +126,7 @@ pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, Misread> {
     Ok(Some(Server { url, token_file: args.server_token_file.clone(), ca: args.server_ca.clone() }))
 }
 
-/// Whether nobody on the way to this server can read what is sent there.
+/// Returns `true` if requests to this server cannot be read on their way: over TLS, or on loopback.
 pub(crate) fn is_private(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

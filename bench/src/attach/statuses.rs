@@ -1,4 +1,4 @@
-//! What is written into the status of HTTPRoutes and Gateways, as a watch tells it.
+//! Writes of the status of HTTPRoutes and Gateways, as seen by a watch.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::clock::now;
 use crate::peer::Peer;
 
-/// Who writes the entries that count.
+/// The controller name of the entries that count.
 const CONTROLLER: &str = "tidegate.io/gateway";
 
 /// Which kind a watch is of.
@@ -32,7 +32,7 @@ struct Event {
     object: DynamicObject,
 }
 
-/// What is known of one object.
+/// The latest state of one object.
 #[derive(Debug, Default)]
 struct Known {
     generation: i64,
@@ -182,7 +182,7 @@ async fn watch(
     while let Some(event) = events.try_next().await? {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                ensure!(sender.send(Event { kind, at: now(), object }).is_ok(), "nobody follows it any more");
+                ensure!(sender.send(Event { kind, at: now(), object }).is_ok(), "the receiver is gone");
             }
             WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(error) => return Err(kube::Error::Api(error).into()),
