@@ -17,7 +17,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
-use tidegate_control::{CachedKind, Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds};
+use tidegate_control::{
+    CachedKind, Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taken, Taker, served_kinds,
+};
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
@@ -101,14 +103,14 @@ impl Served {
         Copies::to(move |source: &Source| {
             // A copy of one namespace alone is not the complete kind.
             if source.namespace.is_some() || !routed.contains(&source.kind) {
-                return Arc::new(|_: Copied<'_>| {}) as Taker;
+                return Taker::of_nothing();
             }
             let (kind, lite) = (replica_kind(source.kind, passes_writes), lite.clone());
             // A kind is served from its first list on; one that the cluster lacks is never listed.
-            Arc::new(move |copied| {
+            Taker::new(move |copied| {
                 let begins = matches!(copied, Copied::ListBegins);
                 let feed = if begins { Some(lite.follow(&kind, limits)) } else { lite.followed(&kind, limits) };
-                feed.iter().for_each(|feed| take(feed, &copied));
+                feed.map_or(Taken::Whole, |feed| take(&feed, &copied))
             })
         })
     }
@@ -165,10 +167,10 @@ impl Served {
 
 /// Passes the events of a kind to its feed.
 fn taker(feed: Feed) -> Taker {
-    Arc::new(move |copied| take(&feed, &copied))
+    Taker::new(move |copied| take(&feed, &copied))
 }
 
-fn take(feed: &Feed, copied: &Copied<'_>) {
+fn take(feed: &Feed, copied: &Copied<'_>) -> Taken {
     match copied {
         Copied::ListBegins => feed.list_begins(),
         Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
@@ -178,6 +180,7 @@ fn take(feed: &Feed, copied: &Copied<'_>) {
         Copied::Reached(version) => feed.reached(version),
         Copied::Unserved => feed.unserved(),
     }
+    if feed.lacks() { Taken::Lacking } else { Taken::Whole }
 }
 
 fn replica_kind(kind: Kind, passes_writes: bool) -> ReplicaKind {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_config::object::{Kind, ObjectName};
+use tokio::sync::watch;
 
 use crate::event::Source;
 use crate::options::{Options, Secrets};
@@ -17,8 +18,52 @@ pub struct Copies<S = Source>(Arc<Takers<S>>);
 
 type Takers<S> = dyn Fn(&S) -> Taker + Send + Sync;
 
-/// Takes copies of what is told of one subject, in order. It must not wait for anything.
-pub type Taker = Arc<dyn Fn(Copied<'_>) + Send + Sync>;
+/// Takes copies of what is told of one subject, in order. Clones are one and the same.
+#[derive(Clone)]
+pub struct Taker {
+    take: Arc<dyn Fn(Copied<'_>) -> Taken + Send + Sync>,
+    last: watch::Sender<Taken>,
+}
+
+/// What a taker has of its subject after it was told something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// As much as it was told.
+    Whole,
+    /// Less: it had no room for all of it, or does not believe the last list. Another list is made after a while.
+    Lacking,
+}
+
+impl Taker {
+    /// A taker that calls this, which must not wait for anything.
+    #[must_use]
+    pub fn new(take: impl Fn(Copied<'_>) -> Taken + Send + Sync + 'static) -> Self {
+        Self { take: Arc::new(take), last: watch::Sender::new(Taken::Whole) }
+    }
+
+    /// A taker of nothing.
+    #[must_use]
+    pub fn of_nothing() -> Self {
+        Self::new(|_| Taken::Whole)
+    }
+
+    /// Hands over what was told.
+    pub fn take(&self, copied: Copied<'_>) {
+        let taken = (self.take)(copied);
+        self.last.send_if_modified(|last| std::mem::replace(last, taken) != taken);
+    }
+
+    /// Whether it lacks something, and when that changes.
+    pub(crate) fn taken(&self) -> watch::Receiver<Taken> {
+        self.last.subscribe()
+    }
+}
+
+impl fmt::Debug for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taker").field("last", &*self.last.borrow()).finish_non_exhaustive()
+    }
+}
 
 /// What is told of a source.
 #[derive(Debug)]
@@ -84,12 +129,12 @@ impl<S> Copies<S> {
 
     /// Hands over what was kept over a restart, as a list would tell it.
     pub(crate) fn restore(&self, subject: &S, objects: &[(ObjectName, Bytes)], version: &str) {
-        let take = self.of(subject);
-        take(Copied::ListBegins);
+        let taker = self.of(subject);
+        taker.take(Copied::ListBegins);
         for (name, raw) in objects {
-            take(Copied::Listed { name, raw });
+            taker.take(Copied::Listed { name, raw });
         }
-        take(Copied::ListDone { reached: version, complete: true, wins: true });
+        taker.take(Copied::ListDone { reached: version, complete: true, wins: true });
     }
 }
 

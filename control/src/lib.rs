@@ -48,7 +48,7 @@ pub use cluster_cache::{
 };
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
-pub use copies::{Copied, Copies, Taker, served_kinds};
+pub use copies::{Copied, Copies, Taken, Taker, served_kinds};
 pub use event::{Event, Source};
 pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};

@@ -20,7 +20,7 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_control::{
     ApiServer, CachedControl, CachedKind, CachedStanding, CachedStates, Copied, Copies, Limits, ServedKind, SweepLimit,
-    start_cached,
+    Taken, Taker, start_cached,
 };
 use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
 use tokio_util::sync::CancellationToken;
@@ -107,23 +107,30 @@ fn config_maps() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps")
 }
 
-fn fed(feed: Feed) -> tidegate_control::Taker {
-    Arc::new(move |copied| match copied {
-        Copied::ListBegins => feed.list_begins(),
-        Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
-        Copied::ListFailed => feed.list_failed(),
-        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
-        Copied::Reached(version) => feed.reached(version),
-        Copied::Unserved => feed.unserved(),
+fn fed(feed: Feed) -> Taker {
+    Taker::new(move |copied| {
+        match copied {
+            Copied::ListBegins => feed.list_begins(),
+            Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
+            Copied::ListFailed => feed.list_failed(),
+            Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
+            Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+            Copied::Reached(version) => feed.reached(version),
+            Copied::Unserved => feed.unserved(),
+        }
+        if feed.lacks() { Taken::Lacking } else { Taken::Whole }
     })
 }
 
 fn bed(seed: u64, kind: CachedKind) -> Bed {
+    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
+    bed_of(seed, kind, limits, Duration::from_secs(3))
+}
+
+fn bed_of(seed: u64, kind: CachedKind, limits: ReplicaLimits, list_again: Duration) -> Bed {
     let lite = Lite::new();
     let draws = Arc::new(AtomicU64::new(seed << 32));
     let faulty = Faulty { inner: lite.service(), share: Arc::default(), draws, empty: Arc::default() };
-    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
     let (replica, _) = Lite::replica(&[], limits);
     let of = replica.clone();
     let copies = Copies::to(move |served: &ServedKind| {
@@ -137,7 +144,7 @@ fn bed(seed: u64, kind: CachedKind) -> Bed {
         short_watch: short,
         backoff_first: Duration::from_millis(5),
         backoff_max: short,
-        list_again: Duration::from_secs(3),
+        list_again,
         ..Limits::default()
     };
     let control = CachedControl {
@@ -251,6 +258,37 @@ async fn a_list_that_lacks_most_changes_nothing_unless_it_is_confirmed() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // The next one knows better.
+    bed.same("at last").await;
+}
+
+/// Nothing is listed for an hour but for this reason.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_had_no_room_is_listed_again_and_served_once_it_fits() {
+    let limits = ReplicaLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
+    let bed = bed_of(0, kind(), limits, Duration::from_secs(3600));
+    let map = |name: &str, bytes: usize| -> DynamicObject {
+        let data = json!({"a": "x".repeat(bytes)});
+        serde_json::from_value(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}),
+        )
+        .unwrap()
+    };
+    bed.in_shop.create(&PostParams::default(), &map("small", 10)).await.unwrap();
+    bed.same("at first").await;
+    bed.in_shop.create(&PostParams::default(), &map("large", 30_000)).await.unwrap();
+    while all(&bed.served).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Lists that do not help become rarer, and there is another one all the same.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(all(&bed.served).await.is_err());
+    bed.in_shop.delete("large", &DeleteParams::default()).await.unwrap();
+    let served = async {
+        while all(&bed.served).await.is_err() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(600), served).await.expect("listed again");
     bed.same("at last").await;
 }
 

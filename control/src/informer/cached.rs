@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::Api;
 use super::compare::Identity;
 use super::failure::Failure;
+use super::lacking::Lacking;
 use super::pauses::{Pauses, Recovery};
 use super::tee::Tee;
 use super::{Interest, Limits};
@@ -171,6 +172,7 @@ impl CachedInformer {
             list_due: clock::now() + self.limits.listed_again(self.chance.u64(..)),
             page_objects: self.limits.page_objects.max(1),
             doubted: false,
+            lacking: Lacking::new(&self.limits),
             of: self,
         }
     }

@@ -74,6 +74,8 @@ pub(super) enum ListReason {
     Incomplete,
     /// It is time to see whether what is known has drifted from what is there.
     Drift,
+    /// Whoever serves what is read has less than it was told.
+    Lacking,
     /// The control loop asked for it.
     Asked,
 }
@@ -89,6 +91,7 @@ impl ListReason {
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
             Self::Drift => "drift",
+            Self::Lacking => "lacking",
             Self::Asked => "asked",
         }
     }

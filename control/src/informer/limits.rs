@@ -27,6 +27,9 @@ pub struct Limits {
     /// How long after a list, and up to half as long again, another one is made beside the watch: what no watch told of is found
     /// by it.
     pub list_again: Duration,
+    /// When another list is made because whoever serves what is read has less than it was told: after the first of these at the
+    /// latest, then after twice as long each time, up to the second.
+    pub list_lacking: RangeInclusive<Duration>,
     /// How much longer than its `timeoutSeconds` a watch may be silent.
     pub watch_grace: Duration,
     /// A watch that ends sooner than this and told nothing counts as failed. One that lasts longer says that the server answers.
@@ -72,6 +75,7 @@ impl Default for Limits {
             list_stall: Duration::from_secs(30),
             watch_timeout: Duration::from_secs(120)..=Duration::from_secs(200),
             list_again: Duration::from_secs(600),
+            list_lacking: Duration::from_secs(30)..=Duration::from_secs(600),
             watch_grace: Duration::from_secs(15),
             short_watch: Duration::from_secs(1),
             stuck_max: 3,

@@ -18,6 +18,7 @@ use tokio::time::sleep_until;
 use super::Reported;
 use super::api::Api;
 use super::failure::{Failure, ListReason};
+use super::lacking::Lacking;
 use super::list::{List, list};
 use super::pauses::Pauses;
 use super::tee::Tee;
@@ -34,6 +35,8 @@ pub(super) struct Lister {
     pub(super) page_objects: u32,
     /// Where the bytes of objects are told.
     pub(super) tee: Tee,
+    /// When a list is due for whoever is told there.
+    pub(super) lacking: Lacking,
 }
 
 impl Lister {
@@ -74,6 +77,7 @@ impl Lister {
             biased;
             // An error would mean that no handle is left; the informer holds one.
             _ = self.asked.changed() => reason = *self.asked.borrow_and_update(),
+            () = self.lacking.wait(&self.tee, chance.u64(..)) => reason = ListReason::Lacking,
             () = sleep_until(due.into()) => {}
         }
         let (mut pauses, mut reported) = (Pauses::new(&self.api.limits), None);

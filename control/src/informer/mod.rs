@@ -13,6 +13,7 @@ mod compare;
 mod failure;
 mod frames;
 mod items;
+mod lacking;
 mod limits;
 mod list;
 mod lister;
@@ -51,6 +52,7 @@ use crate::event::{Event, Source};
 use crate::source_metrics::SourceMetrics;
 use api::Api;
 use failure::ListReason;
+use lacking::Lacking;
 use list::List;
 use lister::{Lister, WatchOverlay, no_older};
 use pauses::Pauses;
@@ -155,6 +157,7 @@ impl Informer {
         Self {
             pauses: Pauses::new(&limits),
             lister: Lister {
+                lacking: Lacking::new(&limits),
                 api: Api::new(client, interest, limits),
                 series,
                 asked,
@@ -308,6 +311,7 @@ impl Informer {
         let source = self.api().source().clone();
         self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
         self.lister.tee.list_done(&self.reached, complete, wins);
+        self.lister.lacking.listed(&self.lister.tee);
         Ok(())
     }
 

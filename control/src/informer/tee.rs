@@ -1,11 +1,12 @@
 //! Where an informer tells the bytes of its objects, beside what it tells the control loop: the cache on disk, and whoever serves them.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use tidegate_config::object::ObjectName;
 
 use crate::cluster_cache::Sink;
-use crate::copies::{Copied, Taker};
+use crate::copies::{Copied, Taken, Taker};
 
 /// Both, as far as they are there. Neither is waited for.
 #[derive(Clone, Default)]
@@ -62,9 +63,21 @@ impl Tee {
         self.copy(Copied::Unserved);
     }
 
+    /// Whether whoever takes copies has less than it was told.
+    pub(super) fn lacks(&self) -> bool {
+        self.copies.as_ref().is_some_and(|taker| *taker.taken().borrow() == Taken::Lacking)
+    }
+
+    /// Waits until it has less than it was told.
+    pub(super) async fn lacking(&self) {
+        let Some(taker) = &self.copies else { return pending().await };
+        // The taker is at hand, so that this cannot fail.
+        drop(taker.taken().wait_for(|taken| *taken == Taken::Lacking).await);
+    }
+
     fn copy(&self, copied: Copied<'_>) {
-        if let Some(take) = &self.copies {
-            take(copied);
+        if let Some(taker) = &self.copies {
+            taker.take(copied);
         }
     }
 }

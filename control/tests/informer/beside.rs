@@ -247,3 +247,35 @@ fn a_list_that_is_due_is_made_whatever_becomes_of_the_watch() {
         assert!(matches(&found[..events.len() - 1], &events[..events.len() - 1]), "{found:#?}");
     }
 }
+
+#[test]
+fn a_list_is_made_for_whoever_serves_the_objects_and_has_less_than_it_was_told() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tidegate_control::{Copied, Copies, Taken, Taker};
+
+    let lists = block_on(async {
+        let done = Arc::new(AtomicU32::new(0));
+        let copies = Copies::to(move |_: &Source| {
+            let done = Arc::clone(&done);
+            Taker::new(move |copied| {
+                // The first two lists do not satisfy it.
+                let lists = match copied {
+                    Copied::ListDone { .. } => done.fetch_add(1, Ordering::Relaxed) + 1,
+                    _ => done.load(Ordering::Relaxed),
+                };
+                if lists < 3 { Taken::Lacking } else { Taken::Whole }
+            })
+        });
+        let lists = (5..10).map(|version| listed(version, &[("a", 3)])).collect();
+        let watches = (0..5).map(|_| Answer::steps(vec![Step::Hang])).collect();
+        let limits = Limits { list_lacking: MS(20)..=MS(40), ..patient() };
+        let mut run = begin(lists, watches, limits, 64, |informer| informer.copying(Some(copies))).await;
+        for version in 5..8 {
+            assert_eq!(run.next().await, format!("listed@{version} a@3"));
+        }
+        tokio::time::sleep(MS(300)).await;
+        run.count("tidegate_lists_total", "lacking")
+    });
+    assert!((lists - 2.0).abs() < f64::EPSILON, "{lists}");
+}

@@ -123,6 +123,11 @@ impl State {
         }
     }
 
+    /// Whether another list of a kind is needed: it exceeds the memory limit, or its last list is in doubt.
+    pub(crate) fn lacks(&self, kind: &KindId) -> bool {
+        self.upstream(kind.place()).is_some_and(|upstream| upstream.doubted || upstream.state == Standing::TooLarge)
+    }
+
     /// The refusal of a version from before the upstream server was set back, which will never be reached; `None` for any other.
     pub(crate) fn void(&self, kind: &KindId, version: u64) -> Option<Gone> {
         let upstream = self.upstream(kind.place())?;

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::super::api::{Api, chunk};
 use super::super::failure::{Failure, ListReason};
 use super::super::frames::{Frames, TooLong};
+use super::super::lacking::Lacking;
 use super::super::list::{newest, pages};
 use super::super::lister::no_older;
 use super::super::pauses::Pauses;
@@ -40,6 +41,8 @@ pub(super) struct Collection<'a> {
     pub(super) page_objects: u32,
     /// Whether the last list lacked so much that another one has to confirm it.
     pub(super) doubted: bool,
+    /// When a list is due for whoever serves the kind.
+    pub(super) lacking: Lacking,
 }
 
 /// An object's identity.
@@ -155,6 +158,7 @@ impl Collection<'_> {
         let complete = unidentified == 0;
         self.list_due = clock::now() + self.api.limits.listed_again(self.of.chance.u64(..));
         self.tee.list_done(&version, complete, true);
+        self.lacking.listed(&self.tee);
         let gone = self.names.difference(&listed).count();
         let much = complete && self.of.sweep.doubts(gone, self.names.len());
         if much && !std::mem::replace(&mut self.doubted, true) {
@@ -184,12 +188,15 @@ impl Collection<'_> {
         let connected = self.series.connected();
         let silence_max = lasting + self.api.limits.watch_grace;
         let mut asked = self.of.asked.clone();
+        let (mut lacking, tee, draw) = (self.lacking.clone(), self.tee.clone(), self.of.chance.u64(..));
         let end = tokio::select! {
             biased;
             Ok(()) = asked.changed() => Ok(Some(ListReason::Asked)),
+            () = lacking.wait(&tee, draw) => Ok(Some(ListReason::Lacking)),
             end = self.take_all(body, silence_max) => end.map(|()| None),
         };
         drop(connected);
+        self.lacking = lacking;
         let lived = clock::now().saturating_duration_since(opened);
         self.pauses.closed(lived);
         if lived >= self.api.limits.short_watch {
