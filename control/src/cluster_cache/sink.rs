@@ -53,6 +53,7 @@ pub(super) enum Message {
         reached: Option<Arc<str>>,
     },
     Reached(Arc<str>),
+    Interrupted,
     Retain(BTreeSet<String>),
     /// Everything is written, and then nothing more.
     Close,
@@ -68,6 +69,7 @@ impl Message {
             | Self::ListDone(_)
             | Self::Told { raw: None, .. }
             | Self::Reached(_)
+            | Self::Interrupted
             | Self::Retain(_)
             | Self::Close => 0,
         }
@@ -125,6 +127,11 @@ impl Sink {
     /// A watch has reached a resourceVersion.
     pub fn reached(&self, version: &Arc<str>) {
         self.send(Message::Reached(Arc::clone(version)));
+    }
+
+    /// A list or a watch failed: for a while there may be no other version to write than the one that is reached.
+    pub fn interrupted(&self) {
+        self.send(Message::Interrupted);
     }
 
     /// A value that is no object, or that it is gone.

@@ -23,6 +23,9 @@ use crate::clock;
 
 /// A version alone is written this often: it costs as many pages as a change, and an older one is good enough to watch from.
 const VERSION_EVERY: Duration = Duration::from_secs(300);
+/// A version alone waits for no longer than this once a list or a watch has failed. The process may end before the API server is
+/// back, and clients of the served API know that version.
+const VERSION_INTERRUPTED: Duration = Duration::from_secs(1);
 /// A store that failed is opened again after this long.
 const OPEN_AGAIN: Duration = Duration::from_secs(30);
 /// Lists are asked for no more often than this.
@@ -85,6 +88,8 @@ pub(super) struct Slot {
 pub(super) struct Waiting {
     values: Option<Instant>,
     version: Option<Instant>,
+    /// Whether a list or a watch has failed since the last batch.
+    interrupted: bool,
 }
 
 /// A collection as the store holds it.
@@ -162,6 +167,7 @@ impl Writer {
                 Some(None) => {}
             },
             Message::Reached(version) => pending.reached(version),
+            Message::Interrupted => self.waiting.interrupted = true,
             Message::Retain(keys) => pending.retain(&keys, &stored),
             Message::Close => return false,
         }
@@ -180,10 +186,11 @@ impl Writer {
     fn note_waiting(&mut self, now: Instant) {
         let values = self.slots.values().any(|slot| slot.pending.has_values());
         let version = self.slots.values().any(|slot| slot.pending.has_version());
-        let Waiting { values: since, version: version_since } = self.waiting;
+        let Waiting { values: since, version: version_since, interrupted } = self.waiting;
         self.waiting = Waiting {
             values: values.then(|| since.unwrap_or(now)),
             version: version.then(|| version_since.unwrap_or(now)),
+            interrupted: interrupted && version,
         };
         let count: usize = self.slots.values().map(|slot| slot.pending.len()).sum();
         self.metrics.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -192,7 +199,8 @@ impl Writer {
     /// When the next batch is due.
     fn due(&mut self, now: Instant) -> Option<Instant> {
         let values = self.waiting.values.map(|since| since + self.options.flush_after);
-        let version = self.waiting.version.map(|since| since + VERSION_EVERY);
+        let version_every = if self.waiting.interrupted { VERSION_INTERRUPTED } else { VERSION_EVERY };
+        let version = self.waiting.version.map(|since| since + version_every);
         let due = values.into_iter().chain(version).min().filter(|_| self.store.is_some())?;
         Some(due.max(self.budget.ready(now)))
     }

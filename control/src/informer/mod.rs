@@ -367,6 +367,7 @@ impl Informer {
 
     /// Reports a failure and waits for as long as the back-off and the server want.
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
+        self.lister.tee.interrupted();
         let pause = self.pauses.after(failure, self.chance.u64(..));
         let Api { interest: Interest { source, .. }, limits, .. } = &self.lister.api;
         let again = Reported::is_news(self.reported, failure.reason(), limits.failing_again);

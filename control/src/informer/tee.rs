@@ -59,6 +59,13 @@ impl Tee {
         self.copy(Copied::Reached(version));
     }
 
+    /// A list or a watch failed.
+    pub(super) fn interrupted(&self) {
+        if let Some(sink) = &self.sink {
+            sink.interrupted();
+        }
+    }
+
     pub(super) fn unserved(&self) {
         self.copy(Copied::Unserved);
     }

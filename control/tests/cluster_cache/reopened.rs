@@ -55,6 +55,36 @@ fn it_goes_on_where_it_ended() {
     check(options(folder.path()), "all", Some((Some("7"), 1)));
 }
 
+/// The version that a process would go on from which begins with the files as they are now: as after a power cut.
+fn version_on_disk(folder: &TempDir) -> Option<String> {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("cluster-cache")).unwrap();
+    for file in ["key", "cluster-cache/objects.redb"] {
+        std::fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
+    }
+    let (cache, restored) = open(options(copy.path()), "all", true);
+    cache.unwrap().close();
+    restored.sources.first()?.resume.as_deref().map(str::to_owned)
+}
+
+#[tokio::test]
+async fn once_a_watch_has_failed_the_version_that_it_reached_is_soon_on_disk() {
+    let folder = folder();
+    written(&folder);
+    let (cache, _) = open(options(folder.path()), "all", true);
+    let cache = cache.unwrap();
+    let sink = cache.sink(&SECRET, true).unwrap();
+    sink.reached(&version(9));
+    sink.interrupted();
+    let written = async {
+        while version_on_disk(&folder).as_deref() != Some("9") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), written).await.expect("it waits for other changes");
+    cache.close();
+}
+
 #[test]
 fn versions_of_another_server_mean_nothing() {
     let folder = folder();

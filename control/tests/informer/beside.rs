@@ -260,11 +260,8 @@ fn a_list_is_made_for_whoever_serves_the_objects_and_has_less_than_it_was_told()
             let done = Arc::clone(&done);
             Taker::new(move |copied| {
                 // The first two lists do not satisfy it.
-                let lists = match copied {
-                    Copied::ListDone { .. } => done.fetch_add(1, Ordering::Relaxed) + 1,
-                    _ => done.load(Ordering::Relaxed),
-                };
-                if lists < 3 { Taken::Lacking } else { Taken::Whole }
+                let ends = u32::from(matches!(copied, Copied::ListDone { .. }));
+                if done.fetch_add(ends, Ordering::Relaxed) + ends < 3 { Taken::Lacking } else { Taken::Whole }
             })
         });
         let lists = (5..10).map(|version| listed(version, &[("a", 3)])).collect();

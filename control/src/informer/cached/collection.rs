@@ -92,6 +92,7 @@ impl Collection<'_> {
             match step {
                 Ok(next) => reason = next,
                 Err(failure) => {
+                    self.tee.interrupted();
                     self.of.wait_after(&failure, &mut self.pauses).await;
                     if is_not_found(&failure) {
                         return self.moved();
