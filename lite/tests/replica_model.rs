@@ -16,6 +16,8 @@ use tower::Service as _;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// The number of changes of one seed: fewer than a history keeps, however old they are.
 const STEPS: usize = 90;
+/// The number of objects that a list may remove without confirmation, whatever their share.
+const FREE: usize = 2;
 
 /// Each object's version, and `true` if its label is `odd=true`.
 type State = BTreeMap<&'static str, (u64, bool)>;
@@ -28,10 +30,16 @@ struct Event {
     after: Option<bool>,
 }
 
-/// The current state, and its history.
+/// The state that is served, and its history, beside the state of the upstream server.
 #[derive(Default)]
 struct Oracle {
     version: u64,
+    /// The objects upstream, and the version there. They differ from the served ones by changes that no watch reported, and by all
+    /// changes since a list that is in doubt.
+    real: State,
+    real_version: u64,
+    /// Whether the last list lacked so much that another one has to confirm it.
+    doubted: bool,
     /// The state at each version at which it changed, the first one at the beginning of the history.
     states: BTreeMap<u64, State>,
     events: Vec<Event>,
@@ -53,6 +61,16 @@ impl Oracle {
         self.states.range(..=version).next_back().map(|(_, state)| state)
     }
 
+    /// A change upstream.
+    fn real_change(&mut self, version: u64, name: &'static str, after: Option<bool>) {
+        match after {
+            Some(odd) => drop(self.real.insert(name, (version, odd))),
+            None => drop(self.real.remove(name)),
+        }
+        self.real_version = version;
+    }
+
+    /// A change of what is served.
     fn change(&mut self, version: u64, name: &'static str, after: Option<bool>) {
         let mut state = self.now();
         let before = match after {
@@ -79,55 +97,122 @@ fn raw(name: &str, version: u64, odd: bool) -> Vec<u8> {
 fn upstream(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     match chance.u8(..12) {
         0 => {
-            oracle.version += chance.u64(1..4);
-            feed.reached(&oracle.version.to_string());
+            oracle.real_version += chance.u64(1..4);
+            feed.reached(&oracle.real_version.to_string());
+            if !oracle.doubted {
+                oracle.version = oracle.real_version;
+            }
         }
-        1 | 2 => relist(feed, oracle, chance),
+        1 => relist(feed, oracle, chance),
+        2 => list_beside(feed, oracle, chance),
         3 if chance.u8(..3) == 0 => set_back(feed, oracle, chance),
         _ => {
-            let (name, version) = (NAMES[chance.usize(..NAMES.len())], oracle.version + chance.u64(1..4));
-            let held = oracle.now().get(name).copied();
-            match held.filter(|_| chance.u8(..3) == 0) {
-                Some((_, odd)) => {
-                    feed.told("shop", name, &raw(name, version, odd), true);
-                    oracle.change(version, name, None);
-                }
-                None => {
-                    let odd = chance.bool();
-                    feed.told("shop", name, &raw(name, version, odd), false);
-                    oracle.change(version, name, Some(odd));
-                }
-            }
+            let (version, name, after) = draw(oracle, chance);
+            tell(feed, oracle, (version, name, after));
         }
     }
 }
 
-/// A list with changes that no watch reported: deletions get the lowest versions that no object has.
+/// A change of one object upstream.
+type Drawn = (u64, &'static str, Option<bool>);
+
+fn draw(oracle: &Oracle, chance: &mut Rng) -> Drawn {
+    let (name, version) = (NAMES[chance.usize(..NAMES.len())], oracle.real_version + chance.u64(1..4));
+    let goes = oracle.real.contains_key(name) && chance.u8(..3) == 0;
+    (version, name, (!goes).then(|| chance.bool()))
+}
+
+/// A watch event of a change. What comes after a list in doubt is not served.
+fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
+    let last = after.or(oracle.real.get(name).map(|(_, odd)| *odd)).unwrap();
+    feed.told("shop", name, &raw(name, version, last), after.is_none());
+    oracle.real_change(version, name, after);
+    if !oracle.doubted {
+        oracle.change(version, name, after);
+    }
+}
+
+/// A list after changes that no watch reported. In one of four, most objects are gone.
 fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
-    let (mut state, before) = (oracle.now(), oracle.version);
-    let reached = before + 12;
-    let mut changes: Vec<(u64, &'static str, Option<bool>)> = Vec::new();
-    let mut taken = BTreeSet::<u64>::new();
-    let mut gone = Vec::new();
+    let most = chance.u8(..4) == 0;
     for name in NAMES {
+        let version = oracle.real_version + 1;
         match chance.u8(..4) {
-            0 => gone.extend(state.remove(name).map(|_| name)),
-            1 => {
-                let (version, odd) = (before + chance.u64(1..12), chance.bool());
-                if taken.insert(version) {
-                    state.insert(name, (version, odd));
-                    changes.push((version, name, Some(odd)));
-                }
-            }
+            0 if oracle.real.contains_key(name) => oracle.real_change(version, name, None),
+            1 if most && oracle.real.contains_key(name) => oracle.real_change(version, name, None),
+            1 => oracle.real_change(version + chance.u64(..3), name, Some(chance.bool())),
             _ => {}
         }
     }
+    oracle.real_version += chance.u64(1..4);
     feed.list_begins();
-    for (name, (version, odd)) in &state {
+    for (name, (version, odd)) in &oracle.real {
         feed.listed("shop", name, &raw(name, *version, *odd));
     }
+    let reached = oracle.real_version;
     feed.list_done(&reached.to_string(), true, true);
-    let mut free = (before + 1..).filter(|version| !taken.contains(version));
+    listed(oracle, reached);
+}
+
+/// A list beside a watch. The list is of the moment in which it began, and the watch goes on to report changes; or the list is of a later
+/// moment, and the watch has reported the first of the changes that it contains.
+fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
+    let later = chance.bool();
+    let now = oracle.real.clone();
+    let changes = chance.usize(1..4);
+    let reported = if later { chance.usize(..changes) } else { changes };
+    feed.list_begins();
+    let halves = if later { None } else { Some(now) };
+    if let Some(now) = &halves {
+        for (name, (version, odd)) in now.iter().take(3) {
+            feed.listed("shop", name, &raw(name, *version, *odd));
+        }
+    }
+    for nth in 0..changes {
+        let drawn = draw(oracle, chance);
+        if nth < reported {
+            tell(feed, oracle, drawn);
+        } else {
+            let (version, name, after) = drawn;
+            oracle.real_change(version, name, after);
+        }
+    }
+    match halves {
+        Some(now) => {
+            for (name, (version, odd)) in now.iter().skip(3) {
+                feed.listed("shop", name, &raw(name, *version, *odd));
+            }
+        }
+        None => {
+            for (name, (version, odd)) in &oracle.real {
+                feed.listed("shop", name, &raw(name, *version, *odd));
+            }
+        }
+    }
+    // The watch has come as far as the last change that it reported.
+    let reached = oracle.real_version;
+    feed.list_done(&reached.to_string(), true, later);
+    listed(oracle, reached);
+}
+
+/// A list is over: everything upstream is served now, unless most objects would go and no other list said so.
+fn listed(oracle: &mut Oracle, reached: u64) {
+    let served = oracle.now();
+    let gone: Vec<_> = served.keys().filter(|name| !oracle.real.contains_key(*name)).copied().collect();
+    let most = 2 * gone.len() > served.len() && (gone.len() > FREE || gone.len() == served.len());
+    oracle.doubted = most && !std::mem::take(&mut oracle.doubted);
+    if oracle.doubted {
+        return;
+    }
+    let mut changes: Vec<Drawn> = Vec::new();
+    for (name, (version, odd)) in &oracle.real {
+        if served.get(name) != Some(&(*version, *odd)) {
+            changes.push((*version, *name, Some(*odd)));
+        }
+    }
+    // Deletions get the lowest versions that no object has.
+    let taken: BTreeSet<u64> = oracle.real.values().map(|(version, _)| *version).collect();
+    let mut free = (oracle.version + 1..).filter(|version| !taken.contains(version));
     changes.extend(gone.into_iter().map(|name| (free.next().unwrap(), name, None)));
     changes.sort_unstable();
     for (version, name, after) in changes {
@@ -150,6 +235,7 @@ fn set_back(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     }
     feed.list_done(&reached.to_string(), true, true);
     oracle.void = oracle.void.max(oracle.version);
+    (oracle.real, oracle.real_version, oracle.doubted) = (state.clone(), reached, false);
     (oracle.version, oracle.events, oracle.states) = (reached, Vec::new(), [(reached, state)].into());
 }
 
@@ -333,7 +419,7 @@ fn frame(line: &str) -> Value {
 }
 
 async fn play(seed: u64) {
-    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 1.0, sweep_free: 10 };
+    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: FREE };
     let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
     let kind = ReplicaKind {
         group: String::new(),
@@ -349,7 +435,7 @@ async fn play(seed: u64) {
     let (mut oracle, mut chance) = (Oracle::default(), Rng::with_seed(seed));
     feed.list_begins();
     feed.list_done("50", true, true);
-    oracle.version = 50;
+    (oracle.version, oracle.real_version) = (50, 50);
     oracle.states.insert(50, State::new());
     let mut tokens = Vec::new();
     for step in 0..STEPS {

@@ -24,7 +24,7 @@ pub use self::edge::{Edge, PUBLIC, environment, manifest};
 pub use self::namespace::{Entered, Network, enter};
 pub use self::part::Memory;
 use self::part::Part;
-pub use self::steady::{Steady, Taken};
+pub use self::steady::{Gap, Steady, Taken};
 use crate::{Kubectl, eventually};
 
 const ETCD: &str = "http://127.0.0.1:2379";

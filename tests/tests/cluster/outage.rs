@@ -7,7 +7,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
-use tidegate_tests::cluster::{Edge, Steady};
+use tidegate_tests::cluster::{Edge, Gap, Steady};
 use tidegate_tests::{Link, certificate_of, eventually, get, moment};
 
 use crate::objects::certificate;
@@ -82,10 +82,10 @@ fn clients(edge: &Edge) -> [Steady; 2] {
     [Steady::start(edge.http, HOST, "/"), Steady::start_tls(edge.https, HOST, "/")]
 }
 
-/// Checks that none of their requests failed.
-async fn unharmed(clients: [Steady; 2]) {
+/// Checks that none of their requests failed, but while there was no process.
+async fn unharmed(clients: [Steady; 2], gaps: &[Gap]) {
     for client in clients {
-        client.stop().await.all();
+        client.stop().await.all_but(gaps);
     }
 }
 
@@ -155,6 +155,7 @@ pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
     }
     kept(&site.folder, &edge).await;
 
+    // The same clients all along: each process has the address of the one before.
     let asking = clients(&edge);
     link.cut();
     let authority = std::fs::read_to_string(site.folder.join("authority.crt")).expect("a file");
@@ -165,7 +166,7 @@ pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
         if missed { Ok(()) } else { Err(answer.body) }
     })
     .await;
-    unharmed(asking).await;
+    let stopped = moment();
     edge.end().await;
 
     let begun = moment();
@@ -173,18 +174,18 @@ pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
     assert!(ready(&edge).await.contains("stale: serving the state kept on disk"), "it says that it is stale");
     shows(&edge, &first).await;
     measured("restarted without the API server, ready and right", begun);
-    let asking = clients(&edge);
+    let stop = Gap { from: stopped, to: moment(), killed: false };
     let renewed = ten_changes(stage).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    unharmed(asking).await;
-    edge.kill().await;
 
+    let killed = moment();
+    edge.kill().await;
     let begun = moment();
     let edge = site.start(stage);
     ready(&edge).await;
     shows(&edge, &first).await;
     measured("killed and started again without the API server, ready and right", begun);
-    let asking = clients(&edge);
+    let kill = Gap { from: killed, to: moment(), killed: true };
     for (host, status) in [("going-0", 200), ("moving-0", 200), ("coming-0", 404), ("moved-0", 404)] {
         answers(edge.http, &format!("{host}.test"), status).await;
     }
@@ -203,6 +204,6 @@ pub(crate) async fn an_edge_goes_on_alone(stage: &mut Stage) {
     let text = get(edge.admin, "localhost", "/readyz?verbose").await.expect("an answer").body;
     assert!(!text.contains("stale:"), "{text}");
     assert!(edge.metric("tidegate_lists_total", "reason=\"start\"").await < 1.0, "watches went on from what was kept");
-    unharmed(asking).await;
+    unharmed(asking, &[stop, kill]).await;
     edge.end().await;
 }
