@@ -181,7 +181,8 @@ pub fn explain(
         lost,
         findings: told,
         held: not_serving.held.clone(),
-        waits: routes.and_then(|routes| not_serving.waits.iter().find(|wait| wait.host == routes.host).cloned()),
+        waits: routes
+            .and_then(|routes| not_serving.waits.iter().find(|wait| wait.unit.host() == Some(&routes.host)).cloned()),
         connections: None,
         answer: not_here.or_else(|| answer(snapshot, route, asked, listener)),
     })
@@ -235,7 +236,7 @@ fn of_connections(
         lost,
         findings: told,
         held: not_serving.held.clone(),
-        waits: None,
+        waits: not_serving.waits.iter().find(|wait| found.waits(wait, snapshot)).cloned(),
         connections: Some(found.view(snapshot)),
         answer: None,
     }

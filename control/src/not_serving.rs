@@ -5,17 +5,18 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use tidegate_config::model::{Generation, VirtualHost};
+use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectRef};
 
 use crate::command::Command;
+use crate::compile::Unit;
 
 /// What does not serve.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NotServing {
     /// All of them, where an operator holds others.
     pub held: Option<ByCommand>,
-    /// Those of hosts that wait for what they would lead to, by host.
+    /// Those of hosts that wait for what they would lead to, by what is compiled of the hosts.
     pub waits: Vec<Wait>,
 }
 
@@ -31,11 +32,11 @@ pub struct ByCommand {
     pub since: SystemTime,
 }
 
-/// Why the next routes of a host wait.
+/// Why the next routes of a host wait, or the next one of its connections.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Wait {
-    /// The host.
-    pub host: VirtualHost,
+    /// The host, or the connections for it.
+    pub unit: Unit,
     /// When they serve at the latest.
     #[serde(serialize_with = "as_text")]
     pub until: SystemTime,
@@ -104,7 +105,8 @@ mod tests {
         check(&held(Command::Rollback(Generation(41))), &format!("rolled back to generation 41 {cluster}"));
         let awaited = [(Kind::Service, "cart"), (Kind::Secret, "tls")];
         let awaited = awaited.map(|(kind, name)| ObjectRef::new(kind, ObjectName::new("shop", name))).into();
-        let wait = Wait { host: HostPattern::Exact("a.test".into()).into(), until: THEN, awaited };
+        let unit = Unit::Host(HostPattern::Exact("a.test".into()).into());
+        let wait = Wait { unit, until: THEN, awaited };
         let want = "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/cart or its endpoints, \
                     Secret shop/tls not seen yet";
         check(&wait, want);

@@ -30,11 +30,11 @@ pub use names::Names;
 use report::Reporting;
 pub use report::{Addresses, Desired, PendingStatusUpdates};
 use secrets::FollowedSecrets;
-use tidegate_config::model::{BackendKey, SnapshotParts, VirtualHost};
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::model::{BackendKey, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use waits::{Wait, Waits, awaited};
 
-use crate::compile::{Compiled, Defer, HostUnit, Inputs, Touched, Unit};
+use crate::compile::{Compiled, Defer, Inputs, Next, Touched, Unit};
 use crate::event::Source;
 use crate::explain::{Refused, refused};
 use crate::history::{Cause, Changes};
@@ -58,7 +58,7 @@ pub struct Reconciler {
     listing: Listing,
     /// When the first model was compiled; nothing is published before.
     running: bool,
-    /// Hosts whose next routes lead to what World has never seen.
+    /// Hosts whose next routes, or connections, lead to what World has never seen.
     waits: Waits,
     /// Sources whose last list would have removed so much that another one has to confirm it.
     doubted: BTreeSet<Source>,
@@ -160,10 +160,7 @@ impl Reconciler {
         }
         // An object of the slow lane may offer something else to others.
         self.attach_stale();
-        self.backlog.pull_in_related(&mut batch, |host| {
-            let now = self.topology.claims_of(host).flat_map(|claim| claim.backends());
-            now.chain(self.compiled.backends_of_host(host)).map(|key| key.service.clone()).collect()
-        });
+        self.backlog.pull_in_related(&mut batch, |unit| led_to(&self.topology, &self.compiled, unit));
         let oldest = batch.oldest;
         let mut touched = self.compile_batch(batch, now);
         let published = self.outgoing(std::mem::take(&mut touched.changes));
@@ -171,30 +168,31 @@ impl Reconciler {
         Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
     }
 
-    /// Compiles a batch, and the hosts that wait no longer.
+    /// Compiles a batch, and what waits no longer.
     fn compile_batch(&mut self, batch: Batch, now: Instant) -> Touched {
         let (mut causes, Batch { mut units, own, .. }) = (batch.causes(), batch);
-        let woken = self.waits.end(now, |host| units.contains(&Unit::Host(host.clone())));
-        units.extend(woken.keys().cloned().map(Unit::Host));
+        let woken = self.waits.end(now, &units);
+        units.extend(woken.keys().cloned());
         units.append(&mut self.next);
         self.reporting.judged(units.iter());
         self.compiled.claims_moved(self.topology.take_moved());
         let settle = self.options.pace.settle;
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let mut begun = BTreeMap::new();
-        let mut decide = |host: &VirtualHost, compiled: &Compiled, unit: &HostUnit| {
-            let until = woken.get(host).map_or(now + settle, |wait| wait.until);
-            if until <= now || !own.contains(host) && !woken.contains_key(host) {
+        let mut decide = |compiled: &Compiled, next: &Next<'_>| {
+            let unit = next.unit();
+            let until = woken.get(&unit).map_or(now + settle, |wait| wait.until);
+            if until <= now || !own.contains(&unit) && !woken.contains_key(&unit) {
                 return false;
             }
-            let awaited = awaited(inputs.world, inputs.topology, compiled, unit, host);
-            begun.extend(awaited.map(|awaited| (host.clone(), Wait { until, awaited })));
-            begun.contains_key(host)
+            let Some(awaited) = awaited(inputs.world, inputs.topology, compiled, next) else { return false };
+            begun.insert(unit, Wait { until, awaited });
+            true
         };
-        let waiting = self.waits.iter().map(|(host, _)| host.clone()).collect();
+        let waiting = self.waits.iter().map(|(unit, _)| unit.clone()).collect();
         let mut touched = self.compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
-        for host in woken.keys().filter(|host| !begun.contains_key(*host)) {
-            causes.note(Cause::Settled { host: host.clone() });
+        for unit in woken.keys().filter(|unit| !begun.contains_key(*unit)) {
+            causes.note(Cause::Settled { unit: unit.clone() });
         }
         self.waits.begin(begun);
         for service in &touched.led_elsewhere {
@@ -223,8 +221,8 @@ impl Reconciler {
     /// the clock of people.
     #[must_use]
     pub fn not_serving(&self, now: Instant, wall: SystemTime) -> NotServing {
-        let waits = self.waits.iter().map(|(host, Wait { until, awaited })| not_serving::Wait {
-            host: host.clone(),
+        let waits = self.waits.iter().map(|(unit, Wait { until, awaited })| not_serving::Wait {
+            unit: unit.clone(),
             until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
             awaited: awaited.iter().cloned().collect(),
         });
@@ -339,6 +337,22 @@ impl Reconciler {
             return None;
         }
         self.secrets.all(&Topology::of(&self.world, &self.options), &self.options)
+    }
+}
+
+/// The Services that a host or its connections lead to by what objects ask for now, and as they were compiled.
+fn led_to(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<ObjectName> {
+    let service = |key: &BackendKey| key.service.clone();
+    match unit {
+        Unit::Host(host) => {
+            let now = topology.claims_of(host).flat_map(|claim| claim.backends());
+            now.chain(compiled.backends_of_host(host)).map(service).collect()
+        }
+        Unit::Stream(host) => {
+            let routes = topology.streams_of(host).chain(compiled.parts.streams.get(host));
+            routes.flat_map(|route| route.targets()).map(|target| service(&target.backend)).collect()
+        }
+        Unit::Object(_) | Unit::Bind(_) | Unit::Service(_) | Unit::Scope(_) | Unit::Globals(()) => BTreeSet::new(),
     }
 }
 

@@ -62,7 +62,7 @@ impl Kind for Services {
         let gone: Vec<BackendKey> = compiled.backends_of(service).filter(|key| !there(key)).cloned().collect();
         for key in gone {
             let mut users = compiled.uses.range(from(&key)..).take_while(|(used, _)| *used == key);
-            if users.all(|(_, user)| matches!(user, User::Host(host) if pass.is_deferred(host))) {
+            if users.all(|(_, user)| pass.is_deferred(user)) {
                 compiled.backends.remove(&key);
                 changed |= compiled.parts.backends.remove_mut(&key);
             }

@@ -29,7 +29,7 @@ use host::claim_index::ClaimIndex;
 pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
-use tidegate_config::model::{BackendKey, BindKey, SnapshotParts, VirtualHost};
+use tidegate_config::model::{BackendKey, BindKey, SnapshotParts, StreamRoute, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
 pub use unit::Unit;
 
@@ -93,18 +93,36 @@ pub struct Touched {
     pub changes: Changes,
     /// How many units were compiled, by [`Unit::label`].
     pub compiled: BTreeMap<&'static str, usize>,
-    /// Hosts that were to be compiled and stay as they were.
-    pub deferred: BTreeSet<VirtualHost>,
+    /// Units that were to be compiled and stay as they were.
+    pub deferred: BTreeSet<Unit>,
     /// Services that routes lead to now and did not before, or the other way round.
     pub led_elsewhere: BTreeSet<ObjectName>,
 }
 
-/// Which hosts stay as they were for now.
+/// Which hosts, and which connections for hosts, stay as they were for now.
 pub(crate) struct Defer<'a> {
     /// Those that are not compiled, because they wait for something.
-    pub(crate) waiting: BTreeSet<VirtualHost>,
+    pub(crate) waiting: BTreeSet<Unit>,
     /// Whether another one is to wait, instead of becoming this.
-    pub(crate) decide: &'a mut dyn FnMut(&VirtualHost, &Compiled, &HostUnit) -> bool,
+    pub(crate) decide: &'a mut dyn FnMut(&Compiled, &Next<'_>) -> bool,
+}
+
+/// What one of them would become.
+pub(crate) enum Next<'u> {
+    /// The routes of a host.
+    Host(&'u VirtualHost, &'u HostUnit),
+    /// Where the connections for a host go that are passed on as bytes.
+    Stream(&'u VirtualHost, Option<&'u Arc<StreamRoute>>),
+}
+
+impl Next<'_> {
+    /// What becomes it.
+    pub(crate) fn unit(&self) -> Unit {
+        match self {
+            Next::Host(host, _) => Unit::Host((*host).clone()),
+            Next::Stream(host, _) => Unit::Stream((*host).clone()),
+        }
+    }
 }
 
 /// One recompilation under way.
@@ -116,9 +134,22 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Whether a host stays as it was.
-    fn is_deferred(&self, host: &VirtualHost) -> bool {
-        self.defer.waiting.contains(host) || self.touched.deferred.contains(host)
+    /// Whether what leads to a backend stays as it was.
+    fn is_deferred(&self, user: &User) -> bool {
+        let unit = match user {
+            User::Host(host) => Unit::Host(host.clone()),
+            User::Stream(host) => Unit::Stream(host.clone()),
+        };
+        self.defer.waiting.contains(&unit) || self.touched.deferred.contains(&unit)
+    }
+
+    /// Whether a unit is to wait instead of becoming something else, which is noted.
+    fn defers(&mut self, compiled: &Compiled, next: &Next<'_>) -> bool {
+        let defers = (self.defer.decide)(compiled, next);
+        if defers {
+            self.touched.deferred.insert(next.unit());
+        }
+        defers
     }
 }
 
@@ -146,7 +177,7 @@ impl Compiled {
     /// Every unit that there is.
     pub(crate) fn of(inputs: Inputs<'_>) -> Self {
         let mut compiled = Self::empty(inputs.options);
-        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false };
+        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
         let mut pass = Pass { defer, further: BTreeSet::new(), touched: Touched::default() };
         let mut last = None;
         while let Some(unit) = Unit::after(last.as_ref(), inputs, &compiled) {
@@ -157,7 +188,7 @@ impl Compiled {
     }
 
     /// Compiles what is dirty and nothing else, but for the endpoints of Services to which other routes lead than before. A
-    /// host that is to wait stays as it was.
+    /// unit that is to wait stays as it was.
     ///
     /// A unit that panics keeps its last good state, and the owners of the objects that it was made of are told.
     pub(crate) fn recompile(&mut self, inputs: Inputs<'_>, dirty: BTreeSet<Unit>, defer: Defer<'_>) -> Touched {
@@ -231,6 +262,12 @@ impl Compiled {
             pass.further.insert(Unit::Service(key.service.clone()));
             pass.touched.led_elsewhere.insert(key.service.clone());
         }
+    }
+
+    /// A Service may have come back that had gone while what leads there waited.
+    fn compile_unknown(&self, leads: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
+        let unknown = leads.iter().filter(|key| !self.parts.backends.contains_key(*key));
+        pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
     }
 
     fn unit<K: unit::Kind>(&mut self, unit: &Unit, key: &K::Key, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {

@@ -9,7 +9,7 @@ use tidegate_config::model::{BackendKey, SnapshotParts, StreamRoute, VirtualHost
 use tidegate_config::object::{Age, ObjectRef};
 
 use super::unit::{Kind, Unit, beyond};
-use super::{Compiled, Inputs, Pass, User};
+use super::{Compiled, Inputs, Next, Pass, User};
 
 /// What is compiled of the connections for a host.
 #[derive(Default)]
@@ -53,6 +53,9 @@ impl Kind for Streams {
 
     fn put(compiled: &mut Compiled, host: &VirtualHost, unit: StreamUnit, pass: &mut Pass<'_>) -> bool {
         let StreamUnit { route, findings } = unit;
+        if pass.defers(compiled, &Next::Stream(host, route.as_ref())) {
+            return false;
+        }
         compiled.findings.put(Unit::Stream(host.clone()), findings);
         let before = compiled.parts.streams.get(host).cloned();
         if before == route {
@@ -60,6 +63,7 @@ impl Kind for Streams {
         }
         let [old, new] = [&before, &route].map(|route| route.as_deref().map(used).unwrap_or_default());
         compiled.use_instead(&User::Stream(host.clone()), &old, &new, pass);
+        compiled.compile_unknown(&new, pass);
         match route {
             Some(route) => {
                 compiled.parts.streams.insert(host, route);

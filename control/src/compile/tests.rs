@@ -77,7 +77,7 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
     let objects = ["a", "b"].map(|it| Unit::Object(ObjectRef::new(Kind::Ingress, name(it))));
     let others = ["a", "b"].into_iter().flat_map(|it| [Unit::Host(host(it)), Unit::Service(name(it))]);
     let dirty = objects.into_iter().chain(others).chain([Unit::Globals(())]).collect();
-    compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false });
+    compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false });
 }
 
 /// Lets a unit panic and compiles everything twice: from scratch, and again over what was good before.

@@ -10,6 +10,9 @@ use tidegate_config::model::{
     Bind, BindProtocol, Endpoint, Listener, ProxyHeader, Snapshot, StreamRoute, TlsMode, WeightedBackend,
 };
 
+use crate::compile::Unit;
+use crate::not_serving::Wait;
+
 /// What becomes of a connection that is passed on as bytes.
 #[derive(Debug, Serialize)]
 pub struct Connections {
@@ -80,6 +83,13 @@ impl<'s> Found<'s> {
             shares: route.backends.iter().map(|it| share(snapshot, it)).collect(),
         };
         Connections { tls: mode(self.listener), route: self.route.map(carried) }
+    }
+
+    /// Whether the connections wait for this to go elsewhere.
+    pub(super) fn waits(&self, wait: &Wait, snapshot: &Snapshot) -> bool {
+        let Unit::Stream(host) = &wait.unit else { return false };
+        let route = snapshot.parts().streams.get(host).filter(|_| host.table == self.listener.table);
+        route.zip(self.route).is_some_and(|(of, serving)| Arc::ptr_eq(of, serving))
     }
 
     /// The findings of those who would have the connections too, and those about the object that has them.

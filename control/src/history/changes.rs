@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use tidegate_config::model::{Generation, VirtualHost};
+use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::command::Command;
@@ -91,10 +91,10 @@ pub enum Cause {
         /// The name.
         name: Arc<str>,
     },
-    /// A host no longer waits for the Service or the endpoints that its new routes lead to.
+    /// A host no longer waits for the Service or the endpoints that its new routes lead to, or that its connections go to.
     Settled {
-        /// The host.
-        host: VirtualHost,
+        /// The host, or the connections for it.
+        unit: Unit,
     },
     /// The endpoints of a Service need no longer be followed for routes that were held.
     Released {
@@ -155,7 +155,7 @@ impl fmt::Display for Cause {
             Self::Listed { listed } => write!(f, "{listed} was listed for the first time"),
             Self::Deleted { object } => write!(f, "{object} is gone"),
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
-            Self::Settled { host } => write!(f, "what {host} waited for"),
+            Self::Settled { unit } => write!(f, "what {unit} waited for"),
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Drifted { unit } => write!(f, "{unit} had drifted"),
             Self::ApiServer => f.write_str("the API server is reached elsewhere"),

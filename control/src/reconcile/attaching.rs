@@ -122,10 +122,9 @@ impl Reconciler {
         self.secrets.note(&others);
         let endpoints_of: Vec<ObjectName> =
             old.iter().chain(new.iter()).filter_map(Key::endpoints_of).cloned().collect();
-        for host in units.iter().filter_map(Unit::host) {
-            let [old, new] =
-                [&before, after].map(|of| of.claim(host).map(|claim| claim.services()).unwrap_or_default());
-            self.backlog.note_leaving(host, old.difference(&new).map(|service| (*service).clone()));
+        for unit in &units {
+            let [old, new] = [&before, after].map(|of| of.services_of(unit));
+            self.backlog.note_leaving(unit, old.difference(&new).map(|service| (*service).clone()));
         }
         // The Gateways and ListenerSets that count the object on other listeners than before.
         let counting: BTreeSet<ObjectRef> =
@@ -172,10 +171,10 @@ impl Reconciler {
         }
     }
 
-    /// Something has come that hosts may wait for.
+    /// Something has come that units may wait for.
     fn wake_waiting(&mut self, object: &ObjectRef, reason: &Reason) {
-        for host in self.waits.awaiting(object) {
-            self.compile_later(Unit::Host(host), reason);
+        for unit in self.waits.awaiting(object) {
+            self.compile_later(unit, reason);
         }
     }
 

@@ -104,7 +104,7 @@ impl Reconciler {
         self.compiled.distrust(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
-        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _, _| false };
+        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
         let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
         let recompiled = touched.changes.routes() || touched.changes.endpoints();
         let serves = self.serves(unit, serving);

@@ -36,7 +36,7 @@ struct Waiting {
     causes: Causes,
     /// Whether an object asks for something else by itself, as against by what it depends on.
     own: bool,
-    /// The Services that its claims have ceased to lead to.
+    /// The Services that it is to lead to no longer.
     left: BTreeSet<ObjectName>,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Backlog {
     objects: BTreeMap<ObjectRef, Reason>,
     /// Objects that are attached with the next step, before anything is compiled.
     stale: BTreeMap<ObjectRef, Reason>,
-    /// Hosts in the queue, by the Services that claims for them have ceased to lead to.
-    leaving: BTreeSet<(ObjectName, VirtualHost)>,
+    /// Hosts in the queue, and connections for hosts, by the Services that they are to lead to no longer.
+    leaving: BTreeSet<(ObjectName, Unit)>,
 }
 
 /// One batch of the queue.
@@ -59,8 +59,8 @@ pub(super) struct Backlog {
 pub(super) struct Batch {
     pub(super) objects: Vec<(ObjectRef, Reason)>,
     pub(super) units: BTreeSet<Unit>,
-    /// Of the hosts, those for which an object asks something else by itself.
-    pub(super) own: BTreeSet<VirtualHost>,
+    /// Of the hosts and their connections, those for which an object asks something else by itself.
+    pub(super) own: BTreeSet<Unit>,
     /// Why, some of it several times.
     reasons: Vec<Arc<Cause>>,
     /// When the oldest of the changes arrived.
@@ -162,52 +162,51 @@ impl Backlog {
         batch
     }
 
-    /// Until a host is compiled, requests for it go to a Service to which a claim no longer leads.
-    pub(super) fn note_leaving(&mut self, host: &VirtualHost, services: impl Iterator<Item = ObjectName>) {
-        let waiting = self.units.entry(Unit::Host(host.clone())).or_default();
+    /// Until a unit is compiled, requests or connections go to Services to which it is to lead no longer.
+    pub(super) fn note_leaving(&mut self, unit: &Unit, services: impl Iterator<Item = ObjectName>) {
         for service in services {
-            self.leaving.insert((service.clone(), host.clone()));
-            waiting.left.insert(service);
+            self.leaving.insert((service.clone(), unit.clone()));
+            self.units.entry(unit.clone()).or_default().left.insert(service);
         }
     }
 
-    /// Takes along the hosts that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests are
-    /// to go on to where the hosts lead now. `leads` gives the Services that a host leads to now and did before, whose endpoints
-    /// are compiled with it.
-    pub(super) fn pull_in_related(&mut self, batch: &mut Batch, leads: impl Fn(&VirtualHost) -> BTreeSet<ObjectName>) {
+    /// Takes along the units that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests and
+    /// connections are to go on to where the units lead now. `leads` gives the Services that a unit leads to now and did before, whose
+    /// endpoints are compiled with it.
+    pub(super) fn pull_in_related(&mut self, batch: &mut Batch, leads: impl Fn(&Unit) -> BTreeSet<ObjectName>) {
         let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
         while let Some(unit) = found.pop() {
             let services = match &unit {
                 _ if self.leaving.is_empty() => return,
                 Unit::Service(service) => BTreeSet::from([service.clone()]),
-                Unit::Host(host) => leads(host),
-                Unit::Object(_) | Unit::Bind(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
+                Unit::Host(_) | Unit::Stream(_) => leads(&unit),
+                Unit::Object(_) | Unit::Bind(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
             };
             for service in services {
-                for host in self.leaving_from(&service) {
-                    let host = Unit::Host(host);
-                    if self.take_unit(&host, batch) {
-                        found.push(host);
+                for unit in self.leaving_from(&service) {
+                    if self.take_unit(&unit, batch) {
+                        found.push(unit);
                     }
                 }
             }
         }
     }
 
-    fn leaving_from(&self, service: &ObjectName) -> Vec<VirtualHost> {
-        let first = (service.clone(), VirtualHost::first());
-        let hosts = self.leaving.range(first..).take_while(|(from, _)| from == service);
-        hosts.map(|(_, host)| host.clone()).collect()
+    fn leaving_from(&self, service: &ObjectName) -> Vec<Unit> {
+        // No units before those of hosts lead anywhere.
+        let first = (service.clone(), Unit::Host(VirtualHost::first()));
+        let units = self.leaving.range(first..).take_while(|(from, _)| from == service);
+        units.map(|(_, unit)| unit.clone()).collect()
     }
 
     /// Takes a unit into a batch, if it waits.
     fn take_unit(&mut self, unit: &Unit, batch: &mut Batch) -> bool {
         let Some(Waiting { causes, own, left }) = self.units.remove(unit) else { return false };
-        if let Unit::Host(host) = unit {
-            batch.own.extend(own.then(|| host.clone()));
-            for service in left {
-                self.leaving.remove(&(service, host.clone()));
-            }
+        if own && matches!(unit, Unit::Host(_) | Unit::Stream(_)) {
+            batch.own.insert(unit.clone());
+        }
+        for service in left {
+            self.leaving.remove(&(service, unit.clone()));
         }
         batch.reasons.extend(causes.all);
         batch.units.insert(unit.clone())

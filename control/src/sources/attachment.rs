@@ -14,6 +14,7 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
 use super::gateway::{GatewayInfrastructure, Offer, RouteStatus};
+use crate::compile::Unit;
 use crate::topology::Key;
 use crate::world::World;
 
@@ -40,6 +41,8 @@ pub struct Besides {
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
     /// Where connections are to go that are passed on as bytes: by the hosts of listeners, in their order, each once.
     pub streams: Box<[(VirtualHost, Arc<StreamRoute>)]>,
+    /// Services that these name and that do not exist, or not yet.
+    pub missing: Box<[ObjectRef]>,
     /// The sockets that it asks for, with the listeners on each, in the order of the sockets.
     pub binds: Box<[(BindKey, BindClaim)]>,
     /// What it offers to others, which are attached after it.
@@ -168,6 +171,18 @@ impl Attachment {
         self.besides().streams.get(place).map(|(_, route)| route)
     }
 
+    /// The Services that it leads the requests or the connections for a host to.
+    pub(crate) fn services_of(&self, unit: &Unit) -> BTreeSet<&ObjectName> {
+        match unit {
+            Unit::Host(host) => self.claim(host).map(|claim| claim.services()).unwrap_or_default(),
+            Unit::Stream(host) => {
+                let targets = self.stream(host).into_iter().flat_map(|route| route.targets());
+                targets.map(|target| &target.backend.service).collect()
+            }
+            Unit::Object(_) | Unit::Bind(_) | Unit::Service(_) | Unit::Scope(_) | Unit::Globals(()) => BTreeSet::new(),
+        }
+    }
+
     /// The Services that it names.
     pub(crate) fn named_services(&self) -> BTreeSet<&ObjectName> {
         self.links.iter().filter_map(|key| key.object(Kind::Service)).map(|object| &object.name).collect()
@@ -187,7 +202,7 @@ impl Attachment {
     /// Whether it says nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Besides { scopes, streams, binds, offer, infrastructure: _ } = self.besides();
+        let Besides { scopes, streams, missing: _, binds, offer, infrastructure: _ } = self.besides();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty();
         let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()

@@ -143,7 +143,8 @@ impl Bench {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
         let NotServing { held, waits } = self.reconciler.not_serving(self.now, wall);
         let held = held.iter().map(ToString::to_string);
-        assert_eq!(held.chain(waits.iter().map(ToString::to_string)).collect::<Vec<_>>(), want);
+        let waits = waits.iter().map(|wait| format!("{}: {wait}", wait.unit));
+        assert_eq!(held.chain(waits).collect::<Vec<_>>(), want);
     }
 
     /// Compiles until nothing waits; gives the names that were told last, if any were.

@@ -7,8 +7,8 @@ use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
 
 use crate::bench::{Bench, all_of};
 
-/// A loop with a Gateway of one listener.
-fn running() -> Bench {
+/// A loop with a Gateway of these listeners.
+pub(crate) fn running(listeners: &Value) -> Bench {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: ["192.0.2.1".parse().unwrap()].into(),
@@ -23,7 +23,6 @@ fn running() -> Bench {
     bench.reconcile();
     let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controllerName": "tidegate.io/gateway"}});
     bench.apply(Kind::GatewayClass, class);
-    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "tidegate", "listeners": listeners});
     bench.apply(Kind::Gateway, json!({"metadata": {"namespace": "shop", "name": "edge"}, "spec": spec}));
     bench.reconcile();
@@ -56,7 +55,7 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
 fn the_younger_of_an_http_and_a_grpc_route_is_attached_when_the_older_goes() {
     const LOST: &str = "HostnameConflict";
     use Kind::{GrpcRoute, HttpRoute};
-    let mut bench = running();
+    let mut bench = running(&json!([{"name": "http", "port": 80, "protocol": "HTTP"}]));
     bench.apply(HttpRoute, route("young", 3, &["a.example", "b.example"]));
     check(&mut bench, &[(HttpRoute, "young", "Accepted")]);
     // An older one comes, and takes one of its two hostnames.

@@ -125,7 +125,7 @@ fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str
     let awaits: Vec<Vec<String>> =
         waits.iter().map(|wait| wait.awaited.iter().map(ToString::to_string).collect()).collect();
     assert_eq!((awaits.len(), awaits.iter().map(Vec::len).sum()), (HOSTS, HOSTS), "hosts that wait, and for how much");
-    assert_eq!(awaits[0], [awaited], "{}", waits[0].host);
+    assert_eq!(awaits[0], [awaited], "{}", waits[0].unit);
 }
 
 #[test]

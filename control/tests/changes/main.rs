@@ -17,5 +17,6 @@ mod lives;
 mod manifests;
 mod order;
 mod settle;
+mod settle_gateway;
 mod takeover;
 mod texts;

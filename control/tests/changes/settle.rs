@@ -67,7 +67,7 @@ fn who_asks_is_told_what_is_waited_for() {
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
     let why = "Service shop/new or its endpoints not seen yet";
-    let waits = |until| format!("as it was, until 1970-01-01T00:01:{until}Z at the latest: {why}");
+    let waits = |until| format!("host web.example: as it was, until 1970-01-01T00:01:{until}Z at the latest: {why}");
     bench.check_withheld(&[&waits("01.000")]);
     bench.now += Duration::from_millis(400);
     bench.apply(Kind::Service, service("new"));

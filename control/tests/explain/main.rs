@@ -8,12 +8,14 @@ mod tree;
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPattern, Listener, TableName, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, channel};
 use tidegate_control::options::Options;
-use tidegate_control::{Asked, ByCommand, Command, Event, Explanation, NotServing, Reconciler, Source, Wait, explain};
+use tidegate_control::{
+    Asked, ByCommand, Command, Event, Explanation, NotServing, Reconciler, Source, Unit, Wait, explain,
+};
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
     let backend = json!({"service": {"name": "missing", "port": {"number": 80}}});
@@ -140,7 +142,7 @@ fn a_rule_lost_to_one_of_its_own_kind() {
 fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
     let (since, until) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
     let wait = |host: &str, service| Wait {
-        host: HostPattern::Exact(host.into()).into(),
+        unit: Unit::Host(HostPattern::Exact(host.into()).into()),
         until,
         awaited: vec![ObjectRef::new(Kind::Service, ObjectName::new("shop", service))],
     };
@@ -204,4 +206,13 @@ fn connections_that_are_passed_on_are_explained() {
         check(&text, "object", &["TLSRoute shop/pass, spec.rules[0]"]);
     }
     check(&explained("tls://b.pass.example"), "route", &["none, so that connections are closed"]);
+    let db = VirtualHost::new(TableName::Named("shop/edge/db".into()), HostPattern::Any);
+    let new = ObjectRef::new(Kind::Service, ObjectName::new("shop", "new"));
+    let wait = Wait { unit: Unit::Stream(db), until: SystemTime::UNIX_EPOCH, awaited: vec![new] };
+    let withheld = NotServing { held: None, waits: vec![wait] };
+    let explained = |url: &str| explained_in(gateway::options(&["192.0.2.1"]), &objects, &withheld, url);
+    let waiting =
+        "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/new or its endpoints not seen yet";
+    check(&explained("tcp://192.0.2.1:5432"), "held", &[waiting]);
+    check(&explained("tls://a.pass.example:443"), "held", &[]);
 }

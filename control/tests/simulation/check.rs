@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_config::model::{Backend, BackendKey, Bind, BindKey, HostRoutes, SnapshotParts, StreamRoute, VirtualHost};
+use tidegate_config::object::ObjectRef;
+use tidegate_config::project::ServicePort;
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
 
 use crate::naive;
@@ -47,22 +49,30 @@ impl Simulation {
     }
 
     /// What must hold after every batch, whatever else waits: a batch takes away no backend to which a route leads and that the
-    /// cluster has, and a host that it compiles leads to none that is not compiled.
-    pub(crate) fn check_routed(&self, hosts: &BTreeMap<VirtualHost, Arc<HostRoutes>>, backends: &BTreeSet<BackendKey>) {
-        let parts = &self.reconciler.compiled().parts;
-        for (host, routes) in pointers(self.reconciler.compiled()) {
-            let same = hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, &routes));
+    /// cluster has, and a host that it compiles leads to none that is not compiled, and neither do its connections.
+    pub(crate) fn check_routed(&self, before: &SnapshotParts) {
+        let now = &self.reconciler.compiled().parts;
+        for (host, routes) in now.hosts.iter() {
+            let same = before.hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, routes));
             for route in routes.all() {
-                for key in route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend)
-                {
-                    let service = self.reconciler.world().services.get(&key.service);
-                    let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
-                    let compiled = parts.backends.contains_key(key) || same && !backends.contains(key);
-                    let object = &route.origin.object;
-                    assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
-                }
+                let targets = route.action.targets().filter(|target| target.fixed.is_none());
+                targets.for_each(|target| self.check_led(&route.origin.object, &target.backend, same, before));
             }
         }
+        for (host, route) in now.streams.iter() {
+            let same = before.streams.get(&host) == Some(route);
+            route.targets().for_each(|target| self.check_led(&route.origin.object, &target.backend, same, before));
+        }
+    }
+
+    /// The same of one backend of an object, which led there before the batch where it is the `same`.
+    fn check_led(&self, object: &ObjectRef, key: &BackendKey, same: bool, before: &SnapshotParts) {
+        let service = self.reconciler.world().services.get(&key.service);
+        let is_port = |port: &ServicePort| (port.number, port.transport) == (key.port, key.transport);
+        let there = service.is_some_and(|service| service.ports.iter().any(is_port));
+        let now = &self.reconciler.compiled().parts.backends;
+        let compiled = now.contains_key(key) || same && !before.backends.contains_key(key);
+        assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
     }
 
     /// What serves: the routes of the cluster, or those that are held; and the endpoints of today in any case, of every

@@ -221,7 +221,7 @@ impl Simulation {
 
     pub(crate) fn reconcile_once(&mut self) -> bool {
         let before = pointers(self.reconciler.compiled());
-        let backends = self.reconciler.compiled().parts.backends.keys().cloned().collect();
+        let parts = self.reconciler.compiled().parts.clone();
         let step = self.reconciler.reconcile(self.now);
         let stepped = step.is_some();
         if let Some((parts, changes)) = step.as_ref().and_then(|step| step.published.as_ref()) {
@@ -241,7 +241,7 @@ impl Simulation {
                 assert!(Arc::ptr_eq(before, &after), "seed {}: {host} did not move but was replaced", self.seed);
             }
         }
-        self.check_routed(&before, &backends);
+        self.check_routed(&parts);
         stepped
     }
 

@@ -15,7 +15,7 @@ use tidegate_config::object::ObjectRef;
 use whole::Rights;
 
 use super::unit::{Kind, Unit, beyond};
-use super::{Compiled, Inputs, Pass, User};
+use super::{Compiled, Inputs, Next, Pass, User};
 use crate::sources::{Claim, backends};
 
 /// What is compiled of a host.
@@ -68,8 +68,7 @@ impl Kind for Hosts {
     }
 
     fn put(compiled: &mut Compiled, host: &VirtualHost, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
-        if (pass.defer.decide)(host, compiled, &unit) {
-            pass.touched.deferred.insert(host.clone());
+        if pass.defers(compiled, &Next::Host(host, &unit)) {
             return false;
         }
         compiled.moved.remove(host);
@@ -144,7 +143,7 @@ fn put_whole(
     }
     let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
     compiled.use_instead(&User::Host(host.clone()), &old, &new, pass);
-    compile_unknown(compiled, &new, pass);
+    compiled.compile_unknown(&new, pass);
     let [replaced, added] = [&before, &after].map(|routes| routes.as_ref().map_or(0, |it| it.len()));
     pass.touched.changes.replaced += replaced;
     pass.touched.changes.added += added;
@@ -172,16 +171,10 @@ fn put_change(
     }
     compiled.parts.hosts.insert(host, after);
     compiled.use_instead(&User::Host(host.clone()), &left, &new, pass);
-    compile_unknown(compiled, &backends_of_host, pass);
+    compiled.compile_unknown(&backends_of_host, pass);
     pass.touched.changes.replaced += replaced;
     pass.touched.changes.added += added;
     true
-}
-
-/// A Service may have come back that had gone while the host waited.
-fn compile_unknown(compiled: &Compiled, backends_of_host: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
-    let unknown = backends_of_host.iter().filter(|key| !compiled.parts.backends.contains_key(*key));
-    pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
 }
 
 impl HostUnit {

@@ -56,7 +56,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
     let as_they_are = rule.map(|rule| rules.stream(age, rule, false));
     let over_tls = rule.filter(|_| joined.hosts.iter().any(|host| ends_here(&host)));
     let over_tls = over_tls.map(|rule| rules.stream(age, rule, true));
-    let Rules { unresolved, mut findings, .. } = rules;
+    let Rules { missing, unresolved, mut findings, .. } = rules;
     findings.sort_unstable();
     findings.dedup();
     let lead = |host: &VirtualHost| {
@@ -69,10 +69,12 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
     };
     let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
     let streams: Box<[_]> = joined.hosts.iter().filter_map(lead).collect();
+    let joined_any = !streams.is_empty();
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
     let said = Said { refused, unresolved, ..Said::default() };
     let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
-    let besides = (!streams.is_empty()).then(|| Box::new(Besides { streams, ..Besides::default() }));
+    let besides = || Besides { streams, missing: missing.into_iter().collect(), ..Besides::default() };
+    let besides = joined_any.then(|| Box::new(besides()));
     Attachment { besides, listeners, report: Report::of_route(findings, status), ..Attachment::default() }
 }
 
