@@ -33,13 +33,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayString;
 use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, Snapshot, TlsListener};
+use tokio::time::sleep_until;
 
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
@@ -88,6 +89,21 @@ pub(crate) struct Notice {
     pub(crate) last: ShutdownWatch,
     /// `true` once it has come: nobody waits for another request.
     pub(crate) over: ShutdownWatch,
+}
+
+/// After this long without a byte, a connection is no longer new.
+const NEW: Duration = Duration::from_secs(1);
+
+impl Notice {
+    /// Waits until a connection on which nothing arrives has to end: the end of its bind has come, and it is no longer new. A client
+    /// that has just connected is about to send its first request.
+    pub(crate) fn ends_silence(&self, accepted: Instant) -> impl Future<Output = ()> + Send + 'static {
+        let mut over = self.over.clone();
+        async move {
+            drop(over.wait_for(|over| *over).await);
+            sleep_until((accepted + NEW).into()).await;
+        }
+    }
 }
 
 impl ConnectionFacts {

@@ -70,13 +70,13 @@ pub(crate) async fn open(
     traffic: &Traffic,
     notice: &Notice,
 ) -> Option<Opened> {
-    let Accepted { mut stream, peer, bind, proxy_header, .. } = accepted;
+    let Accepted { mut stream, peer, bind, proxy_header, at } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is dead already.
     let local = canonical(stream.local_addr().ok()?);
     let peer = canonical(peer);
     let until = clock::now() + limits.head_deadline;
-    if proxy_header && !begins(&stream, until, notice).await {
+    if proxy_header && !begins(&stream, until, notice.ends_silence(at)).await {
         return None;
     }
     let told = if proxy_header { ends(&mut stream, peer, until, traffic).await } else { Ok(None) };
@@ -116,13 +116,13 @@ async fn ends(
 
 /// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
 /// comes first: a client that has said nothing, as load balancers do that only ask whether a port is open, loses nothing by it.
-pub(super) async fn begins(stream: &TcpStream, until: Instant, notice: &Notice) -> bool {
-    let (mut over, mut first) = (notice.over.clone(), [0]);
+pub(super) async fn begins(stream: &TcpStream, until: Instant, ends: impl Future<Output = ()>) -> bool {
+    let mut first = [0];
     tokio::select! {
         biased;
         // It looks, for a new stream is called readable before anything is there.
         _ = stream.peek(&mut first) => true,
-        _ = over.wait_for(|over| *over) => has_arrived(stream),
+        () = ends => has_arrived(stream),
         () = sleep_until(until.into()) => true,
     }
 }

@@ -108,7 +108,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some(Established::Requests(conn, Expected::Either))
         }
-        BindProtocol::Https => match handshake(stream, bind, traffic, notice).await? {
+        BindProtocol::Https => match handshake(stream, bind, traffic, notice.ends_silence(at)).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
                 tracing::debug!(
                     peer = %facts.peer,
@@ -149,9 +149,14 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
 }
 
 /// Shakes hands with a client; `None` when the end came before it had begun.
-async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: &Notice) -> Option<tls::Handshake> {
+async fn handshake(
+    stream: TcpStream,
+    bind: BindKey,
+    traffic: &Traffic,
+    ends: impl Future<Output = ()>,
+) -> Option<tls::Handshake> {
     let until = clock::now() + traffic.options.tls.handshake_deadline;
-    if !begins(&stream, until, notice).await {
+    if !begins(&stream, until, ends).await {
         return None;
     }
     Some(tls::handshake(&traffic.tls, bind, stream, until).await)
@@ -160,9 +165,8 @@ async fn handshake(stream: TcpStream, bind: BindKey, traffic: &Traffic, notice: 
 async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
-    let mut told = notice.over.clone();
     // One for all requests, because to begin to listen costs more than to go on.
-    let mut ended = pin!(maybe_done(async move { drop(told.wait_for(|end| *end).await) }));
+    let mut ended = pin!(maybe_done(notice.ends_silence(conn.facts().accepted)));
     let activity = Arc::clone(&conn.facts().activity);
     loop {
         match arrival(&mut conn, expected, idle, traffic, ended.as_mut()).await {

@@ -167,6 +167,21 @@ async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
     }
 }
 
+#[tokio::test]
+async fn a_client_that_connected_just_before_the_end_is_answered() {
+    for driver in [Driver::Both, Driver::Full] {
+        let (bed, address) = bed(http(PLAIN), driver).await;
+        let mut client = Http1::connect(address).await;
+        let drained = tokio::spawn(bed.drain(PATIENCE));
+        nobody_listens(address).await;
+        client.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let response = client.response().await.expect("it was closed before it could ask");
+        assert!(is_last(&response) && response.ends_with("/late "), "{driver:?}: {response}");
+        client.closed().await;
+        assert_eq!(timeout(PATIENCE, drained).await.unwrap().unwrap(), 0);
+    }
+}
+
 /// How many connections a drain cuts of those that have sent so much, on a bind that waits for more than that.
 async fn check_unspoken(key: BindKey, proxy_header: bool, sent: &[u8], cut: usize) {
     let bed = Bed::with(&[key], |options| options.client.proxy_header = proxy_header).await;
