@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tidegate_tests::{CacheServer, Informers, Kubectl, Reader, eventually, get, items, moment, plain};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The number of changes sent to every watch.
@@ -27,7 +27,8 @@ fn number(name: &str, otherwise: usize) -> usize {
 
 /// An API server of Services, and its event history.
 struct Upstream {
-    feed: Feed,
+    /// Where it is told of changes; while it is away nobody is.
+    feed: Option<Feed>,
     address: SocketAddr,
     serving: Option<AbortOnDropHandle<()>>,
     objects: BTreeMap<String, Value>,
@@ -52,6 +53,16 @@ fn service(name: &str, version: usize) -> Value {
 
 impl Upstream {
     async fn start(objects: usize) -> Self {
+        let all = (1..=objects).map(|nth| (format!("s{nth}"), service(&format!("s{nth}"), nth))).collect();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut upstream = Self { feed: None, address, serving: None, objects: all, version: objects };
+        upstream.open().await;
+        upstream
+    }
+
+    /// Begins to serve the objects as they are. It has no history: a watch from an earlier version is answered with 410, as after
+    /// a compaction.
+    async fn open(&mut self) {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let group = String::new();
         let kind =
@@ -59,21 +70,26 @@ impl Upstream {
         let limits = ReplicaLimits { bytes_max: 1 << 30, sweep_share_max: 0.5, sweep_free: 10 };
         let (lite, feeds) = Lite::replica(&[kind], limits);
         let feed = feeds.into_values().next().unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        feed.list_begins();
+        for (name, object) in &self.objects {
+            feed.listed("shop", name, object.to_string().as_bytes());
+        }
+        feed.list_done(&self.version.to_string(), true, true);
+        // The connections of its predecessor may still be closing.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(self.address).unwrap();
+        let listener = socket.listen(1024).unwrap();
+        self.address = listener.local_addr().unwrap();
         let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
         let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
         let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
-        let mut all = BTreeMap::new();
-        feed.list_begins();
-        for nth in 1..=objects {
-            let name = format!("s{nth}");
-            let object = service(&name, nth);
-            feed.listed("shop", &name, object.to_string().as_bytes());
-            all.insert(name, object);
-        }
-        feed.list_done(&objects.to_string(), true, true);
-        Self { feed, address, serving: Some(AbortOnDropHandle::new(serving)), objects: all, version: objects }
+        (self.feed, self.serving) = (Some(feed), Some(AbortOnDropHandle::new(serving)));
+    }
+
+    /// Is gone, with its history.
+    fn close(&mut self) {
+        (self.feed, self.serving) = (None, None);
     }
 
     /// Makes changes, deletions and new objects; returns the events in the form of a watch.
@@ -84,7 +100,7 @@ impl Upstream {
             self.version += 1;
             let (version, known) = (self.version, format!("s{}", 1 + change * all / CHANGES));
             let name = if change % 4 == 0 { format!("new{change}") } else { known };
-            let (object, gone) = (service(&name, version), change % 4 == 1);
+            let (object, gone) = (service(&name, version), change % 4 == 1 && self.objects.contains_key(&name));
             let before =
                 if gone { self.objects.remove(&name) } else { self.objects.insert(name.clone(), object.clone()) };
             let told = if gone {
@@ -95,7 +111,9 @@ impl Upstream {
                 "ADDED"
             };
             events.push(format!("{told} {name}@{version}"));
-            self.feed.told("shop", &name, object.to_string().as_bytes(), gone);
+            if let Some(feed) = &self.feed {
+                feed.told("shop", &name, object.to_string().as_bytes(), gone);
+            }
         }
         events
     }
@@ -117,18 +135,47 @@ async fn watch(api: SocketAddr, version: usize) -> BufReader<TcpStream> {
     stream
 }
 
-/// The next events of a watch.
-async fn told(mut stream: BufReader<TcpStream>) -> Vec<String> {
+/// The next events of a watch, and the watch.
+async fn told(mut stream: BufReader<TcpStream>, count: usize) -> (Vec<String>, BufReader<TcpStream>) {
     let mut events = Vec::new();
-    while events.len() < CHANGES {
+    while events.len() < count {
         let mut line = String::new();
         assert!(stream.read_line(&mut line).await.unwrap() > 0, "a watch ended after {} events", events.len());
         let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
-        if let (Some(kind), metadata) = (event["type"].as_str(), &event["object"]["metadata"]) {
+        if let (Some(kind), metadata) =
+            (event["type"].as_str().filter(|kind| *kind != "BOOKMARK"), &event["object"]["metadata"])
+        {
             let text = |field: &str| metadata[field].as_str().unwrap_or_default();
             events.push(format!("{kind} {}@{}", text("name"), text("resourceVersion")));
         }
     }
+    (events, stream)
+}
+
+/// Checks the events of each watch, and returns the watches.
+async fn all_told(
+    watches: Vec<BufReader<TcpStream>>,
+    expected: &[String],
+    tidy: impl Fn(Vec<String>) -> Vec<String>,
+) -> Vec<BufReader<TcpStream>> {
+    let readers: Vec<_> = watches.into_iter().map(|stream| tokio::spawn(told(stream, expected.len()))).collect();
+    let mut open = Vec::new();
+    for reader in readers {
+        let (events, stream) = reader.await.unwrap();
+        assert_eq!(tidy(events), expected);
+        open.push(stream);
+    }
+    open
+}
+
+/// What became of each object, in the order of the names: a list does not say in which versions objects were deleted.
+fn by_name(events: Vec<String>) -> Vec<String> {
+    let plain = |event: String| match event.split_once('@') {
+        Some((deleted, _)) if deleted.starts_with("DELETED") => deleted.to_owned(),
+        _ => event,
+    };
+    let mut events: Vec<String> = events.into_iter().map(plain).collect();
+    events.sort_by(|one, other| one.split(' ').nth(1).cmp(&other.split(' ').nth(1)));
     events
 }
 
@@ -206,19 +253,29 @@ async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
     for _ in 0..watches {
         open.push(watch(cache.api, upstream.version).await);
     }
-    let readers: Vec<_> = open.into_iter().map(|stream| tokio::spawn(told(stream))).collect();
     let begun = moment();
     let events = upstream.change();
-    for reader in readers {
-        assert_eq!(reader.await.unwrap(), events);
-    }
+    let open = all_told(open, &events, |events| events).await;
     took(&format!("{CHANGES} changes at {watches} watches"), begun);
     informers_hold(&mut clients, &upstream, "after changes").await;
+
+    // The upstream is away, changes meanwhile, and comes back without a history: one list, and watches get the difference.
+    upstream.close();
+    let missed = by_name(upstream.change());
+    upstream.open().await;
+    let begun = moment();
+    let open = all_told(open, &missed, by_name).await;
+    took(&format!("{CHANGES} changes of an outage at {watches} watches, since the upstream is back"), begun);
+    informers_hold(&mut clients, &upstream, "after an outage and a compaction").await;
+    // The watches go on.
+    let events = upstream.change();
+    drop(all_told(open, &events, |events| events).await);
+    informers_hold(&mut clients, &upstream, "after changes that followed").await;
     drop(clients);
 
     // In order, so that everything is on disk.
     cache.end().await;
-    upstream.serving = None;
+    upstream.close();
     let begun = moment();
     let cache = CacheServer::fed_by(&server, &arguments).await;
     cache.ready().await;

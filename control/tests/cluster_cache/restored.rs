@@ -6,7 +6,7 @@ use serde_json::json;
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, PublicAddress, project};
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{Event, Reconciler, Source};
+use tidegate_control::{ChangedFindings, Event, Reconciler, Source};
 
 const KINDS: [Kind; 5] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
@@ -70,14 +70,19 @@ fn what_was_restored_serves_at_once_and_is_told_to_nobody() {
     assert!(reconciler.running());
     assert_eq!(hosts(&reconciler), ["web.example"]);
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
+    // The Service of the route is not there, which is for an Event to say.
+    assert_eq!(reconciler.compiled().findings.objects().count(), 1);
     for kind in KINDS {
         assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");
+        assert_eq!(reconciler.found(), ChangedFindings::default(), "no Event is sent before {kind} is known");
+        assert_eq!(reconciler.unmade(), [], "no Service is made before {kind} is known");
         let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
         assert_eq!(reconciler.observe(resumed, now), None);
         settle(&mut reconciler, now);
     }
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), None);
     assert_eq!(reconciler.pending_status_updates().all.len(), 1, "now it is");
+    assert_eq!(reconciler.found().all.len(), 1);
 }
 
 #[test]
