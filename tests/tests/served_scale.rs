@@ -52,17 +52,17 @@ fn service(name: &str, version: usize) -> Value {
 }
 
 impl Upstream {
-    async fn start(objects: usize) -> Self {
+    fn start(objects: usize) -> Self {
         let all = (1..=objects).map(|nth| (format!("s{nth}"), service(&format!("s{nth}"), nth))).collect();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut upstream = Self { feed: None, address, serving: None, objects: all, version: objects };
-        upstream.open().await;
+        upstream.open();
         upstream
     }
 
     /// Begins to serve the objects as they are. It has no history: a watch from an earlier version is answered with 410, as after
     /// a compaction.
-    async fn open(&mut self) {
+    fn open(&mut self) {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let group = String::new();
         let kind =
@@ -221,7 +221,7 @@ async fn informers_hold(clients: &mut [Informers], upstream: &Upstream, when: &s
 #[tokio::test(flavor = "multi_thread")]
 async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
     let (objects, watches) = (number("SERVED_OBJECTS", 3_000), number("SERVED_WATCHES", 200));
-    let mut upstream = Upstream::start(objects).await;
+    let mut upstream = Upstream::start(objects);
     let folder = tempfile::tempdir().unwrap();
     let server = format!("http://{}", upstream.address);
     let arguments = [
@@ -262,7 +262,7 @@ async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
     // The upstream is away, changes meanwhile, and comes back without a history: one list, and watches get the difference.
     upstream.close();
     let missed = by_name(upstream.change());
-    upstream.open().await;
+    upstream.open();
     let begun = moment();
     let open = all_told(open, &missed, by_name).await;
     took(&format!("{CHANGES} changes of an outage at {watches} watches, since the upstream is back"), begun);

@@ -1,0 +1,154 @@
+//! Changes upstream: watch events, lists after and beside them, lists in doubt, and other histories.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+use tidegate_lite::Feed;
+
+use super::{FREE, NAMES, Oracle, State, raw};
+
+/// Plays a change upstream.
+pub(super) fn change(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
+    match chance.u8(..12) {
+        0 => {
+            oracle.real_version += chance.u64(1..4);
+            feed.reached(&oracle.real_version.to_string());
+            if !oracle.doubted {
+                oracle.version = oracle.real_version;
+            }
+        }
+        1 => relist(feed, oracle, chance),
+        2 => list_beside(feed, oracle, chance),
+        3 if chance.u8(..3) == 0 => set_back(feed, oracle, chance),
+        _ => {
+            let (version, name, after) = draw(oracle, chance);
+            tell(feed, oracle, (version, name, after));
+        }
+    }
+}
+
+/// A change of one object upstream.
+type Drawn = (u64, &'static str, Option<bool>);
+
+fn draw(oracle: &Oracle, chance: &mut Rng) -> Drawn {
+    let (name, version) = (NAMES[chance.usize(..NAMES.len())], oracle.real_version + chance.u64(1..4));
+    let goes = oracle.real.contains_key(name) && chance.u8(..3) == 0;
+    (version, name, (!goes).then(|| chance.bool()))
+}
+
+/// A watch event of a change. What comes after a list in doubt is not served.
+fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
+    let last = after.or(oracle.real.get(name).map(|(_, odd)| *odd)).unwrap();
+    feed.told("shop", name, &raw(name, version, last), after.is_none());
+    oracle.real_change(version, name, after);
+    if !oracle.doubted {
+        oracle.change(version, name, after);
+    }
+}
+
+/// A list after changes that no watch reported. In one of four, most objects are gone.
+fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
+    let most = chance.u8(..4) == 0;
+    for name in NAMES {
+        let version = oracle.real_version + 1;
+        match chance.u8(..4) {
+            0 if oracle.real.contains_key(name) => oracle.real_change(version, name, None),
+            1 if most && oracle.real.contains_key(name) => oracle.real_change(version, name, None),
+            1 => oracle.real_change(version + chance.u64(..3), name, Some(chance.bool())),
+            _ => {}
+        }
+    }
+    oracle.real_version += chance.u64(1..4);
+    feed.list_begins();
+    for (name, (version, odd)) in &oracle.real {
+        feed.listed("shop", name, &raw(name, *version, *odd));
+    }
+    let reached = oracle.real_version;
+    feed.list_done(&reached.to_string(), true, true);
+    listed(oracle, reached);
+}
+
+/// A list beside a watch. The list is of the moment in which it began, and the watch goes on to report changes; or the list is of a later
+/// moment, and the watch has reported the first of the changes that it contains.
+fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
+    let later = chance.bool();
+    let now = oracle.real.clone();
+    let changes = chance.usize(1..4);
+    let reported = if later { chance.usize(..changes) } else { changes };
+    feed.list_begins();
+    let halves = if later { None } else { Some(now) };
+    if let Some(now) = &halves {
+        for (name, (version, odd)) in now.iter().take(3) {
+            feed.listed("shop", name, &raw(name, *version, *odd));
+        }
+    }
+    for nth in 0..changes {
+        let drawn = draw(oracle, chance);
+        if nth < reported {
+            tell(feed, oracle, drawn);
+        } else {
+            let (version, name, after) = drawn;
+            oracle.real_change(version, name, after);
+        }
+    }
+    match halves {
+        Some(now) => {
+            for (name, (version, odd)) in now.iter().skip(3) {
+                feed.listed("shop", name, &raw(name, *version, *odd));
+            }
+        }
+        None => {
+            for (name, (version, odd)) in &oracle.real {
+                feed.listed("shop", name, &raw(name, *version, *odd));
+            }
+        }
+    }
+    // The watch has come as far as the last change that it reported.
+    let reached = oracle.real_version;
+    feed.list_done(&reached.to_string(), true, later);
+    listed(oracle, reached);
+}
+
+/// A list is over: everything upstream is served now, unless most objects would go and no other list said so.
+fn listed(oracle: &mut Oracle, reached: u64) {
+    let served = oracle.now();
+    let gone: Vec<_> = served.keys().filter(|name| !oracle.real.contains_key(*name)).copied().collect();
+    let most = 2 * gone.len() > served.len() && (gone.len() > FREE || gone.len() == served.len());
+    oracle.doubted = most && !std::mem::take(&mut oracle.doubted);
+    if oracle.doubted {
+        return;
+    }
+    let mut changes: Vec<Drawn> = Vec::new();
+    for (name, (version, odd)) in &oracle.real {
+        if served.get(name) != Some(&(*version, *odd)) {
+            changes.push((*version, *name, Some(*odd)));
+        }
+    }
+    // Deletions get the lowest versions that no object has.
+    let taken: BTreeSet<u64> = oracle.real.values().map(|(version, _)| *version).collect();
+    let mut free = (oracle.version + 1..).filter(|version| !taken.contains(version));
+    changes.extend(gone.into_iter().map(|name| (free.next().unwrap(), name, None)));
+    changes.sort_unstable();
+    for (version, name, after) in changes {
+        oracle.change(version, name, after);
+    }
+    oracle.version = reached;
+}
+
+/// The server is another one, or was restored from a backup, with a lower, an equal or a higher version.
+fn set_back(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
+    let reached = [oracle.version / 2, oracle.version, oracle.version + 5][chance.usize(..3)].max(1);
+    let held = oracle.now();
+    let mut state: State = NAMES.iter().map(|name| (*name, (chance.u64(1..=reached), chance.bool()))).collect();
+    // At least one object shows that it is another history.
+    let (version, odd) = held.get("a").copied().unwrap_or((1, true));
+    state.insert("a", (version.min(reached), !odd));
+    feed.list_begins();
+    for (name, (version, odd)) in &state {
+        feed.listed("shop", name, &raw(name, *version, *odd));
+    }
+    feed.list_done(&reached.to_string(), true, true);
+    oracle.void = oracle.void.max(oracle.version);
+    (oracle.real, oracle.real_version, oracle.doubted) = (state.clone(), reached, false);
+    (oracle.version, oracle.events, oracle.states) = (reached, Vec::new(), [(reached, state)].into());
+}
