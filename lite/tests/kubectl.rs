@@ -116,6 +116,18 @@ async fn apply_creates_changes_and_leaves_alone() {
 }
 
 #[tokio::test]
+async fn prune_needs_no_list_of_kinds() {
+    let Some(cluster) = cluster().await else { return };
+    let two = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: x}}\n---\n\
+        apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: old, labels: {app: x}}\n\
+        spec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: echo}]}}}}}";
+    assert!(cluster.with("apply --prune -l app=x -f -", two).await.contains("cronjob.batch/old created"));
+    let one = two.split("---").next().unwrap_or_default();
+    let pruned = cluster.with("apply --prune -l app=x -f -", one).await;
+    assert_eq!(pruned, "configmap/kept unchanged\ncronjob.batch/old pruned");
+}
+
+#[tokio::test]
 async fn server_side_apply_takes_over_from_client_side() {
     let Some(cluster) = cluster().await else { return };
     cluster.with("apply -f -", MANIFEST).await;

@@ -35,7 +35,8 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             fields: selectable(version),
             kept: None,
             question: false,
-            form: Form::Custom(custom(version, &group, &names.kind, &storage, &revision)),
+            deprecation: deprecation(version, &group, &names.kind),
+            form: Form::Custom(custom(version, &storage, &revision)),
             writes: Writes::Made,
             place,
         })
@@ -43,20 +44,24 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
     versions().filter(|version| version["served"] == true).map(kind).collect()
 }
 
-fn custom(version: &Value, group: &str, kind: &str, storage: &str, revision: &str) -> Custom {
-    let name = group_version(group, &text(&version["name"]));
-    let given = version["deprecationWarning"].as_str().map(str::to_owned);
-    let warning = || given.unwrap_or_else(|| format!("{name} {kind} is deprecated"));
+fn custom(version: &Value, storage: &str, revision: &str) -> Custom {
     Custom {
         storage: storage.to_owned(),
         revision: revision.to_owned(),
-        deprecation: (version["deprecated"] == true).then(warning),
         columns: Column::read(version),
         // It was checked before; what is wrong with it was refused.
         schema: Arc::new(read_schema(version, "", &mut Causes::default())),
         scale: Paths::read(&version["subresources"]["scale"]),
         source: version["schema"]["openAPIV3Schema"].clone(),
     }
+}
+
+/// The warning of a deprecated version.
+fn deprecation(version: &Value, group: &str, kind: &str) -> Option<String> {
+    let name = group_version(group, &text(&version["name"]));
+    let given = version["deprecationWarning"].as_str().map(str::to_owned);
+    let warning = || given.unwrap_or_else(|| format!("{name} {kind} is deprecated"));
+    (version["deprecated"] == true).then(warning)
 }
 
 /// The fields that selectors may name: `.spec.color` as `spec.color`.

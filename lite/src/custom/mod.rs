@@ -78,8 +78,6 @@ pub(crate) struct Custom {
     pub(crate) storage: String,
     /// Different for every specification that a definition has had.
     pub(crate) revision: String,
-    /// What to say to whoever uses this version.
-    pub(crate) deprecation: Option<String>,
     /// Where objects have their replicas, if they can be scaled.
     pub(crate) scale: Option<Paths>,
     /// What is printed of objects after their names.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use self::replica::ReplicaKind;
 pub(crate) use self::set::{Kinds, Place};
+pub(crate) use self::table::{Describe, describe};
 use crate::custom::Custom;
 
 /// One kind in one version.
@@ -38,6 +39,8 @@ pub(crate) struct Kind {
     pub(crate) kept: Option<Duration>,
     /// Whether an object is a question to the server: it is answered and not kept.
     pub(crate) question: bool,
+    /// The warning of each answer, for a deprecated kind.
+    pub(crate) deprecation: Option<String>,
     pub(crate) form: Form,
     pub(crate) writes: Writes,
     /// Where the store has the objects. All versions of a kind share one place.
@@ -113,7 +116,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             group: row.group.to_owned(),
             version: row.version.to_owned(),
             plural: row.plural.to_owned(),
-            singular: row.singular.to_owned(),
+            singular: row.kind.to_lowercase(),
             kind: row.kind.to_owned(),
             list_kind: format!("{}List", row.kind),
             short: texts(row.short),
@@ -124,6 +127,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             fields: texts(row.fields),
             kept: row.kept,
             question: row.question,
+            deprecation: row.deprecation.map(str::to_owned),
             form: Form::BuiltIn(row.kind),
             writes: Writes::Made,
             place: Place::built_in(nth),

@@ -51,6 +51,7 @@ impl ReplicaKind {
             kept: None,
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
             question: false,
+            deprecation: known.and_then(|row| row.deprecation.clone()),
             writes: if self.passes_writes { Writes::PassedOn } else { Writes::Refused },
             place,
         }

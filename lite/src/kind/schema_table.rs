@@ -99,6 +99,56 @@ Probe exec:any httpGet:HTTPGetAction tcpSocket:any grpc:any initialDelaySeconds:
 HTTPGetAction path:string port:intstr host:string scheme:string(HTTP|HTTPS) httpHeaders:any
 Volume name:string configMap:any secret:any emptyDir:any hostPath:any projected:any downwardAPI:any persistentVolumeClaim:any csi:any ephemeral:any nfs:any image:any iscsi:any fc:any rbd:any cephfs:any glusterfs:any flexVolume:any awsElasticBlockStore:any azureDisk:any azureFile:any cinder:any flocker:any gcePersistentDisk:any gitRepo:any photonPersistentDisk:any portworxVolume:any quobyte:any scaleIO:any storageos:any vsphereVolume:any
 
+Endpoints apiVersion:string kind:string metadata:ObjectMeta subsets:[EndpointSubset]
+EndpointSubset addresses:[EndpointAddress] notReadyAddresses:[EndpointAddress] ports:[EndpointPort]
+EndpointAddress hostname:string ip:string nodeName:string targetRef:ObjectReference
+
+PersistentVolume apiVersion:string kind:string metadata:ObjectMeta spec:PersistentVolumeSpec status:PersistentVolumeStatus
+PersistentVolumeSpec accessModes:[string(ReadOnlyMany|ReadWriteMany|ReadWriteOnce|ReadWriteOncePod)] awsElasticBlockStore:any azureDisk:any azureFile:any capacity:any cephfs:any cinder:any claimRef:ObjectReference csi:any fc:any flexVolume:any flocker:any gcePersistentDisk:any glusterfs:any hostPath:any iscsi:any local:any mountOptions:[string] nfs:any nodeAffinity:any persistentVolumeReclaimPolicy:string(Delete|Recycle|Retain) photonPersistentDisk:any portworxVolume:any quobyte:any rbd:any scaleIO:any storageClassName:string storageos:any volumeAttributesClassName:string volumeMode:string(Block|Filesystem) vsphereVolume:any
+PersistentVolumeStatus lastPhaseTransitionTime:string message:string phase:string(Available|Bound|Failed|Pending|Released) reason:string
+PersistentVolumeClaim apiVersion:string kind:string metadata:ObjectMeta spec:PersistentVolumeClaimSpec status:PersistentVolumeClaimStatus
+PersistentVolumeClaimSpec accessModes:[string(ReadOnlyMany|ReadWriteMany|ReadWriteOnce|ReadWriteOncePod)] dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference resources:VolumeResourceRequirements selector:LabelSelector storageClassName:string volumeAttributesClassName:string volumeMode:string(Block|Filesystem) volumeName:string
+TypedObjectReference apiGroup:string kind:string name:string namespace:string
+VolumeResourceRequirements limits:any requests:any
+PersistentVolumeClaimStatus accessModes:[string(ReadOnlyMany|ReadWriteMany|ReadWriteOnce|ReadWriteOncePod)] allocatedResourceStatuses:{string} allocatedResources:any capacity:any conditions:[PersistentVolumeClaimCondition@type] currentVolumeAttributesClassName:string modifyVolumeStatus:ModifyVolumeStatus phase:string(Bound|Lost|Pending)
+PersistentVolumeClaimCondition lastProbeTime:string lastTransitionTime:string message:string reason:string status:string type:string
+ModifyVolumeStatus status:string(InProgress|Infeasible|Pending) targetVolumeAttributesClassName:string
+
+ReplicationController apiVersion:string kind:string metadata:ObjectMeta spec:ReplicationControllerSpec status:ReplicationControllerStatus
+ReplicationControllerSpec minReadySeconds:int replicas:int selector:{string} template:PodTemplateSpec
+ReplicationControllerStatus availableReplicas:int conditions:[ReplicationControllerCondition@type] fullyLabeledReplicas:int observedGeneration:int readyReplicas:int replicas:int
+ReplicationControllerCondition lastTransitionTime:string message:string reason:string status:string type:string
+DaemonSet apiVersion:string kind:string metadata:ObjectMeta spec:DaemonSetSpec status:DaemonSetStatus
+DaemonSetSpec minReadySeconds:int revisionHistoryLimit:int selector:LabelSelector template:PodTemplateSpec updateStrategy:DaemonSetUpdateStrategy
+DaemonSetUpdateStrategy rollingUpdate:RollingUpdateDaemonSet type:string(OnDelete|RollingUpdate)
+RollingUpdateDaemonSet maxSurge:intstr maxUnavailable:intstr
+DaemonSetStatus collisionCount:int conditions:[DaemonSetCondition@type] currentNumberScheduled:int desiredNumberScheduled:int numberAvailable:int numberMisscheduled:int numberReady:int numberUnavailable:int observedGeneration:int updatedNumberScheduled:int
+DaemonSetCondition lastTransitionTime:string message:string reason:string status:string type:string
+StatefulSet apiVersion:string kind:string metadata:ObjectMeta spec:StatefulSetSpec status:StatefulSetStatus
+StatefulSetSpec minReadySeconds:int ordinals:StatefulSetOrdinals persistentVolumeClaimRetentionPolicy:StatefulSetPersistentVolumeClaimRetentionPolicy podManagementPolicy:string(OrderedReady|Parallel) replicas:int revisionHistoryLimit:int selector:LabelSelector serviceName:string template:PodTemplateSpec updateStrategy:StatefulSetUpdateStrategy volumeClaimTemplates:[PersistentVolumeClaim]
+StatefulSetOrdinals start:int
+StatefulSetPersistentVolumeClaimRetentionPolicy whenDeleted:string whenScaled:string
+StatefulSetUpdateStrategy rollingUpdate:RollingUpdateStatefulSetStrategy type:string(OnDelete|RollingUpdate)
+RollingUpdateStatefulSetStrategy maxUnavailable:intstr partition:int
+StatefulSetStatus availableReplicas:int collisionCount:int conditions:[StatefulSetCondition@type] currentReplicas:int currentRevision:string observedGeneration:int readyReplicas:int replicas:int updateRevision:string updatedReplicas:int
+StatefulSetCondition lastTransitionTime:string message:string reason:string status:string type:string
+
+Job apiVersion:string kind:string metadata:ObjectMeta spec:JobSpec status:JobStatus
+JobSpec activeDeadlineSeconds:int backoffLimit:int backoffLimitPerIndex:int completionMode:string(Indexed|NonIndexed) completions:int managedBy:string manualSelector:bool maxFailedIndexes:int parallelism:int podFailurePolicy:PodFailurePolicy podReplacementPolicy:string(Failed|TerminatingOrFailed) selector:LabelSelector successPolicy:SuccessPolicy suspend:bool template:PodTemplateSpec ttlSecondsAfterFinished:int
+PodFailurePolicy rules:[PodFailurePolicyRule]
+PodFailurePolicyRule action:string(Count|FailIndex|FailJob|Ignore) onExitCodes:PodFailurePolicyOnExitCodesRequirement onPodConditions:[PodFailurePolicyOnPodConditionsPattern]
+PodFailurePolicyOnExitCodesRequirement containerName:string operator:string(In|NotIn) values:[int]
+PodFailurePolicyOnPodConditionsPattern status:string type:string
+SuccessPolicy rules:[SuccessPolicyRule]
+SuccessPolicyRule succeededCount:int succeededIndexes:string
+JobStatus active:int completedIndexes:string completionTime:string conditions:[JobCondition@type] failed:int failedIndexes:string ready:int startTime:string succeeded:int terminating:int uncountedTerminatedPods:UncountedTerminatedPods
+JobCondition lastProbeTime:string lastTransitionTime:string message:string reason:string status:string type:string
+UncountedTerminatedPods failed:[string] succeeded:[string]
+CronJob apiVersion:string kind:string metadata:ObjectMeta spec:CronJobSpec status:CronJobStatus
+CronJobSpec concurrencyPolicy:string(Allow|Forbid|Replace) failedJobsHistoryLimit:int jobTemplate:JobTemplateSpec schedule:string startingDeadlineSeconds:int successfulJobsHistoryLimit:int suspend:bool timeZone:string
+JobTemplateSpec metadata:ObjectMeta spec:JobSpec
+CronJobStatus active:[ObjectReference] lastScheduleTime:string lastSuccessfulTime:string
+
 DeleteOptions apiVersion:string kind:string gracePeriodSeconds:int preconditions:Preconditions orphanDependents:bool propagationPolicy:string dryRun:[string] ignoreStoreReadErrorWithClusterBreakingPotential:bool
 Preconditions uid:string resourceVersion:string
 

@@ -14,6 +14,8 @@ mod replica_set;
 mod secret;
 mod service;
 mod slice;
+mod volume;
+mod workload;
 
 use serde_json::{Map, Value, json};
 
@@ -43,6 +45,17 @@ static RULES: &[Rules] = &[
     Rules { kind: "Pod", defaults: pod::defaults, validate: pod::validate },
     Rules { kind: "Ingress", defaults: ingress::defaults, validate: ingress::validate },
     Rules { kind: "IngressClass", defaults: |_, _, _| {}, validate: ingress_class::validate },
+    Rules { kind: "PersistentVolume", defaults: volume::volume_defaults, validate: volume::volume },
+    Rules { kind: "PersistentVolumeClaim", defaults: volume::claim_defaults, validate: volume::claim },
+    Rules {
+        kind: "ReplicationController",
+        defaults: workload::replication_controller_defaults,
+        validate: workload::replication_controller,
+    },
+    Rules { kind: "StatefulSet", defaults: workload::stateful_set_defaults, validate: workload::stateful_set },
+    Rules { kind: "DaemonSet", defaults: workload::daemon_set_defaults, validate: workload::daemon_set },
+    Rules { kind: "Job", defaults: workload::job_defaults, validate: workload::job },
+    Rules { kind: "CronJob", defaults: workload::cron_job_defaults, validate: workload::cron_job },
     Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },
 ];
 

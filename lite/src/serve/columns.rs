@@ -2,24 +2,47 @@
 
 use serde_json::Value;
 
+use super::cells::{
+    access_modes, address, ago, bound, containers, count, endpoints, external_address, ingress_hosts, job_completions,
+    job_duration, job_status, join, labels, list, number, or_none, or_unset, phase, pod_restarts, pod_status, quantity,
+    service_ports, some, text,
+};
 use crate::kind::Kind;
-
-/// The maximum number of addresses or hosts in a cell; the rest is counted.
-const SHOWN_MAX: usize = 3;
 
 /// One column: its title, its priority (0 is always printed, 1 with `-o wide`), and the contents of a cell.
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) priority: u8,
-    pub(super) cell: fn(&Value) -> String,
+    cell: Cell,
+}
+
+/// The contents of a cell, from an object.
+enum Cell {
+    Plain(fn(&Value) -> String),
+    /// From the object and the seconds since 1970 too.
+    Timed(fn(&Value, u64) -> String),
+}
+
+impl Column {
+    /// The cell of an object in this column.
+    pub(super) fn cell(&self, object: &Value, unix_seconds: u64) -> String {
+        match self.cell {
+            Cell::Plain(cell) => cell(object),
+            Cell::Timed(cell) => cell(object, unix_seconds),
+        }
+    }
 }
 
 const fn column(title: &'static str, cell: fn(&Value) -> String) -> Column {
-    Column { title, priority: 0, cell }
+    Column { title, priority: 0, cell: Cell::Plain(cell) }
 }
 
 const fn wide(title: &'static str, cell: fn(&Value) -> String) -> Column {
-    Column { title, priority: 1, cell }
+    Column { title, priority: 1, cell: Cell::Plain(cell) }
+}
+
+const fn timed(title: &'static str, cell: fn(&Value, u64) -> String) -> Column {
+    Column { title, priority: 0, cell: Cell::Timed(cell) }
 }
 
 /// The columns between a name and an age.
@@ -48,6 +71,51 @@ static COLUMNS: &[(&str, &[Column])] =
         ),
         ("Secret", &[column("Type", |one| text(&one["type"])), column("Data", |one| count(&one["data"]))]),
         ("ConfigMap", &[column("Data", |one| count(&one["data"]))]),
+        ("Endpoints", &[column("Endpoints", endpoints)]),
+        (
+            "PersistentVolume",
+            &[
+                column("Capacity", |one| quantity(&one["spec"]["capacity"]["storage"])),
+                column("Access Modes", |one| access_modes(&one["spec"]["accessModes"])),
+                column("Reclaim Policy", |one| text(&one["spec"]["persistentVolumeReclaimPolicy"])),
+                column("Status", phase),
+                column("Claim", |one| {
+                    let claim = &one["spec"]["claimRef"];
+                    if claim.is_null() {
+                        String::new()
+                    } else {
+                        format!("{}/{}", text(&claim["namespace"]), text(&claim["name"]))
+                    }
+                }),
+                column("StorageClass", |one| text(&one["spec"]["storageClassName"])),
+                column("VolumeAttributesClass", |one| or_unset(&text(&one["spec"]["volumeAttributesClassName"]))),
+                column("Reason", |one| text(&one["status"]["reason"])),
+                wide("VolumeMode", |one| or_unset(&text(&one["spec"]["volumeMode"]))),
+            ],
+        ),
+        (
+            "PersistentVolumeClaim",
+            &[
+                column("Status", phase),
+                column("Volume", |one| text(&one["spec"]["volumeName"])),
+                column("Capacity", |one| bound(one, |one| quantity(&one["status"]["capacity"]["storage"]))),
+                column("Access Modes", |one| bound(one, |one| access_modes(&one["status"]["accessModes"]))),
+                column("StorageClass", |one| text(&one["spec"]["storageClassName"])),
+                column("VolumeAttributesClass", |one| or_unset(&text(&one["spec"]["volumeAttributesClassName"]))),
+                wide("VolumeMode", |one| or_unset(&text(&one["spec"]["volumeMode"]))),
+            ],
+        ),
+        (
+            "ReplicationController",
+            &[
+                column("Desired", |one| number(&one["spec"]["replicas"])),
+                column("Current", |one| number(&one["status"]["replicas"])),
+                column("Ready", |one| number(&one["status"]["readyReplicas"])),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
+                wide("Selector", |one| labels(&one["spec"]["selector"])),
+            ],
+        ),
         (
             "Event",
             &[
@@ -85,6 +153,56 @@ static COLUMNS: &[(&str, &[Column])] =
             ],
         ),
         (
+            "StatefulSet",
+            &[
+                column("Ready", |one| {
+                    format!("{}/{}", number(&one["status"]["readyReplicas"]), number(&one["spec"]["replicas"]))
+                }),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
+            ],
+        ),
+        (
+            "DaemonSet",
+            &[
+                column("Desired", |one| number(&one["status"]["desiredNumberScheduled"])),
+                column("Current", |one| number(&one["status"]["currentNumberScheduled"])),
+                column("Ready", |one| number(&one["status"]["numberReady"])),
+                column("Up-to-date", |one| number(&one["status"]["updatedNumberScheduled"])),
+                column("Available", |one| number(&one["status"]["numberAvailable"])),
+                column("Node Selector", |one| labels(&one["spec"]["template"]["spec"]["nodeSelector"])),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
+                wide("Selector", |one| labels(&one["spec"]["selector"]["matchLabels"])),
+            ],
+        ),
+        (
+            "Job",
+            &[
+                column("Status", job_status),
+                column("Completions", job_completions),
+                timed("Duration", job_duration),
+                wide("Containers", |one| containers(one, "name")),
+                wide("Images", |one| containers(one, "image")),
+                wide("Selector", |one| labels(&one["spec"]["selector"]["matchLabels"])),
+            ],
+        ),
+        (
+            "CronJob",
+            &[
+                column("Schedule", |one| text(&one["spec"]["schedule"])),
+                column("Timezone", |one| or_none(&one["spec"]["timeZone"])),
+                column("Suspend", |one| if one["spec"]["suspend"] == true { "True".into() } else { "False".into() }),
+                column("Active", |one| list(&one["status"]["active"]).count().to_string()),
+                timed("Last Schedule", |one, now| {
+                    ago(&one["status"]["lastScheduleTime"], now).unwrap_or_else(|| "<none>".into())
+                }),
+                wide("Containers", |one| containers(&one["spec"]["jobTemplate"], "name")),
+                wide("Images", |one| containers(&one["spec"]["jobTemplate"], "image")),
+                wide("Selector", |one| labels(&one["spec"]["jobTemplate"]["spec"]["selector"]["matchLabels"])),
+            ],
+        ),
+        (
             "Pod",
             &[
                 column("Ready", |one| {
@@ -92,10 +210,7 @@ static COLUMNS: &[(&str, &[Column])] =
                     format!("{ready}/{}", list(&one["spec"]["containers"]).count())
                 }),
                 column("Status", pod_status),
-                column("Restarts", |one| {
-                    let counts = list(&one["status"]["containerStatuses"]).map(|one| one["restartCount"].as_u64());
-                    counts.flatten().max().unwrap_or_default().to_string()
-                }),
+                timed("Restarts", pod_restarts),
                 wide("IP", |one| or_none(&one["status"]["podIP"])),
                 wide("Node", |one| or_none(&one["spec"]["nodeName"])),
                 wide("Nominated Node", |one| or_none(&one["status"]["nominatedNodeName"])),
@@ -133,94 +248,3 @@ static COLUMNS: &[(&str, &[Column])] =
         ),
         ("Lease", &[column("Holder", |one| text(&one["spec"]["holderIdentity"]))]),
     ];
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn or_none(value: &Value) -> String {
-    value.as_str().filter(|text| !text.is_empty()).unwrap_or("<none>").to_owned()
-}
-
-fn or_unset(text: &str) -> String {
-    if text.is_empty() { "<unset>".to_owned() } else { text.to_owned() }
-}
-
-fn number(value: &Value) -> String {
-    value.as_i64().unwrap_or_default().to_string()
-}
-
-fn count(value: &Value) -> String {
-    value.as_object().map_or(0, serde_json::Map::len).to_string()
-}
-
-fn join(parts: impl Iterator<Item = String>) -> String {
-    parts.collect::<Vec<_>>().join(",")
-}
-
-fn some(parts: Vec<String>) -> String {
-    let more = parts.len().saturating_sub(SHOWN_MAX);
-    let shown = parts[..parts.len() - more].join(",");
-    if more == 0 { shown } else { format!("{shown} + {more} more...") }
-}
-
-fn labels(value: &Value) -> String {
-    let labels = value.as_object().into_iter().flatten();
-    let text = join(labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())));
-    if text.is_empty() { "<none>".into() } else { text }
-}
-
-/// A field of each container of a template.
-fn containers(workload: &Value, field: &str) -> String {
-    join(list(&workload["spec"]["template"]["spec"]["containers"]).map(|container| text(&container[field])))
-}
-
-/// The state of a pod in a word: the reason why a container waits, or the phase.
-fn pod_status(pod: &Value) -> String {
-    if pod["metadata"]["deletionTimestamp"].is_string() {
-        return "Terminating".into();
-    }
-    let waits = |container: &Value| container["state"]["waiting"]["reason"].as_str().map(str::to_owned);
-    let waiting = list(&pod["status"]["containerStatuses"]).find_map(waits);
-    waiting.unwrap_or_else(|| text(&pod["status"]["phase"]))
-}
-
-fn address(ingress: &Value) -> String {
-    let hostname = text(&ingress["hostname"]);
-    if hostname.is_empty() { text(&ingress["ip"]) } else { hostname }
-}
-
-fn external_address(service: &Value) -> String {
-    let spec = &service["spec"];
-    let mut addresses: Vec<String> = list(&service["status"]["loadBalancer"]["ingress"]).map(address).collect();
-    addresses.extend(list(&spec["externalIPs"]).map(text));
-    match (spec["type"].as_str(), addresses.is_empty()) {
-        (Some("ExternalName"), _) => text(&spec["externalName"]),
-        (Some("LoadBalancer"), true) => "<pending>".into(),
-        (_, true) => "<none>".into(),
-        (_, false) => addresses.join(","),
-    }
-}
-
-fn service_ports(service: &Value) -> String {
-    let one = |port: &Value| match port["nodePort"].as_i64() {
-        Some(node) if node != 0 => format!("{}:{node}/{}", number(&port["port"]), text(&port["protocol"])),
-        _ => format!("{}/{}", number(&port["port"]), text(&port["protocol"])),
-    };
-    let ports = join(list(&service["spec"]["ports"]).map(one));
-    if ports.is_empty() { "<none>".into() } else { ports }
-}
-
-fn ingress_hosts(ingress: &Value) -> String {
-    let mut hosts = Vec::new();
-    for host in list(&ingress["spec"]["rules"]).map(|rule| text(&rule["host"])).filter(|host| !host.is_empty()) {
-        if !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    if hosts.is_empty() { "*".into() } else { some(hosts) }
-}

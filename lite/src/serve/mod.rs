@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod body;
+mod cells;
 mod columns;
 mod discovery;
 mod events;

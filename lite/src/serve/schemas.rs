@@ -1,60 +1,19 @@
 //! The schemas of built-in kinds, as Kubernetes publishes them with their descriptions (k8s-openapi). What those leave out is
 //! added: how a strategic merge treats a field, and which values a text or number may have.
 
-use k8s_openapi::api::{apps, authentication, authorization, coordination, core, discovery, events, networking};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
-use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::kind::schema::{self, Join, Retain, Shape};
-use crate::kind::{Form, Kind};
+use crate::kind::{Describe, Form, Kind, describe};
 
 /// Where references lead.
 const COMPONENTS: &str = "#/components/schemas/";
 /// The types that are a text or a number.
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
-
-type Describe = fn(&mut SchemaGenerator) -> Schema;
-
-/// Each built-in kind by its group.
-const KINDS: &[(&str, &str, Describe)] = &[
-    ("", "ConfigMap", SchemaGenerator::subschema_for::<core::v1::ConfigMap>),
-    ("", "Event", SchemaGenerator::subschema_for::<core::v1::Event>),
-    ("", "Namespace", SchemaGenerator::subschema_for::<core::v1::Namespace>),
-    ("", "Pod", SchemaGenerator::subschema_for::<core::v1::Pod>),
-    ("", "Secret", SchemaGenerator::subschema_for::<core::v1::Secret>),
-    ("", "Service", SchemaGenerator::subschema_for::<core::v1::Service>),
-    (
-        "apiextensions.k8s.io",
-        "CustomResourceDefinition",
-        SchemaGenerator::subschema_for::<apiextensions::v1::CustomResourceDefinition>,
-    ),
-    ("apps", "Deployment", SchemaGenerator::subschema_for::<apps::v1::Deployment>),
-    ("apps", "ReplicaSet", SchemaGenerator::subschema_for::<apps::v1::ReplicaSet>),
-    (
-        "authentication.k8s.io",
-        "SelfSubjectReview",
-        SchemaGenerator::subschema_for::<authentication::v1::SelfSubjectReview>,
-    ),
-    (
-        "authorization.k8s.io",
-        "SelfSubjectAccessReview",
-        SchemaGenerator::subschema_for::<authorization::v1::SelfSubjectAccessReview>,
-    ),
-    (
-        "authorization.k8s.io",
-        "SelfSubjectRulesReview",
-        SchemaGenerator::subschema_for::<authorization::v1::SelfSubjectRulesReview>,
-    ),
-    ("coordination.k8s.io", "Lease", SchemaGenerator::subschema_for::<coordination::v1::Lease>),
-    ("discovery.k8s.io", "EndpointSlice", SchemaGenerator::subschema_for::<discovery::v1::EndpointSlice>),
-    ("events.k8s.io", "Event", SchemaGenerator::subschema_for::<events::v1::Event>),
-    ("networking.k8s.io", "Ingress", SchemaGenerator::subschema_for::<networking::v1::Ingress>),
-    ("networking.k8s.io", "IngressClass", SchemaGenerator::subschema_for::<networking::v1::IngressClass>),
-];
 
 /// The components of a document of OpenAPI v3, added kind by kind.
 pub(super) struct Components {
@@ -71,8 +30,7 @@ impl Components {
     pub(super) fn add(&mut self, kind: &Kind) -> String {
         match &kind.form {
             Form::BuiltIn(_) => {
-                let row = KINDS.iter().find(|(group, name, _)| *group == kind.group && *name == kind.kind);
-                row.map(|(.., describe)| self.name(*describe)).unwrap_or_default()
+                describe(&kind.group, &kind.kind).map(|describe| self.name(describe)).unwrap_or_default()
             }
             Form::Custom(custom) => {
                 let metadata = self.name(SchemaGenerator::subschema_for::<ObjectMeta>);

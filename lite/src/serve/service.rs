@@ -123,7 +123,7 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
         }
         ready(lite, kind).await?;
     }
-    let deprecation = route.kind().and_then(|kind| kind.row().custom()?.deprecation.clone());
+    let deprecation = route.kind().and_then(|kind| kind.row().deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
     if parts.method != Method::GET {
         lite.durable().await?;

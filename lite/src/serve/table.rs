@@ -28,13 +28,13 @@ pub(super) fn of<'a>(
         .extend(columns.iter().filter(|one| one.priority != 0).map(|one| definition(one.title, "", one.priority)));
     let rows = objects.map(|object| {
         let mut cells = vec![object["metadata"]["name"].clone()];
-        cells.extend(columns.iter().filter(|one| one.priority == 0).map(|one| (one.cell)(object).into()));
+        cells.extend(columns.iter().filter(|one| one.priority == 0).map(|one| one.cell(object, unix_seconds).into()));
         cells.push(if made == "Age" {
             age(object, unix_seconds).into()
         } else {
             object["metadata"]["creationTimestamp"].clone()
         });
-        cells.extend(columns.iter().filter(|one| one.priority != 0).map(|one| (one.cell)(object).into()));
+        cells.extend(columns.iter().filter(|one| one.priority != 0).map(|one| one.cell(object, unix_seconds).into()));
         row(cells, object, include)
     });
     table(version, &rows.collect::<Vec<_>>(), &definitions)

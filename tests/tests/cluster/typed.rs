@@ -137,6 +137,7 @@ fn forms() -> Vec<(Regex, &'static str)> {
         (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d \+0000", "TIME"),
         (r#"(resourceVersion"?: )"\d+""#, "${1}VERSION"),
         (r"(Resource Version: +)\d+", "${1}VERSION"),
+        (r"W\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "W "),
         (r"\b10\.(9[6-9]|10\d|11[01])\.\d+\.\d+", "ADDRESS"),
         (r"https://[\w.]+:\d+", "SERVER"),
         (r"/\S*/(LIVE|MERGED)-\d+", "$1"),

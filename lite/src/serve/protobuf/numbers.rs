@@ -47,6 +47,13 @@ PodSpec 2:containers 3:restartPolicy 4:terminationGracePeriodSeconds* 5:activeDe
 Container 1:name 2:image 3:command 4:args 5:workingDir 6:ports 7:env 8:resources 12:lifecycle 13:terminationMessagePath 14:imagePullPolicy 15:securityContext 16:stdin 17:stdinOnce 18:tty 20:terminationMessagePolicy
 ContainerPort 1:name 2:hostPort 3:containerPort 4:protocol 5:hostIP
 EnvVar 1:name 2:value
+Job 1:metadata 2:spec 3:status
+JobSpec 1:parallelism* 2:completions* 3:activeDeadlineSeconds* 4:selector 5:manualSelector* 6:template 7:backoffLimit* 8:ttlSecondsAfterFinished* 9:completionMode* 10:suspend* 12:backoffLimitPerIndex* 13:maxFailedIndexes* 14:podReplacementPolicy* 15:managedBy*
+JobStatus 4:active 5:succeeded 6:failed
+CronJob 1:metadata 2:spec 3:status
+CronJobSpec 1:schedule 2:startingDeadlineSeconds* 3:concurrencyPolicy 4:suspend* 5:jobTemplate 6:successfulJobsHistoryLimit* 7:failedJobsHistoryLimit* 8:timeZone*
+CronJobStatus 1:active
+JobTemplateSpec 1:metadata 2:spec
 SelfSubjectReview 1:metadata 2:status
 SelfSubjectReviewStatus 1:userInfo
 UserInfo 1:username 2:uid 3:groups
