@@ -150,7 +150,7 @@ impl<'a> Loop<'a> {
             Event::Deleted { object, resource_version, .. } => {
                 (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
             }
-            Event::Resolved { .. } | Event::ApiServer { .. } => return,
+            Event::Defined { .. } | Event::Resolved { .. } | Event::ApiServer { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
         if let Some(version) = version {
@@ -167,6 +167,7 @@ impl<'a> Loop<'a> {
             Event::Applied { .. }
             | Event::Deleted { .. }
             | Event::Bookmark { .. }
+            | Event::Defined { .. }
             | Event::Resolved { .. }
             | Event::ApiServer { .. } => {}
         }

@@ -78,6 +78,15 @@ pub enum Event {
         /// When that was heard.
         received: Instant,
     },
+    /// The definition of a kind says of which release of its API it is, or is gone. For kinds of the Gateway API.
+    Defined {
+        /// The kind.
+        kind: Kind,
+        /// The release (`gateway.networking.k8s.io/bundle-version`); empty where the definition says none, `None` without a definition.
+        release: Option<Arc<str>>,
+        /// When that was heard.
+        received: Instant,
+    },
     /// A watch told that it has nothing older than this left to tell.
     Bookmark {
         /// The source.

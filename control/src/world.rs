@@ -31,6 +31,8 @@ macro_rules! world {
                 /// By name.
                 pub $map: Objects<$projection>,
             )*
+            /// By kind of the Gateway API, the release that its definition says it is of; empty where it says none.
+            pub releases: BTreeMap<Kind, Arc<str>>,
             /// DNS names that ExternalName Services lead to, once they were looked up.
             pub names: BTreeMap<Arc<str>, Resolution>,
             /// What the projections found, for objects where they found anything.
@@ -138,6 +140,15 @@ impl World {
         }
         self.names.insert(name, addresses);
         true
+    }
+
+    /// Takes the release that the definition of a kind says it is of, or that there is no definition; whether that is another one.
+    pub fn define(&mut self, kind: Kind, release: Option<Arc<str>>) -> bool {
+        let before = match &release {
+            Some(release) => self.releases.insert(kind, Arc::clone(release)),
+            None => self.releases.remove(&kind),
+        };
+        before != release
     }
 
     /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.

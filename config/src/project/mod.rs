@@ -102,7 +102,7 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
         let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
         (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
     });
-    let statuses = digests(meta.object.kind, source.status);
+    let statuses = digests(meta.object.kind, source);
     Projected { meta, object, findings, addresses: public_address::read(source), statuses }
 }
 

@@ -87,6 +87,8 @@ struct Metadata<'a> {
     annotations: Option<&'a RawValue>,
     #[serde(borrow)]
     owner_references: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finalizers: Option<&'a RawValue>,
 }
 
 /// An identified object and its raw parts.
@@ -111,6 +113,7 @@ pub(super) struct Source<'a> {
     pub(super) labels: Option<&'a RawValue>,
     /// `metadata.ownerReferences`.
     pub(super) owners: Option<&'a RawValue>,
+    finalizers: Option<&'a RawValue>,
     annotations: Option<&'a RawValue>,
 }
 
@@ -149,6 +152,7 @@ impl<'a> Source<'a> {
             created: metadata.creation_timestamp,
             labels: metadata.labels,
             owners: metadata.owner_references,
+            finalizers: metadata.finalizers,
             annotations: metadata.annotations,
         })
     }
@@ -162,6 +166,12 @@ impl<'a> Source<'a> {
     pub(super) fn label(&self, key: &str) -> Option<String> {
         let labels: BTreeMap<String, &RawValue> = self.labels.and_then(lenient)?;
         labels.get(key).and_then(|raw| lenient(raw))
+    }
+
+    /// Whether `metadata.finalizers` names this one.
+    pub(super) fn has_finalizer(&self, name: &str) -> bool {
+        let finalizers: Vec<String> = self.finalizers.and_then(lenient).unwrap_or_default();
+        finalizers.iter().any(|finalizer| finalizer == name)
     }
 
     /// `metadata.annotations`.

@@ -91,6 +91,11 @@ pub enum Cause {
         /// The name.
         name: Arc<str>,
     },
+    /// The definition of a kind is of another release, or has come or gone.
+    Defined {
+        /// The kind.
+        defined: Kind,
+    },
     /// A host no longer waits for the Service or the endpoints that its new routes lead to, or that its connections go to.
     Settled {
         /// The host, or the connections for it.
@@ -125,6 +130,7 @@ impl Cause {
             Self::Changed { object, .. } | Self::Deleted { object } => Some(object),
             Self::Listed { .. }
             | Self::Resolved { .. }
+            | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Released { .. }
             | Self::Drifted { .. }
@@ -140,6 +146,7 @@ impl Cause {
             Self::Changed { object, .. } | Self::Deleted { object } => matches!(object.kind, Kind::EndpointSlice),
             Self::Resolved { .. } | Self::Released { .. } | Self::ApiServer => true,
             Self::Listed { .. }
+            | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Drifted { .. }
             | Self::Started
@@ -155,6 +162,7 @@ impl fmt::Display for Cause {
             Self::Listed { listed } => write!(f, "{listed} was listed for the first time"),
             Self::Deleted { object } => write!(f, "{object} is gone"),
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
+            Self::Defined { defined } => write!(f, "the definition of {defined} is another one"),
             Self::Settled { unit } => write!(f, "what {unit} waited for"),
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Drifted { unit } => write!(f, "{unit} had drifted"),

@@ -67,6 +67,10 @@ struct Definition {
     versions: Box<[Arc<str>]>,
     /// What the events are about.
     source: Source,
+    /// Whether its release is told. Of a kind that follows another one, that one's own informer tells it.
+    tells_release: bool,
+    /// The release that was told last; `None` without a definition.
+    release: Option<Arc<str>>,
     /// Whether a definition that may not be read is none.
     optional: bool,
     events: mpsc::Sender<Event>,
@@ -114,6 +118,8 @@ impl Informer {
             name: name.into(),
             versions: versions.into_iter().collect(),
             source: source.clone(),
+            tells_release: own && source.kind.is_of_gateway_api(),
+            release: None,
             optional: false,
             events: self.events.clone(),
             chance: self.chance.clone(),
@@ -222,7 +228,7 @@ impl Definition {
                     }
                     let served = matches!(*tell.borrow(), Presence::Served { .. });
                     if self.optional && failure.is_denied() && !served {
-                        self.go_without(&failure, tell);
+                        self.go_without(&failure, tell).await;
                     }
                     self.wait_after(&failure, served, pauses).await?;
                     clock::now() >= self.list_due
@@ -249,7 +255,7 @@ impl Definition {
         }
         self.reached = Some(version);
         self.list_due = clock::now() + self.api.limits.listed_again(self.chance.u64(..));
-        self.say(found.as_ref(), tell);
+        self.say(found.as_ref(), tell).await;
         Ok(())
     }
 
@@ -277,13 +283,13 @@ impl Definition {
         while let Some(bytes) = chunk(&mut body, silence_max).await? {
             frames.push(&bytes);
             while let Some(frame) = frames.next().map_err(|TooLong| Failure::FrameTooLong)? {
-                self.take(read_frame(&frame)?, tell)?;
+                self.take(read_frame(&frame)?, tell).await?;
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, frame: Frame<'_>, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+    async fn take(&mut self, frame: Frame<'_>, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
         let (object, there) = match frame {
             Frame::There(object) => (object, true),
             Frame::Gone(object) => (object, false),
@@ -294,15 +300,22 @@ impl Definition {
         };
         let definition = read(object.get().as_bytes())?;
         if definition.metadata.name == *self.name {
-            self.say(Some(&definition).filter(|_| there), tell);
+            self.say(Some(&definition).filter(|_| there), tell).await;
         }
         self.reached = Some(definition.metadata.resource_version.into());
         Ok(())
     }
 
     /// Says what follows from a definition, or from there being none.
-    fn say(&mut self, definition: Option<&DefinitionObject>, tell: &watch::Sender<Presence>) {
+    async fn say(&mut self, definition: Option<&DefinitionObject>, tell: &watch::Sender<Presence>) {
         self.doubted = false;
+        let release = definition.map(DefinitionObject::release);
+        if self.tells_release && self.release != release {
+            self.release.clone_from(&release);
+            let event = Event::Defined { kind: self.source.kind, release, received: clock::now() };
+            // That nobody listens any more is noticed with the next event.
+            drop(self.events.send(event).await);
+        }
         tell.send_if_modified(|presence| {
             let now = definition.map_or(Presence::Absent, |told| told.presence(&self.versions, presence));
             if *presence == now {
@@ -315,13 +328,13 @@ impl Definition {
     }
 
     /// Nobody has asked for the kind by name, and it may not be looked for. Of all its kinds one says so.
-    fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
+    async fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
         if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
             tracing::warn!(%failure, "the Gateway API is not served: its definitions may not be read; deploy/gateway has the rights, \
                 and --source ingress asks for none");
         }
         (self.failing, self.told) = (true, true);
-        self.say(None, tell);
+        self.say(None, tell).await;
     }
 
     /// The API server has answered as it should.

@@ -48,6 +48,15 @@ impl Reconciler {
         }
     }
 
+    /// The definition of a kind of the Gateway API is of another release, which the status of classes tells.
+    pub(super) fn defined(&mut self, kind: Kind, received: Instant) {
+        if self.running {
+            let classes: Vec<ObjectRef> = self.world.names_of(Kind::GatewayClass, None).cloned().collect();
+            let cause = Arc::new(Cause::Defined { defined: kind });
+            self.attach_all(&classes, &Reason { cause, lane: Lane::Slow, received, own: false });
+        }
+    }
+
     /// The API server is somewhere else than before: the endpoints of every Service are looked at again. They are many and it
     /// moves rarely, so they wait in the slow lane.
     pub(super) fn guard(&mut self, received: Instant) {
@@ -126,9 +135,7 @@ impl Reconciler {
             let [old, new] = [&before, after].map(|of| of.services_of(unit));
             self.backlog.note_leaving(unit, old.difference(&new).map(|service| (*service).clone()));
         }
-        // The Gateways and ListenerSets that count the object on other listeners than before.
-        let counting: BTreeSet<ObjectRef> =
-            on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of).cloned().collect();
+        let counting = counting(object.kind, &others, (&before, after));
         let offers_else = was.offer != is.offer;
         // Others are looked for by the hosts that they claim, which a listener that begins to serve gives them.
         let hosts_differ =
@@ -182,6 +189,14 @@ impl Reconciler {
         let rank = if reason.lane == Lane::Slow { self.options.order.of(&unit, &self.topology) } else { 0 };
         self.backlog.compile(unit, reason, rank);
     }
+}
+
+/// The Gateways and ListenerSets that count an object on other listeners than before, and the classes that it may use no longer, or from
+/// now on, by the keys that are others than before.
+fn counting(kind: Kind, others: &[Key], (before, after): (&Attachment, &Attachment)) -> BTreeSet<ObjectRef> {
+    let owners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of);
+    let classes = others.iter().filter(|_| kind == Kind::Gateway).filter_map(|key| key.object(Kind::GatewayClass));
+    owners.chain(classes).cloned().collect()
 }
 
 /// The Services that a route names now and did not before, or the other way round, or on other listeners.

@@ -23,6 +23,11 @@ impl Reconciler {
                 return self.list(source, objects, complete, received);
             }
             Event::Unserved { source, received } => self.unserved(&source, received),
+            Event::Defined { kind, release, received } => {
+                if self.world.define(kind, release) {
+                    self.defined(kind, received);
+                }
+            }
             Event::Resumed { source, received, .. } => self.synced(&source, received),
             Event::Resolved { name, addresses } => {
                 // An answer may come after its name was given up; kept, it would be stale when the name comes back.

@@ -183,8 +183,11 @@ impl Reconciler {
         Some(Desired::Status { controller, generation, status })
     }
 
-    /// A status with the number of routes that are attached to each listener.
+    /// A status with the number of routes that are attached to each listener, and with whether a class is used by Gateways.
     fn counted(&self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
+        if object.kind == Kind::GatewayClass {
+            return Arc::new(OwnStatus { in_use: Some(self.in_use(object)), ..OwnStatus::clone(status) });
+        }
         if status.listeners.is_empty() {
             return Arc::clone(status);
         }
@@ -194,6 +197,13 @@ impl Reconciler {
             listener.attached_routes = self.topology.dependents(&key).count() as u64;
         }
         Arc::new(status)
+    }
+
+    /// Whether Gateways use a class.
+    fn in_use(&self, class: &ObjectRef) -> bool {
+        let mut dependents = self.topology.dependents(&Key::Object(class.clone()));
+        let class_of = |gateway: &ObjectRef| self.world.gateways.get(&gateway.name).map(|gateway| &gateway.class);
+        dependents.any(|object| object.kind == Kind::Gateway && class_of(object) == Some(&class.name))
     }
 
     /// Which objects have come to need their status written since this was last asked.

@@ -6,6 +6,7 @@ mod conditions;
 mod election;
 mod event;
 mod events;
+mod finalizer;
 mod ingress;
 mod lease;
 mod making;
@@ -318,7 +319,11 @@ impl Reporter {
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status } => {
-                (self.write_conditions(&held, (&controller, generation), &status, lead).await, CONDITIONS_PAUSE)
+                let mut written = self.write_conditions(&held, (&controller, generation), &status, lead).await;
+                if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
+                    written = self.hold_class(&held, in_use, lead).await;
+                }
+                (written, CONDITIONS_PAUSE)
             }
         };
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();

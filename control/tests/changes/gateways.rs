@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::Verdict;
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
+use tidegate_control::{Event, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
 
@@ -49,6 +49,40 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
         let accepted = status.parents[0].conditions.iter().find(|condition| condition.kind == *"Accepted");
         assert_eq!(accepted.map(|condition| condition.reason.to_string()).as_deref(), Some(*reason), "{object}");
     }
+}
+
+/// What the status of the class says of the releases of definitions: the reason of its condition, or nothing.
+#[track_caller]
+fn check_release(bench: &mut Bench, want: Option<&str>) {
+    bench.reconcile();
+    let class = ObjectRef::new(Kind::GatewayClass, ObjectName::new("", "tidegate"));
+    let Some(Verdict::Status(status)) = bench.reconciler.compiled().verdicts.get(&class).cloned() else {
+        panic!("no status")
+    };
+    let said = status.conditions.iter().find(|condition| condition.kind == *"SupportedVersion");
+    assert_eq!(said.map(|condition| &*condition.reason), want);
+    let full = compile(bench.reconciler.world(), bench.reconciler.options(), bench.reconciler.held_backends());
+    assert_eq!(full.verdicts, bench.reconciler.compiled().verdicts);
+}
+
+#[test]
+fn the_class_says_whether_the_definitions_are_of_releases_that_are_known() {
+    let mut bench = running(&json!([]));
+    check_release(&mut bench, None);
+    let steps = [
+        (Kind::Gateway, Some("v1.7.0"), Some("SupportedVersion")),
+        (Kind::HttpRoute, Some("v1.8.0"), Some("UnsupportedVersion")),
+        (Kind::HttpRoute, None, Some("SupportedVersion")),
+        (Kind::HttpRoute, Some(""), Some("UnsupportedVersion")),
+        (Kind::HttpRoute, Some("v1.6.1"), Some("SupportedVersion")),
+        (Kind::HttpRoute, Some("v1.6.1"), Some("SupportedVersion")),
+    ];
+    for (kind, release, want) in steps {
+        let event = Event::Defined { kind, release: release.map(Into::into), received: bench.now };
+        assert_eq!(bench.reconciler.observe(event, bench.now), None);
+        check_release(&mut bench, want);
+    }
+    assert!(!bench.reconciler.busy());
 }
 
 #[test]

@@ -297,6 +297,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         Event::Listed { .. }
         | Event::Resumed { .. }
         | Event::Unserved { .. }
+        | Event::Defined { .. }
         | Event::Bookmark { .. }
         | Event::Watching { .. }
         | Event::Resolved { .. }

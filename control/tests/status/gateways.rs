@@ -156,3 +156,28 @@ async fn a_headless_service_gives_the_addresses_of_a_gateway_a_name() {
     let _running = edge(&api, GatewayServices::Off, "c");
     eventually(|| async { api.get(&path).await.is_none() }).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_gateways_use_is_not_deleted_from_under_them() {
+    let (api, class) = (api().await, format!("{CLASSES}/tidegate"));
+    let theirs = json!({"metadata": {"finalizers": ["example.com/theirs"]}});
+    api.patch(&class, &theirs).await;
+    let _running = edge(&api, GatewayServices::Off, "a");
+    becomes(&api, &class, "/status/conditions/1/reason", json!("SupportedVersion")).await;
+    let finalizers = "/metadata/finalizers";
+    becomes(&api, &class, finalizers, json!(["example.com/theirs"])).await;
+    gateway(&api, "one").await;
+    gateway(&api, "two").await;
+    let both = json!(["example.com/theirs", "gateway-exists-finalizer.gateway.networking.k8s.io"]);
+    becomes(&api, &class, finalizers, both.clone()).await;
+    // Somebody takes it away.
+    api.patch(&class, &theirs).await;
+    becomes(&api, &class, finalizers, both.clone()).await;
+    api.patch(&class, &json!({"metadata": {"finalizers": [both[1]]}})).await;
+    api.delete(&class).await;
+    api.delete(&format!("{GATEWAYS}/one")).await;
+    tokio::time::sleep(MOMENT).await;
+    assert!(api.get(&class).await.is_some(), "a Gateway uses it");
+    api.delete(&format!("{GATEWAYS}/two")).await;
+    eventually(|| async { api.get(&class).await.is_none() }).await;
+}

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::object::Kind;
+use crate::project::source::Source;
 
 /// Types of conditions on objects that Tidegate writes. Others stay as they are.
 pub const OWN_CONDITIONS: [&str; 5] =
@@ -18,6 +19,9 @@ pub const OWN_CONDITIONS: [&str; 5] =
 /// Types of conditions on listeners that Tidegate writes. Others stay as they are.
 pub const OWN_LISTENER_CONDITIONS: [&str; 5] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig"];
+
+/// The finalizer of a GatewayClass for as long as Gateways use it, so that it is not deleted from under them.
+pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 
 /// A text that is mostly one of ours.
 pub type Text = Cow<'static, str>;
@@ -129,7 +133,8 @@ pub struct ParentStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What one controller says in the status of an object; of each part nothing where the kind has none.
+/// What one controller says in the status of an object, and of a GatewayClass by its finalizer; of each part nothing where the kind has
+/// none.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize)]
 pub struct OwnStatus {
     /// Conditions of the object as a whole, in the order of their types.
@@ -144,6 +149,8 @@ pub struct OwnStatus {
     pub attached_sets: Option<u64>,
     /// Its parents or ancestors, in order.
     pub parents: Vec<ParentStatus>,
+    /// Whether a GatewayClass has [`CLASS_FINALIZER`].
+    pub in_use: Option<bool>,
 }
 
 impl OwnStatus {
@@ -187,7 +194,12 @@ struct ParentJson {
 }
 
 /// What stands in a status. One that cannot be read says nothing, and so is written anew.
-pub(in crate::project) fn digests(kind: Kind, status: Option<&RawValue>) -> StatusDigests {
+pub(in crate::project) fn digests(kind: Kind, source: &Source<'_>) -> StatusDigests {
+    let in_use = (kind == Kind::GatewayClass).then(|| source.has_finalizer(CLASS_FINALIZER));
+    digests_of(kind, source.status, in_use)
+}
+
+fn digests_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> StatusDigests {
     let read = status.filter(|_| kind.has_conditions()).and_then(|raw| serde_json::from_str(raw.get()).ok());
     let Some(status) = read else { return StatusDigests::new() };
     let StatusJson { parents, ancestors, .. } = status;
@@ -216,6 +228,7 @@ pub(in crate::project) fn digests(kind: Kind, status: Option<&RawValue>) -> Stat
         listeners,
         attached_sets: status.attached_listener_sets,
         parents: Vec::new(),
+        in_use,
     };
     [(Arc::default(), own.digest())].into()
 }
@@ -255,7 +268,7 @@ mod tests {
     fn check(kind: Kind, status: &str, want: &[(&str, &OwnStatus)]) {
         let raw = RawValue::from_string(status.to_owned()).unwrap();
         let want: StatusDigests = want.iter().map(|(name, own)| ((*name).into(), own.digest())).collect();
-        assert_eq!(digests(kind, Some(&raw)), want, "{status}");
+        assert_eq!(digests_of(kind, Some(&raw), None), want, "{status}");
     }
 
     #[test]
@@ -295,6 +308,6 @@ mod tests {
         check(Kind::Gateway, &text(&format!(",{}", at("Foreign", "2026-01-01T00:00:00Z"))), &[("", &gateway)]);
         let more = format!(",{}", at("Programmed", "2026-01-01T00:00:00Z"));
         let raw = RawValue::from_string(text(&more)).unwrap();
-        assert_ne!(digests(Kind::Gateway, Some(&raw)).get(""), Some(&gateway.digest()));
+        assert_ne!(digests_of(Kind::Gateway, Some(&raw), None).get(""), Some(&gateway.digest()));
     }
 }

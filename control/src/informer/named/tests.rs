@@ -48,6 +48,7 @@ fn text(event: &Event) -> String {
         }
         Event::Bookmark { .. }
         | Event::Resumed { .. }
+        | Event::Defined { .. }
         | Event::Resolved { .. }
         | Event::ApiServer { .. }
         | Event::Unserved { .. } => {

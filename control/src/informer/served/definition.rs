@@ -23,6 +23,14 @@ pub(super) struct Metadata {
     #[serde(default)]
     uid: String,
     pub(super) resource_version: String,
+    #[serde(default)]
+    annotations: Option<Annotations>,
+}
+
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "gateway.networking.k8s.io/bundle-version", default)]
+    release: Option<Arc<str>>,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +58,11 @@ struct Condition {
 }
 
 impl DefinitionObject {
+    /// The release of the Gateway API that it says it is of; empty where it says none.
+    pub(super) fn release(&self) -> Arc<str> {
+        self.metadata.annotations.as_ref().and_then(|them| them.release.clone()).unwrap_or_default()
+    }
+
     /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
     /// served; one that was, stays so.
     pub(super) fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {

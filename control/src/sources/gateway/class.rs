@@ -1,6 +1,9 @@
 //! GatewayClass: which Gateways are ours.
 
-use tidegate_config::object::ObjectRef;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
 
 use super::condition::{Conditions, Fault, parameters};
@@ -65,9 +68,36 @@ const FEATURES: &[&str] = &[
 /// The feature that is there where Services are made for Gateways.
 const INFRASTRUCTURE: &str = "GatewayInfrastructure";
 
+/// The minor numbers of the first and of the last release of the API whose definitions are known here, v1.x.
+const RELEASES: [u16; 2] = [2, 7];
+
 /// Why a class is not accepted.
 pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
     class.parameters.as_ref().map(|reference| parameters("spec.parametersRef", reference))
+}
+
+/// The definitions that are of no release of the API that is known here, and of which. All are read as well as they can be.
+fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
+    let mut kinds_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (kind, release) in releases.iter().filter(|(_, release)| !is_known(release)) {
+        kinds_of.entry(release).or_default().push(kind.plural());
+    }
+    if kinds_of.is_empty() {
+        return None;
+    }
+    let told = kinds_of.iter().map(|(release, kinds)| {
+        let release = if release.is_empty() { "no release that they say" } else { release };
+        format!("{} are of {release}", kinds.join(", "))
+    });
+    let (told, [first, last]) = (told.collect::<Vec<_>>().join("; "), RELEASES);
+    Some(Fault::new("UnsupportedVersion", format!("The definitions of {told}; supported are v1.{first} to v1.{last}")))
+}
+
+/// Whether a release is one of [`RELEASES`]: `v1.7.0`, or a candidate for it.
+fn is_known(release: &str) -> bool {
+    let minor = release.strip_prefix("v1.").and_then(|rest| rest.split_once('.')).map(|(minor, _)| minor);
+    let [first, last] = RELEASES;
+    minor.and_then(|minor| minor.parse().ok()).is_some_and(|minor: u16| (first..=last).contains(&minor))
 }
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -78,8 +108,43 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let Some(class) = class else { return reporting };
     let mut conditions = Conditions::about(reader.generation(object));
     conditions.judge("Accepted", "Accepted", fault(class).as_ref());
+    // Where no definitions are told of, as over a restart, nothing is known of them.
+    if !world.releases.is_empty() {
+        conditions.judge("SupportedVersion", "SupportedVersion", unsupported(&world.releases).as_ref());
+    }
     let features = FEATURES.iter().filter(|name| **name != INFRASTRUCTURE || options.services != GatewayServices::Off);
     let features = features.map(|name| Feature { name: (*name).into() }).collect();
     let status = OwnStatus { conditions: conditions.into_list(), features, ..OwnStatus::default() };
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_in_the_order_of_their_names() {
+        assert!(FEATURES.is_sorted_by(|one, next| one < next));
+    }
+
+    #[track_caller]
+    fn check(releases: &[(Kind, &str)], want: Option<&str>) {
+        let releases = releases.iter().map(|(kind, release)| (*kind, (*release).into())).collect();
+        let fault = unsupported(&releases);
+        assert_eq!(fault.as_ref().map(|fault| &*fault.message), want);
+        assert!(fault.is_none_or(|fault| fault.reason == "UnsupportedVersion"));
+    }
+
+    #[test]
+    fn definitions_of_unknown_releases_are_named() {
+        use Kind::{Gateway, HttpRoute, TcpRoute};
+        check(&[(Gateway, "v1.7.0"), (HttpRoute, "v1.2.1"), (TcpRoute, "v1.7.0-rc.1")], None);
+        for unknown in ["v1.8.0", "v1.1.0", "v2.3.0", "v1.7", "1.7.0", "monthly-2026.10"] {
+            let want = format!("The definitions of gateways are of {unknown}; supported are v1.2 to v1.7");
+            check(&[(Gateway, unknown), (HttpRoute, "v1.7.0")], Some(&want));
+        }
+        let want = "The definitions of httproutes are of no release that they say; gateways, tcproutes are of v1.9.1; supported are \
+                    v1.2 to v1.7";
+        check(&[(Gateway, "v1.9.1"), (HttpRoute, ""), (TcpRoute, "v1.9.1")], Some(want));
+    }
 }
