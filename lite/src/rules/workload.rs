@@ -264,7 +264,7 @@ mod tests {
         let template = workload(json!({}))["spec"]["template"].clone();
         check_refused(
             "Job",
-            json!({"spec": {"template": template}}),
+            json!({"metadata": {"uid": "u"}, "spec": {"template": template}}),
             None,
             "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"",
         );
