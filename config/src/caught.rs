@@ -1,21 +1,21 @@
-//! A panic as a value: what is pure can be run so that its panic costs nobody else anything.
+//! Panics as values: pure code can be run so that its panic affects no one else.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs something and gives what a panic of it said as the error. For what is pure: then nothing is left half done.
+/// Runs pure code and returns the message of its panic as the error. Only for pure code: nothing may be left half done.
 ///
 /// # Errors
-/// When it panics: the words of the panic.
+/// The panic message, if the code panics.
 pub fn caught<T>(pure: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(pure)).map_err(|panic| said(&*panic))
+    catch_unwind(AssertUnwindSafe(pure)).map_err(|panic| panic_message(&*panic))
 }
 
-/// The words of a panic, where it has any.
+/// The message of a panic, if it has one.
 #[must_use]
-pub fn said(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 #[cfg(test)]
@@ -28,6 +28,6 @@ mod tests {
         assert_eq!(caught(|| number("7")), Ok(7));
         assert_eq!(caught(|| number("x")), Err("no number".to_owned()));
         assert_eq!(caught(|| panic!("plain")), Err::<(), _>("plain".to_owned()));
-        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("a panic without words".to_owned()));
+        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("a panic without a message".to_owned()));
     }
 }

@@ -1,5 +1,5 @@
-//! What a user should be told about an object. Findings are data: status conditions, Events, metrics
-//! and debug pages are renderings of them.
+//! Messages to users about objects. Findings are data: status conditions, Events, metrics and debug pages are
+//! renderings of them.
 
 mod field_name;
 mod problem;
@@ -13,26 +13,26 @@ use serde::Serialize;
 
 use crate::object::ObjectRef;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something the user asked for is not in effect.
+    /// A setting of the user is not in effect.
     Error,
-    /// It is in effect, but not quite as written.
+    /// A setting is in effect, but not quite as written.
     Warning,
 }
 
-/// One thing that a user should be told about one object.
+/// One message to users about one object.
 ///
-/// The order is that of the object, then the field, so that dumps of equal worlds are equal.
+/// Findings are ordered by object, then field, so that dumps of equal worlds are equal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Finding {
-    /// The object whose owner can mend it.
+    /// The object whose owner can fix it.
     pub object: ObjectRef,
     /// The field as the user wrote it, such as `spec.rules[0].http.paths[1].path`.
     pub field: String,
-    /// What was found.
+    /// The problem.
     #[serde(flatten)]
     pub problem: Problem,
 }
@@ -51,23 +51,23 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    /// Field and problem in a line, for where the object is named beside it.
+    /// Field and problem in one line, for places that name the object already.
     #[must_use]
     pub fn note(&self) -> String {
         let mut note = Plain(String::new());
         let Self { field, problem, object: _ } = self;
-        // A String takes whatever is written to it.
+        // Writing to a String cannot fail.
         let _ = if field.is_empty() { write!(note, "{problem}") } else { write!(note, "{field}: {problem}") };
         note.0
     }
 }
 
-/// Characters that are shown of one name or other value. No namespace with a name, and no key of an annotation, that an API server
-/// lets pass is longer.
+/// The maximum number of characters shown of one value. No namespace with a name, and no key of an annotation, that an
+/// API server accepts is longer.
 const SHOWN_MAX: usize = 320;
 
-/// Writes out what a terminal would obey instead of showing it ([`is_terminal_control`]). Names that tenants wrote may have it. What is
-/// too long is cut, each value by itself.
+/// Escapes characters that a terminal would interpret ([`is_terminal_control`]): names written by tenants may contain
+/// them. Each value is cut to [`SHOWN_MAX`] by itself.
 struct Plain<W>(W);
 
 impl<W: fmt::Write> fmt::Write for Plain<W> {
@@ -87,15 +87,15 @@ impl<W: fmt::Write> fmt::Write for Plain<W> {
     }
 }
 
-/// Whether a terminal would obey a character instead of showing it: control characters, and those that turn the direction of
-/// text (Unicode Standard Annex 9).
+/// Returns `true` if a terminal would interpret the character instead of showing it: control characters, and those that
+/// change the direction of text (Unicode Standard Annex 9).
 #[must_use]
 pub fn is_terminal_control(mark: char) -> bool {
     let turns = matches!(mark, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     mark.is_control() || turns
 }
 
-/// Cuts a value to a length that can be printed in a message: 80 characters.
+/// Cuts a value to a printable length: 80 characters.
 #[must_use]
 pub fn printable(value: &str) -> String {
     const LENGTH_MAX: usize = 80;

@@ -1,4 +1,4 @@
-//! Names of cluster objects: which kinds Tidegate reads, and how one object is pointed at.
+//! Names of cluster objects: the kinds that Tidegate reads, and references to objects.
 
 mod uid;
 
@@ -61,7 +61,8 @@ pub enum Kind {
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
 impl Kind {
-    /// Every kind, in the order in which watches are started: what others refer to comes before them.
+    /// Every kind, in the order in which watches are started: classes, Namespaces and Gateways come before the objects
+    /// that attach to them.
     pub const ALL: [Self; 18] = [
         Self::IngressClass,
         Self::Deployment,
@@ -83,16 +84,16 @@ impl Kind {
         Self::ConfigMap,
     ];
 
-    /// The kind that manifests write so; `None` when none of those here is.
+    /// The kind with this API group and name; `None` if Tidegate does not read it.
     #[must_use]
     pub fn of(group: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == kind && known.group() == group)
     }
 
-    /// The kind that is least in order.
+    /// The least kind in order.
     pub const FIRST: Self = Self::Ingress;
 
-    /// The kind as manifests write it, for example `EndpointSlice`.
+    /// The name of the kind in manifests, for example `EndpointSlice`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -138,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// The plural of API paths, for example `endpointslices`.
+    /// The plural in API paths, for example `endpointslices`.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -163,7 +164,7 @@ impl Kind {
         }
     }
 
-    /// The versions of the API that are read, the one to prefer first. They have one form.
+    /// The API versions that can be read, the preferred one first. All have the same schema.
     #[must_use]
     pub const fn versions(self) -> &'static [&'static str] {
         match self {
@@ -183,31 +184,31 @@ impl Kind {
         }
     }
 
-    /// Whether the API is the Gateway API, which a cluster has or has not.
+    /// Returns `true` for kinds of the Gateway API, which a cluster may not have.
     #[must_use]
     pub fn is_of_gateway_api(self) -> bool {
         self.group() == GATEWAY_API
     }
 
-    /// Whether the status of objects has conditions that a controller of Gateways writes.
+    /// Returns `true` if a Gateway controller writes conditions into the status of objects.
     #[must_use]
     pub fn has_conditions(self) -> bool {
         self.is_of_gateway_api() && self != Self::ReferenceGrant
     }
 
-    /// Whether the status says something for each parent or ancestor by itself.
+    /// Returns `true` if the status has an entry for each parent or ancestor.
     #[must_use]
     pub fn has_parents(self) -> bool {
         self.is_route() || self == Self::BackendTlsPolicy
     }
 
-    /// Whether objects are routes of the Gateway API.
+    /// Returns `true` for routes of the Gateway API.
     #[must_use]
     pub const fn is_route(self) -> bool {
         matches!(self, Self::HttpRoute | Self::GrpcRoute | Self::TlsRoute | Self::TcpRoute | Self::UdpRoute)
     }
 
-    /// Whether objects of this kind live in a namespace.
+    /// Returns `true` if objects of this kind are in a namespace.
     #[must_use]
     pub const fn namespaced(self) -> bool {
         !matches!(self, Self::IngressClass | Self::Namespace | Self::GatewayClass)
@@ -222,8 +223,8 @@ impl fmt::Display for Kind {
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 ///
-/// The order is that of the namespace, then the name: the last word of every precedence rule. Maps are full of names, so
-/// a name is one pointer, and its clones share what it says.
+/// The order is that of the namespace, then the name: the last criterion of every precedence rule. Names are the keys
+/// of many maps, so a name is one pointer, and its clones share the contents.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName(Arc<NameParts>);
 
@@ -250,7 +251,7 @@ impl Ord for ObjectName {
     }
 }
 
-/// What an [`ObjectName`] says.
+/// The contents of an [`ObjectName`].
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NameParts {
     /// The namespace, or the empty string.
@@ -272,7 +273,7 @@ impl ObjectName {
     }
 }
 
-/// The name that no object has, which stands before all others.
+/// An empty name, which no object has and which is less than all others.
 impl Default for ObjectName {
     fn default() -> Self {
         static NOBODY: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", ""));
@@ -320,7 +321,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// Points at an object.
+    /// A reference to an object.
     #[must_use]
     pub const fn new(kind: Kind, name: ObjectName) -> Self {
         Self { kind, name }
@@ -347,8 +348,8 @@ impl Serialize for ObjectRef {
     }
 }
 
-/// How old an object is: the older wins a conflict, and of two equally old the one whose
-/// `namespace/name` sorts first. The derived order is that rule: the winner is the lesser.
+/// The age of an object: the older wins a conflict, and of two equally old ones the one whose `namespace/name` sorts
+/// first. The derived order is that rule: the winner is the lesser.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Age {
     /// `metadata.creationTimestamp` in seconds since the Unix epoch.

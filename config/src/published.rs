@@ -1,5 +1,5 @@
-//! Where a new snapshot replaces the old: one atomic pointer, one writer, many readers. Nothing else
-//! in Tidegate holds an `ArcSwap` of the model.
+//! The publication of snapshots: one atomic pointer, one writer, many readers. Nothing else in Tidegate holds an
+//! `ArcSwap` of the model.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use arc_swap::ArcSwap;
 
 use crate::model::{Generation, Snapshot, SnapshotParts};
 
-/// The only writer. It cannot be cloned, so there is one a process.
+/// The only writer. It cannot be cloned, so there is one per process.
 #[derive(Debug)]
 pub struct Publisher {
     current: Arc<ArcSwap<Snapshot>>,
     generation: Generation,
 }
 
-/// A reader's door to the newest snapshot; cloning it costs one reference count.
+/// A reader of the newest snapshot; cloning it costs one reference count.
 #[derive(Clone, Debug)]
 pub struct Published {
     current: Arc<ArcSwap<Snapshot>>,
 }
 
-/// A frozen snapshot with its generation that nobody sees yet.
+/// An immutable snapshot with its generation, before publication.
 #[must_use = "a snapshot that is not published serves nobody"]
 #[derive(Debug)]
 pub struct Unpublished(Arc<Snapshot>);
@@ -33,7 +33,7 @@ impl Unpublished {
     }
 }
 
-/// A publisher and its readers' door; until the first publication readers see the empty snapshot of generation 0.
+/// A publisher and its reader; until the first publication readers see the empty snapshot of generation 0.
 #[must_use]
 pub fn channel() -> (Publisher, Published) {
     let current = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
@@ -48,13 +48,13 @@ impl Publisher {
         Unpublished(Arc::new(Snapshot::freeze(self.generation, parts)))
     }
 
-    /// What serves: the snapshot that was published last.
+    /// The last published snapshot.
     #[must_use]
     pub fn serving(&self) -> Arc<Snapshot> {
         self.current.load_full()
     }
 
-    /// Makes it the snapshot that every new request sees: one atomic store.
+    /// Publishes a snapshot, which every new request then uses: one atomic store.
     pub fn publish(&mut self, ready: Unpublished) -> Generation {
         let generation = ready.generation();
         self.current.store(ready.0);
@@ -63,7 +63,7 @@ impl Publisher {
 }
 
 impl Published {
-    /// The newest snapshot. A request pins once and keeps it to its end.
+    /// The newest snapshot. A request pins one and keeps it to its end.
     #[must_use]
     pub fn pin(&self) -> Arc<Snapshot> {
         self.current.load_full()

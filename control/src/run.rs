@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
-use tidegate_config::caught::said;
+use tidegate_config::caught::panic_message;
 use tidegate_config::model::Generation;
 use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher};
@@ -163,7 +163,7 @@ impl State {
             if shutdown.is_cancelled() {
                 break;
             }
-            let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", said(&*panic)));
+            let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", panic_message(&*panic)));
             self.metrics.restarts.inc();
             tracing::error!(%why, "the control loop is started again; the last snapshot serves meanwhile");
             if clock::now().saturating_duration_since(started) >= SOUND_AFTER {
@@ -267,7 +267,7 @@ impl State {
 async fn ending(name: String, task: impl Future<Output = ()>) -> String {
     match AssertUnwindSafe(task).catch_unwind().await {
         Ok(()) => format!("{name} ended by itself"),
-        Err(panic) => format!("{name} panicked: {}", said(&*panic)),
+        Err(panic) => format!("{name} panicked: {}", panic_message(&*panic)),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The threads that carry traffic. Each has its own runtime, sockets and upstream connections, because a pooled
-//! connection stays with the reactor that opened it. A thread that fails is started again; the others do not notice.
+//! The traffic threads. Each has its own runtime, sockets and upstream connections, because a pooled connection stays
+//! with the reactor that opened it. A thread that fails is restarted; the others are not affected.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -25,20 +25,20 @@ use crate::request::external_auth;
 use crate::shared::Shared;
 use crate::upstream::{pool, tls};
 
-/// The shortest and longest pause before a failed thread goes on.
+/// The shortest and longest pause before a failed thread is restarted.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often idle connections to endpoints are looked through.
+/// The interval of the sweep of idle upstream connections.
 const POOL_SWEEP: Duration = Duration::from_secs(1);
 
-/// What all threads have in common.
+/// The state shared by all threads.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) published: Published,
     pub(crate) changes: watch::Receiver<Generation>,
-    /// `true` once the end of all traffic is near.
+    /// `true` when the process drains.
     pub(crate) leaving: watch::Receiver<bool>,
-    /// When traffic must be over; `None` while it goes on.
+    /// The deadline of all traffic; `None` while the process serves.
     pub(crate) stop: watch::Receiver<Option<Instant>>,
     pub(crate) options: Arc<Options>,
     pub(crate) shared: Arc<Shared>,
@@ -47,10 +47,10 @@ pub(crate) struct Process {
     pub(crate) binder: Arc<Binder>,
 }
 
-/// Starts a traffic thread; the receiver gets the number of cut connections when it has stopped for good.
+/// Starts a traffic thread; the receiver gets the number of aborted connections when it has stopped.
 ///
 /// # Errors
-/// When the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Receiver<usize>> {
     let (stopped, told) = oneshot::channel();
     std::thread::Builder::new().name(format!("traffic-{thread}")).spawn(move || {
@@ -62,13 +62,13 @@ pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Rece
                 tracing::error!(thread, why, ?pause, "a traffic thread failed and starts again");
             },
         );
-        // Nobody waits when the proxy was dropped instead of drained.
+        // There is no receiver if the proxy was dropped instead of drained.
         stopped.send(cut).ok();
     })?;
     Ok(told)
 }
 
-/// Runs until a run ends well, with pauses that grow after each that does not.
+/// Repeats failed runs until one ends well, with growing pauses.
 fn keep_running(mut run: impl FnMut(Duration) -> io::Result<usize>, mut failed: impl FnMut(&str, Duration)) -> usize {
     let mut pause = Duration::ZERO;
     loop {
@@ -84,11 +84,11 @@ fn keep_running(mut run: impl FnMut(Duration) -> io::Result<usize>, mut failed: 
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
 }
 
 fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
-    // Declared before the runtime, so dropped after it: requests that the end cuts are written down as they are dropped.
+    // Declared before the runtime, so dropped after it: aborted requests are logged when they are dropped.
     let log = &process.shared.access_log;
     let _flush = Flush(log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -124,9 +124,9 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
     }))
 }
 
-/// Lets idle connections to endpoints go in time.
+/// Closes idle upstream connections in time.
 async fn sweep_pool(idle: Duration) -> Infallible {
-    // Those of a runtime that failed before on this thread belong to it.
+    // Connections left by an earlier, failed runtime of this thread.
     pool::clear();
     external_auth::client::clear();
     loop {
@@ -137,7 +137,7 @@ async fn sweep_pool(idle: Duration) -> Infallible {
     }
 }
 
-/// Hands over what the thread has written down, whichever way it ends.
+/// Flushes the thread's log lines, however it ends.
 struct Flush<'a>(&'a AccessLog);
 
 impl Drop for Flush<'_> {

@@ -137,7 +137,7 @@ async fn the_owner_is_told_why_an_application_is_not_routed() {
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", "router.deis.io/domains=blog:80"]).await;
     answered(&dev, "blog.apps.localhost", 404).await;
     let findings = eventually("findings", || get(dev.debug, "localhost", "/debug/findings")).await;
-    assert!(findings.body.contains("names no domain that can be used"), "{}", findings.body);
+    assert!(findings.body.contains("names no valid domain"), "{}", findings.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-/// Rules, and entries of a list of each, whose names are kept ready.
+/// The number of rules, and of entries per list of a rule, whose field names are kept.
 const COMMON: usize = 8;
 
-/// The name of a field as shared text: the first rules of routes and their first entries are in every object, and each keeps the
-/// names of its own.
+/// The name of a field as shared text. Nearly every object has the first rules and their first entries, so these names
+/// are allocated once for all objects.
 pub fn field_name(name: &str) -> Arc<str> {
     static KNOWN: LazyLock<BTreeSet<Arc<str>>> = LazyLock::new(|| {
         let lists = ["matches", "backendRefs", "http.paths"];

@@ -1,4 +1,4 @@
-//! What is wrong, as one closed list: reason, severity and words.
+//! All problems of objects: reason, severity and message.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::Severity;
 use crate::object::{Kind, ObjectRef};
 
-/// What is wrong. Each variant states its consequence in its message.
+/// A problem of an object. The message of each variant states the consequence.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(tag = "reason")]
 pub enum Problem {
     /// The object as a whole cannot be read; it has no routes.
     Unreadable {
-        /// Why, in the parser's words.
+        /// The reason, from the parser.
         why: String,
     },
-    /// What a rule matches on, or an entry of a list, cannot be read; that rule or entry is dropped.
+    /// A match of a rule, or an entry of a list, cannot be read; that rule or entry is dropped.
     RuleDropped {
         /// The value as written, cut to a printable length.
         value: String,
@@ -37,35 +37,35 @@ pub enum Problem {
         /// Why it cannot be read.
         why: String,
     },
-    /// The setting that asks for TLS cannot be read; plain-text requests are redirected as if it did.
+    /// The setting that requires TLS cannot be read; plain-text requests are redirected as if it were on.
     RedirectAssumed {
         /// The value as written.
         value: String,
         /// Why it cannot be read.
         why: String,
     },
-    /// A route points at something that cannot be a backend; it answers 503.
+    /// A route refers to an object that cannot be a backend; it answers 503.
     BackendUnusable {
-        /// What is named there.
+        /// The reference as written.
         value: String,
         /// Why it cannot be used.
         why: String,
     },
-    /// A filter or a backend of the Gateway API cannot be read; what it is for answers 500.
+    /// A filter or a backend of the Gateway API cannot be read; its requests are answered 500.
     AnsweredWith500 {
         /// The value as written.
         value: String,
         /// Why it cannot be read.
         why: String,
     },
-    /// What says who may attach to a listener cannot be read; nobody may.
+    /// The setting that restricts the routes of a listener cannot be read; no route may attach.
     AttachmentRefused {
         /// The value as written.
         value: String,
         /// Why it cannot be read.
         why: String,
     },
-    /// The Service that a route points at does not exist; the route answers 503.
+    /// The Service of a route does not exist; the route answers 503.
     ServiceMissing {
         /// The Service.
         service: String,
@@ -77,49 +77,51 @@ pub enum Problem {
         /// The port's name or number.
         port: String,
     },
-    /// An older object, or an earlier rule of the same one, has the same rule; this one serves nobody.
+    /// An older object, or an earlier rule of the same one, has the same rule; this one gets no requests.
     RuleLost {
-        /// The host of the rule, `*` for none.
+        /// The host of the rule, `*` if it has none.
         host: String,
         /// The path of the rule and its kind, such as `prefix /a`.
         path: String,
-        /// The object that serves it.
+        /// The object whose rule serves.
         winner: ObjectRef,
     },
-    /// An older route has the connections for a host of a listener, or all of it, or its flows of datagrams; this one gets none there.
+    /// An older route already takes the connections or datagram flows of this host or listener; this route gets none
+    /// there.
     ConnectionsLost {
-        /// The host, and the table of the listener.
+        /// The host, and the route table of the listener.
         host: String,
-        /// The route that has them.
+        /// The route that takes them.
         winner: ObjectRef,
     },
-    /// An older route of the other kind, HTTPRoute or GRPCRoute, has hostnames of this one on a listener; this one is not attached there.
+    /// An older route of the other kind, HTTPRoute or GRPCRoute, has hostnames of this one on a listener; this one is
+    /// not attached there.
     ListenerLost {
         /// The listener.
         listener: String,
         /// The route that is attached.
         winner: ObjectRef,
     },
-    /// An older object has a default backend for the host; this one's serves nobody there.
+    /// An older object has a default backend for the host; the default backend of this one gets no requests there.
     DefaultLost {
-        /// The host, `*` for none.
+        /// The host, `*` if it has none.
         host: String,
         /// The object whose default backend serves.
         winner: ObjectRef,
     },
-    /// The host belongs to the namespace of the oldest object that claims it; this object's rules for
-    /// it are not in effect (or, where hosts are shared, only worth knowing).
+    /// The host belongs to the namespace of the oldest object that claims it. This object's rules for the host are not
+    /// in effect, or, if hosts are shared, this is a warning only.
     HostOwned {
         /// The host.
         host: String,
         /// The oldest object that claims it.
         owner: ObjectRef,
-        /// Whether the rules still serve because hosts are shared.
+        /// Whether the rules are in effect nevertheless, because hosts are shared.
         shared: bool,
     },
-    /// A TLS entry is for server names whose requests go to no rule of its object, so it is not used for them.
+    /// A TLS entry is for server names that no rule of its object serves, so it is not used for them.
     TlsUnused {
-        /// The host as written, or what stands for it.
+        /// The host as written, or a description of it.
         value: String,
         /// Why it is not used.
         why: String,
@@ -145,18 +147,18 @@ pub enum Problem {
         /// The host that its names do not cover.
         host: String,
     },
-    /// An address leads to the edge's own host or network, or to the API server, and is left out.
+    /// An address leads to the edge's own host or network, or to the API server, and is not used.
     AddressRefused {
         /// The address or name.
         address: String,
         /// Why it is refused.
         why: String,
     },
-    /// The name of an ExternalName Service has no addresses now; its routes answer 503.
+    /// The name of an ExternalName Service has no addresses at present; its routes answer 503.
     NameUnresolved {
         /// The DNS name.
         name: String,
-        /// Why, in the resolver's words.
+        /// The reason, from the resolver.
         why: String,
     },
     /// The class that the object names does not exist; it has no routes.
@@ -164,26 +166,27 @@ pub enum Problem {
         /// The class.
         class: String,
     },
-    /// A setting was read and changes nothing.
+    /// A setting is valid and has no effect.
     WithoutEffect {
         /// The value as written.
         value: String,
-        /// Why it changes nothing, or what to use instead.
+        /// Why it has no effect, or what to use instead.
         why: String,
     },
-    /// An object asks to be routed and names no host that can be used; it has no routes.
+    /// An object asks for routes and names no usable host; it has no routes.
     NoHost {
-        /// What there is instead.
+        /// A description of the hosts it names instead.
         why: String,
     },
-    /// The Deployment of the Deis router is not there. It may say who may use applications, so nobody may.
+    /// The Deployment of the Deis router does not exist. It may restrict access to applications, so all access is
+    /// refused.
     RouterMissing {
         /// The Deployment.
         router: String,
     },
-    /// Handling this object failed inside Tidegate; the object is set aside until it changes.
+    /// The reconciliation of this object failed inside Tidegate; the object is skipped until it changes.
     SetAside {
-        /// What is known of the failure.
+        /// The message of the failure.
         why: String,
     },
 }
@@ -223,7 +226,7 @@ impl Problem {
         }
     }
 
-    /// How much it matters.
+    /// The severity.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
@@ -285,7 +288,7 @@ impl fmt::Display for Problem {
             }
             Self::ConnectionsLost { host, winner } => {
                 let what = if winner.kind == Kind::UdpRoute { "datagrams" } else { "connections" };
-                write!(f, "{what} for {host} go where {winner} says, which is older")
+                write!(f, "{what} for {host} go to {winner}, which is older")
             }
             Self::ListenerLost { listener, winner } => {
                 write!(
@@ -294,7 +297,10 @@ impl fmt::Display for Problem {
                 )
             }
             Self::DefaultLost { host, winner } => {
-                write!(f, "what no rule of {host} takes goes to the default backend of {winner}, which is older")
+                write!(
+                    f,
+                    "requests for {host} that match no rule go to the default backend of {winner}, which is older"
+                )
             }
             Self::HostOwned { host, owner, shared: true } => {
                 write!(f, "host {host} is shared with {owner}, which is older")
@@ -320,7 +326,7 @@ impl fmt::Display for Problem {
             Self::RouterMissing { router } => {
                 write!(
                     f,
-                    "the Deployment {router} is not there, which says who may use applications, so every request is refused"
+                    "the Deployment {router} does not exist, which may restrict access to applications, so every request is refused"
                 )
             }
             Self::SetAside { why } => write!(f, "set aside until it changes: {why}"),

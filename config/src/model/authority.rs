@@ -1,4 +1,4 @@
-//! Certificate authorities that somebody trusts: with them a peer's certificate is verified.
+//! Bundles of trusted certificate authorities, which verify a peer's certificate.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificate::CertificateFault;
 
-/// Bytes of PEM accepted for one bundle, against memory bombs: about 600 certificates.
+/// The maximum size of one bundle in PEM, against memory bombs: about 600 certificates.
 const PEM_BYTES_MAX: usize = 1024 * 1024;
 
 /// The certificates of authorities, at least one. Two bundles with the same certificates in the same order are equal.
@@ -20,15 +20,16 @@ const PEM_BYTES_MAX: usize = 1024 * 1024;
 pub struct Authorities {
     certificates: Arc<[CertificateDer<'static>]>,
     roots: Arc<RootCertStore>,
-    /// SHA-256 of all certificates: what bundles are told apart by.
+    /// SHA-256 of all certificates: the identity of the bundle.
     digest: [u8; 32],
 }
 
 impl Authorities {
-    /// Reads certificates from texts in PEM, such as the `ca.crt` of several ConfigMaps. What else stands in a text is passed over.
+    /// Reads certificates from texts in PEM, such as the `ca.crt` of several ConfigMaps. Other PEM sections are
+    /// ignored.
     ///
     /// # Errors
-    /// When a text has no certificate, or one that cannot be read: a bundle is used whole or not at all.
+    /// If a text has no certificate, or one that cannot be read: a bundle is used whole or not at all.
     pub fn from_pem(texts: &[&[u8]]) -> Result<Self, CertificateFault> {
         let mut certificates = Vec::new();
         for text in texts {
@@ -37,7 +38,7 @@ impl Authorities {
             }
             let before = certificates.len();
             for certificate in CertificateDer::pem_slice_iter(text) {
-                // The parser's words quote lines, and a key may have been put here by mistake.
+                // The parser's messages quote lines, and the text may be a key by mistake.
                 certificates.push(certificate.map_err(|_| CertificateFault("ca.crt is not PEM".to_owned()))?);
             }
             if certificates.len() == before {
@@ -47,12 +48,12 @@ impl Authorities {
         Self::of(certificates)
     }
 
-    /// Those of several bundles, in their order.
+    /// The certificates of several bundles, in their order.
     ///
     /// # Errors
-    /// When there is no bundle.
+    /// If there is no bundle.
     pub fn joined(bundles: &[&Self]) -> Result<Self, CertificateFault> {
-        // Each was read when its text was, which need not be done again for one that stands alone.
+        // A single bundle was checked when it was read.
         if let [alone] = bundles {
             return Ok((*alone).clone());
         }
@@ -66,7 +67,7 @@ impl Authorities {
         let mut roots = RootCertStore::empty();
         let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
         for certificate in &certificates {
-            // Pingora parses what it is given a second time, with this parser, and takes no error for an answer.
+            // Pingora parses the certificates again, with this parser, and cannot handle an error.
             let parsed = X509Certificate::from_der(certificate).map(drop).map_err(|error| error.to_string());
             let read = parsed.and_then(|()| roots.add(certificate.clone()).map_err(|error| error.to_string()));
             let fault = |error| CertificateFault(format!("ca.crt holds a certificate that cannot be read: {error}"));
@@ -85,7 +86,7 @@ impl Authorities {
         &self.certificates
     }
 
-    /// The same as rustls wants them.
+    /// The certificates as rustls takes them.
     #[must_use]
     pub const fn roots(&self) -> &Arc<RootCertStore> {
         &self.roots
@@ -131,7 +132,7 @@ impl fmt::Debug for Authorities {
 }
 
 impl Serialize for Authorities {
-    /// How many there are, and the beginning of the digest by which one bundle is told from another.
+    /// The number of certificates, and the beginning of the digest, which identifies the bundle.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let digest: String = self.digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         serializer.collect_str(&format_args!("{} certificates, {digest}", self.certificates.len()))

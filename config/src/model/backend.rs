@@ -1,5 +1,4 @@
-//! Where requests go: backends (Service ports), their endpoints (pod addresses), and targets (a backend
-//! with the transport to reach it).
+//! Backends (Service ports), their endpoints (pod addresses), and targets (a backend with the transport to reach it).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +13,7 @@ use super::filter::Filter;
 use super::upstream_tls::UpstreamTls;
 use crate::object::ObjectName;
 
-/// What a port is a port of: equal numbers of two protocols are two ports (`spec.ports[].protocol`).
+/// The transport protocol of a port: equal numbers of two protocols are two ports (`spec.ports[].protocol`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Transport {
     /// TCP.
@@ -33,14 +32,14 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A Service port: what endpoints are collected for.
+/// A Service port, for which endpoints are collected.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackendKey {
     /// The Service.
     pub service: ObjectName,
     /// The number of its port (`spec.ports[].port`).
     pub port: u16,
-    /// What it is a port of.
+    /// The transport protocol of the port.
     pub transport: Transport,
 }
 
@@ -74,8 +73,9 @@ impl Serialize for BackendKey {
     }
 }
 
-/// The stable identity of an endpoint over snapshots, processes and releases: a digest of its transport, its address and the uid of
-/// its pod, since addresses come back to other pods. Equal numbers of TCP and UDP are two endpoints, and fail each by itself.
+/// The stable identity of an endpoint over snapshots, processes and releases: a digest of its transport, its address
+/// and the uid of its pod, since addresses are reused by other pods. Equal numbers of TCP and UDP are two endpoints,
+/// and fail independently.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct EndpointId(u64);
 
@@ -85,31 +85,31 @@ impl EndpointId {
         self.0
     }
 
-    /// The identity that such a number stands for.
+    /// The identity for a number from [`EndpointId::to_bits`].
     pub(super) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 }
 
-/// One address that answers for a backend.
+/// One address that serves a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Endpoint {
     /// Its identity.
     pub id: EndpointId,
-    /// Where to connect.
+    /// The address to connect to.
     pub address: SocketAddr,
-    /// The pod's uid, where the slice names one.
+    /// The pod's uid, if the slice has one.
     pub pod: Option<Arc<str>>,
 }
 
 impl Backend {
-    /// A backend with these endpoints, none of which terminates, and no limit of its own.
+    /// A backend with these endpoints, none of them terminating, and without a request limit of its own.
     #[must_use]
     pub fn new(key: BackendKey, endpoints: Box<[Endpoint]>) -> Self {
         Self { key, endpoints, draining: Box::default(), requests_max: None }
     }
 
-    /// The endpoint that a session has, while it serves.
+    /// The endpoint of a session, while it serves.
     #[must_use]
     pub fn of_session(&self, id: EndpointId) -> Option<&Endpoint> {
         self.endpoints.iter().chain(&self.draining).find(|endpoint| endpoint.id == id)
@@ -117,7 +117,7 @@ impl Backend {
 }
 
 impl Endpoint {
-    /// An endpoint with the identity that its transport, address and pod give it.
+    /// An endpoint with the identity of its transport, address and pod.
     #[must_use]
     pub fn new(transport: Transport, address: SocketAddr, pod: Option<Arc<str>>) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
@@ -149,31 +149,33 @@ impl Endpoint {
     }
 }
 
-/// The endpoints of a Service port as they are now.
+/// The current endpoints of a Service port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Backend {
-    /// Which Service port.
+    /// The Service port.
     pub key: BackendKey,
-    /// The usable endpoints in ascending order: the ready ones, or while there is none, those that
-    /// still serve while they terminate (Kubernetes KEP-1669).
+    /// The usable endpoints in ascending order: the ready ones or, while there are none, those that still serve while
+    /// they terminate (Kubernetes KEP-1669).
     pub endpoints: Box<[Endpoint]>,
-    /// Those that still serve while they terminate, beside ready ones: only the sessions that they have go there.
+    /// The endpoints that still serve while they terminate, beside ready ones: they get the requests of their sessions
+    /// only.
     #[serde(skip_serializing_if = "<[Endpoint]>::is_empty")]
     pub draining: Box<[Endpoint]>,
-    /// Requests that its endpoints may have in flight together, from 1; 0 for any number, `None` for what the operator says.
+    /// The maximum number of requests in flight to its endpoints together, from 1; 0 for no limit, `None` for the
+    /// operator's setting.
     pub requests_max: Option<u32>,
 }
 
-/// What is spoken to an endpoint, from the Service port's `appProtocol` (Kubernetes KEP-3726).
+/// The protocol of an endpoint, from the Service port's `appProtocol` (Kubernetes KEP-3726).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AppProtocol {
     /// HTTP/1.1 in plain text: the default.
     #[default]
     Http,
-    /// HTTP/1.1 over TLS. Neither Service nor Ingress says which authority to trust.
+    /// HTTP/1.1 over TLS. Neither Service nor Ingress names an authority to trust.
     Https,
-    /// HTTP/2 over TLS, which no Service port says of itself. It is agreed on by ALPN.
+    /// HTTP/2 over TLS, agreed on by ALPN. No `appProtocol` stands for it.
     H2,
     /// HTTP/2 in plain text by prior knowledge (`kubernetes.io/h2c`, `grpc`).
     H2c,
@@ -201,16 +203,16 @@ impl AppProtocol {
     }
 }
 
-/// A backend with its transport: what a route points at, and what connections of different transports are told apart by.
+/// A backend with its transport: the destination of a route. Connections to different targets are kept apart.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Target {
     /// The Service port.
     pub backend: BackendKey,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: AppProtocol,
-    /// TLS, where the protocol asks for it.
+    /// TLS, if the protocol needs it.
     pub tls: Option<UpstreamTls>,
-    /// The endpoints, where an object names their addresses itself instead of a Service.
+    /// The endpoints, if an object lists their addresses itself instead of naming a Service.
     pub fixed: Option<Arc<Backend>>,
 }
 
@@ -222,32 +224,32 @@ pub(super) fn no_backends() -> BackendMap {
     BackendMap::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default())
 }
 
-/// What becomes of a share of a route's requests.
+/// The destination of a share of a route's requests.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Destination {
-    /// They go to a target.
+    /// A target.
     Target(Arc<Target>),
-    /// The edge answers them with this status, because what they should go to does not exist.
+    /// The edge answers them with this status, because their destination does not exist.
     Status(u16),
 }
 
-/// A share of a route's requests, and what is changed of them besides what the route changes.
+/// A share of a route's requests, and the filters for it alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WeightedTarget {
-    /// Where they go.
+    /// The destination.
     pub to: Destination,
     /// The share: the weight divided by the sum of all; 0 gets none.
     pub weight: u32,
-    /// What is changed on the way, in order, after the filters of the route.
+    /// The filters of the share, in order, applied after the filters of the route.
     pub filters: Arc<[Filter]>,
-    /// The service that is asked about these requests, behind the guards of the route.
+    /// The authorisation service for these requests, called after the guards of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth: Option<Arc<ExternalAuth>>,
 }
 
 impl WeightedTarget {
-    /// A share that goes to a target, and of which nothing is changed.
+    /// A share that goes to a target, without filters.
     #[must_use]
     pub fn new(target: Arc<Target>, weight: u32) -> Self {
         Self { to: Destination::Target(target), weight, filters: Arc::default(), external_auth: None }

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::host::{HostPattern, WildcardDepth, parent};
 use crate::object::ObjectName;
 
-/// Bytes of PEM accepted for one chain or one key, against memory bombs.
+/// The maximum size of one chain or one key in PEM, against memory bombs.
 const PEM_BYTES_MAX: usize = 256 * 1024;
 
 /// A certificate chain and its key, ready for handshakes.
@@ -23,18 +23,18 @@ const PEM_BYTES_MAX: usize = 256 * 1024;
 pub struct Certificate {
     /// The Secret it came from.
     pub secret: ObjectName,
-    /// The chain and the key, as rustls wants them.
+    /// The chain and the key, as rustls takes them.
     pub key: Arc<CertifiedKey>,
-    /// The names it is for (subject alternative names, or the common name where there are none), in ascending order: there
-    /// may be thousands, and each host that the Secret is named for looks for its own among them.
+    /// Its names (subject alternative names, or the common name if there are none), in ascending order: there may be
+    /// thousands, and each host that uses the Secret looks itself up among them.
     pub names: Box<[HostPattern]>,
     /// The end of its validity in seconds since the Unix epoch.
     pub not_after_s: i64,
-    /// The PEM bytes' identity: two certificates with equal digests are the same.
+    /// The digest of the PEM text: two certificates with equal digests are the same.
     digest: [u8; 32],
 }
 
-/// The certificates of one host, by the server names that they are for: the host itself, or names below it.
+/// The certificates of one host by server name: the host itself, or names below it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ServerCertificates(Arc<[Named]>);
 
@@ -42,7 +42,7 @@ pub struct ServerCertificates(Arc<[Named]>);
 type Named = (HostPattern, Box<[Arc<Certificate>]>);
 
 impl ServerCertificates {
-    /// By server name, the preferred ones first. Names without any are left out.
+    /// The certificates by server name, the preferred ones first. Names without certificates are left out.
     #[must_use]
     pub fn new(by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>>) -> Self {
         let mut all: Vec<Named> = by_name.into_iter().map(|(name, all)| (name, all.into_boxed_slice())).collect();
@@ -51,7 +51,7 @@ impl ServerCertificates {
         Self(all.into())
     }
 
-    /// Those for a server name in lower case: of its most specific pattern that has any.
+    /// The certificates for a server name in lower case: those of its most specific pattern that has any.
     #[must_use]
     pub fn of(&self, name: &str) -> &[Arc<Certificate>] {
         let at = |text: &str, kind: u8| {
@@ -75,14 +75,14 @@ impl ServerCertificates {
     }
 }
 
-/// Where a pattern stands in the list.
+/// The sort key of a pattern.
 fn place(pattern: &HostPattern) -> (&str, u8) {
     match pattern {
         HostPattern::Exact(name) => (name, 0),
         HostPattern::Wildcard(suffix, WildcardDepth::One) => (suffix, 1),
         HostPattern::Wildcard(suffix, WildcardDepth::Any) => (suffix, 2),
         HostPattern::FirstLabel(label) => (&**label, 3),
-        // Those of an expression are looked for one after the other: they stand at the beginning.
+        // Expressions are searched linearly: they are at the beginning.
         HostPattern::Expression(_) => ("", 4),
         HostPattern::Any => ("", 5),
     }
@@ -106,7 +106,7 @@ impl Certificate {
     /// Reads a chain (leaf first) and its key from PEM and checks that they belong together.
     ///
     /// # Errors
-    /// Says what cannot be read or does not match.
+    /// If one of them cannot be read or they do not match; the message says which.
     pub fn from_pem(secret: ObjectName, chain: &[u8], key: &[u8]) -> Result<Self, CertificateFault> {
         if chain.len() > PEM_BYTES_MAX || key.len() > PEM_BYTES_MAX {
             return fault(format_args!("tls.crt or tls.key is larger than {PEM_BYTES_MAX} bytes"));
@@ -114,7 +114,7 @@ impl Certificate {
         let digest = digest(chain, key);
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
-            // The parser's words quote lines, and a key may have been put here by mistake.
+            // The parser's messages quote lines, and the text may be a key by mistake.
             .or_else(|_| fault("tls.crt is not PEM"))?;
         let Some(leaf) = chain.first() else { return fault("tls.crt holds no certificate") };
         let (names, not_after_s) = describe(leaf)?;
@@ -125,8 +125,8 @@ impl Certificate {
         Ok(Self { secret, key: Arc::new(key), names, not_after_s, digest })
     }
 
-    /// Whether its names cover everything that a pattern stands for. A star of its own stands for one label (RFC 9525,
-    /// section 6.3).
+    /// Returns `true` if its names cover every name of a pattern. A star in a certificate stands for one label (RFC
+    /// 9525, section 6.3).
     #[must_use]
     pub fn covers(&self, host: &HostPattern) -> bool {
         match host {
@@ -136,7 +136,7 @@ impl Certificate {
         }
     }
 
-    /// Whether it is for a server name in lower case.
+    /// Returns `true` if it is valid for a server name in lower case.
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {
         let place = |own: &HostPattern| match own {
@@ -148,7 +148,7 @@ impl Certificate {
         self.names.binary_search_by(place).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
     }
 
-    /// Whether the wildcard with this suffix is among its names.
+    /// Returns `true` if the wildcard with this suffix is among its names.
     fn covers_below(&self, suffix: &str) -> bool {
         let place = |name: &HostPattern| match name {
             HostPattern::Exact(_) => Ordering::Less,

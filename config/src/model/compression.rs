@@ -1,59 +1,60 @@
-//! Compression of responses: which may be compressed, for whom, and how hard. Whether a response is, the data plane decides by
-//! these.
+//! Settings of response compression: the responses, the clients and the level. The data plane decides by these for each
+//! response.
 
 use std::sync::Arc;
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Serialize, Serializer};
 
-/// Bytes of a compiled expression of user agents, at most.
+/// The maximum size of a compiled expression of user agents, in bytes.
 const AGENTS_BYTES_MAX: usize = 64 << 10;
 
-/// The media type that is compressed whatever is listed.
+/// The media type that is compressed in any case.
 const ALWAYS: &str = "text/html";
 
-/// How responses are compressed with gzip (RFC 1952), and which.
+/// The settings of gzip compression (RFC 1952).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Compression {
     /// From 1, the fastest, to 9, the smallest.
     pub level: u8,
-    /// The least `Content-Length` that is worth it; a response that does not say its length always is.
+    /// The least `Content-Length` of a compressed response; one without a `Content-Length` is compressed in any case.
     pub length_min: u64,
     /// The media types besides `text/html`.
     pub types: MediaTypes,
     /// Whether clients of HTTP/1.0 get compressed responses, which end with the connection.
     pub http10: bool,
-    /// Which responses to requests that came by another proxy are compressed.
+    /// The responses that are compressed for requests that came through another proxy.
     pub proxied: Box<[Proxied]>,
-    /// Which user agents get none.
+    /// The user agents that get no compressed responses.
     pub disabled: DisabledAgents,
-    /// Whether responses that some clients get compressed say so to caches (`Vary`, RFC 9110 section 12.5.5).
+    /// Whether compressible responses carry `Vary` for caches (RFC 9110 section 12.5.5).
     pub vary: bool,
 }
 
-/// A response to a request with `Via`, such as a cache in front sends, that is compressed. Several are told apart in this order:
-/// `Off`, `Any` and `Auth` settle it; then a response with `Expires` needs `Expired`, and one with `Cache-Control` one of the next
-/// three; any other is compressed unless it lacks what `NoLastModified` or `NoEtag` ask for.
+/// A response that is compressed although its request has `Via`, as from a cache in front. Several are evaluated in
+/// this order: `Off`, `Any` and `Auth` decide at once; then a response with `Expires` needs `Expired`, and one with
+/// `Cache-Control` one of the next three; any other is compressed unless it lacks what `NoLastModified` or `NoEtag`
+/// require.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proxied {
-    /// None is.
+    /// No response.
     Off,
-    /// One that has expired by its `Expires`.
+    /// A response that has expired by its `Expires`.
     Expired,
-    /// One with `Cache-Control: no-cache`.
+    /// A response with `Cache-Control: no-cache`.
     NoCache,
-    /// One with `Cache-Control: no-store`.
+    /// A response with `Cache-Control: no-store`.
     NoStore,
-    /// One with `Cache-Control: private`.
+    /// A response with `Cache-Control: private`.
     Private,
     /// Only one without `Last-Modified`.
     NoLastModified,
     /// Only one without `ETag`.
     NoEtag,
-    /// One to a request with `Authorization`.
+    /// A response to a request with `Authorization`.
     Auth,
-    /// Every one.
+    /// Every response.
     Any,
 }
 
@@ -70,7 +71,7 @@ impl MediaTypes {
         Self(types.into())
     }
 
-    /// Whether a value of `Content-Type`, with whatever parameters, is of one of these types, or of `text/html`.
+    /// Returns `true` if a value of `Content-Type`, with any parameters, is one of these types or `text/html`.
     #[must_use]
     pub fn holds(&self, content_type: &[u8]) -> bool {
         let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
@@ -86,14 +87,14 @@ impl MediaTypes {
 pub enum DisabledAgents {
     /// None.
     Nobody,
-    /// Internet Explorer 4 to 6, but for that of Windows XP with its second service pack, which says `SV1`.
+    /// Internet Explorer 4 to 6, except that of Windows XP with service pack 2, which sends `SV1`.
     Msie6,
-    /// Those that an expression finds a match in.
+    /// Those that match an expression.
     Matching(AgentRegex),
 }
 
 impl DisabledAgents {
-    /// Whether a value of `User-Agent` is of one of them.
+    /// Returns `true` if a value of `User-Agent` is one of them.
     #[must_use]
     pub fn hold(&self, agent: &[u8]) -> bool {
         match self {
@@ -104,7 +105,7 @@ impl DisabledAgents {
     }
 }
 
-/// Whether an agent says that it is Internet Explorer 4, 5 or 6, and the last without `SV1`.
+/// Returns `true` for Internet Explorer 4, 5 or 6, the last only without `SV1`.
 fn is_msie6(agent: &[u8]) -> bool {
     let name = b"MSIE ";
     let Some(at) = agent.windows(name.len()).position(|window| window == name) else { return false };
@@ -115,15 +116,15 @@ fn is_msie6(agent: &[u8]) -> bool {
     }
 }
 
-/// An expression of user agents, which knows no capitals.
+/// A case-insensitive expression of user agents.
 #[derive(Clone, Debug)]
 pub struct AgentRegex(Arc<Regex>);
 
 impl AgentRegex {
-    /// Finds a match anywhere in an agent, by bytes and without regard to case.
+    /// Compiles an expression that matches anywhere in a `User-Agent`, by bytes and without regard to case.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more than 64 KiB.
+    /// If it is not a valid expression of linear time, or compiles to more than 64 KiB.
     pub fn new(expression: &str) -> Result<Self, String> {
         let regex = RegexBuilder::new(expression)
             .case_insensitive(true)

@@ -1,4 +1,4 @@
-//! What a request must be, besides its host and path, for a route to take it.
+//! The conditions of a route on a request, besides host and path.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::path::{REGEX_BYTES_MAX, RegexCase};
 
-/// A read-only view of a request's head. Every step of a request reads this and nothing else, so that
-/// several drivers can call the same steps.
+/// A read-only view of a request's head. Every step of a request reads this and nothing else, so that several callers
+/// can use the same steps.
 pub trait Head {
     /// The method, in the case it was sent.
     fn method(&self) -> &str;
@@ -22,22 +22,22 @@ pub trait Head {
     fn authority(&self) -> Option<&str>;
     /// The first value of a header; the name is given in lower case.
     fn header(&self, name: &str) -> Option<&[u8]>;
-    /// Calls with every value of a header, in order; the name is given in lower case.
+    /// Calls `see` with every value of a header, in order; the name is given in lower case.
     fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8]));
 }
 
-/// How a text is compared.
+/// How a value is compared.
 #[derive(Clone, Debug)]
 pub enum TextMatch {
     /// Byte for byte.
     Exact(Arc<str>),
     /// By a regular expression.
     Regex(WholeRegex),
-    /// Any value will do.
+    /// Any value matches.
     Present,
 }
 
-/// A regular expression of linear time that has to take a whole text.
+/// A regular expression of linear time that must match a whole text.
 #[derive(Clone, Debug)]
 pub struct WholeRegex(Arc<Regex>);
 
@@ -45,15 +45,15 @@ impl WholeRegex {
     /// Anchors an expression at both ends.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
+    /// If it is not a valid expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
     pub fn new(pattern: &str) -> Result<Self, String> {
         Self::within(pattern, RegexCase::Sensitive, REGEX_BYTES_MAX)
     }
 
-    /// The same with or without regard to case, and with a limit of its own.
+    /// Like [`WholeRegex::new`], with a given case sensitivity and size limit.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more than so many bytes.
+    /// If it is not a valid expression of linear time, or compiles to more than `bytes_max` bytes.
     pub fn within(pattern: &str, case: RegexCase, bytes_max: usize) -> Result<Self, String> {
         let build = |pattern: &str| {
             let mut builder = RegexBuilder::new(pattern);
@@ -61,12 +61,12 @@ impl WholeRegex {
             builder.size_limit(bytes_max).dfa_size_limit(bytes_max);
             builder.build().map_err(|error| error.to_string())
         };
-        // By itself first: what is no expression could close the group early and escape the anchors.
+        // Compiled by itself first: an invalid expression could close the group early and escape the anchors.
         build(pattern)?;
         Ok(Self(Arc::new(build(&format!(r"\A(?:{pattern})\z"))?)))
     }
 
-    /// Whether it takes a text.
+    /// Returns `true` if it matches the whole text.
     #[must_use]
     pub fn is_match(&self, text: &[u8]) -> bool {
         self.0.is_match(text)
@@ -96,7 +96,7 @@ impl PartialEq for TextMatch {
 
 impl Eq for TextMatch {}
 
-/// Any order will do that agrees with equality.
+/// Any order that agrees with equality.
 impl Ord for TextMatch {
     fn cmp(&self, other: &Self) -> Ordering {
         let place = |it: &Self| match it {
@@ -128,16 +128,16 @@ impl Serialize for TextMatch {
     }
 }
 
-/// A named header or query parameter and what its value must be.
+/// A header or query parameter by name, and the match for its value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ValueMatch {
     /// The header's name in lower case, or the parameter's name as it is.
     pub name: Arc<str>,
-    /// What its first value must be.
+    /// The match for its first value.
     pub value: TextMatch,
 }
 
-/// All that must hold; empty lists hold always.
+/// Conditions that must all hold; empty lists always hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 pub struct Conditions {
     /// One of these methods; empty for every method.
@@ -159,7 +159,7 @@ pub enum Unmet<'a> {
     Differs(Place, &'a str),
 }
 
-/// Where a value stands that is compared.
+/// The place of a compared value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In a header.
@@ -169,7 +169,7 @@ pub enum Place {
 }
 
 impl Conditions {
-    /// Whether a request meets them all.
+    /// Returns `true` if a request meets them all.
     #[must_use]
     pub fn hold<H: Head + ?Sized>(&self, head: &H) -> bool {
         self.unmet(head).is_none()
@@ -190,7 +190,7 @@ impl Conditions {
 }
 
 impl ValueMatch {
-    /// Why a value does not meet it, if it does not.
+    /// The reason why a value does not match, or `None`.
     fn unmet(&self, place: Place, value: Option<&[u8]>) -> Option<Unmet<'_>> {
         match value {
             None => Some(Unmet::Absent(place, &self.name)),
@@ -199,7 +199,7 @@ impl ValueMatch {
     }
 }
 
-/// Names what is asked for, and no value: the value that a header must have may be a secret.
+/// Shows the name and not the value: the value that a header must have may be a secret.
 impl fmt::Display for Unmet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noun = |place: &Place| match place {
@@ -214,8 +214,8 @@ impl fmt::Display for Unmet<'_> {
     }
 }
 
-/// The first value of a parameter in an `application/x-www-form-urlencoded` query, compared undecoded
-/// as the Gateway API leaves it to implementations.
+/// The first value of a parameter in an `application/x-www-form-urlencoded` query. Values are compared undecoded; the
+/// Gateway API leaves that to implementations.
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query
         .split('&')

@@ -1,4 +1,4 @@
-//! Cross-origin requests (CORS): whose pages may ask for what.
+//! Cross-origin requests (CORS): the allowed origins, methods and headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,25 +20,24 @@ pub enum Scheme {
     Https,
 }
 
-/// What a route says of requests that pages of other origins make
-/// ([Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol)).
+/// The CORS policy of a route ([Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cors {
-    /// Whose pages may ask.
+    /// The allowed origins.
     pub origins: AnyOr<Origin>,
-    /// Whether they may send credentials.
+    /// Whether requests may carry credentials.
     pub credentials: bool,
-    /// The methods besides GET, HEAD and POST.
+    /// The allowed methods besides GET, HEAD and POST.
     pub methods: AnyOr<Arc<str>>,
-    /// The headers of requests.
+    /// The allowed request headers.
     pub headers: AnyOr<HeaderName>,
-    /// The headers of responses that they may see.
+    /// The response headers that pages may read.
     pub exposed: AnyOr<HeaderName>,
-    /// Seconds that a client may keep the answer to a preflight.
+    /// How long a client may cache the answer to a preflight, in seconds.
     pub max_age_s: u32,
 }
 
-/// A list, or the star that stands for everything.
+/// A list, or a star for everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AnyOr<T> {
     /// Everything.
@@ -54,12 +53,12 @@ pub struct Origin {
     pub scheme: Scheme,
     /// The host. A star stands for one label or more, and alone for every host.
     pub host: HostPattern,
-    /// The port: that of the scheme where none is written.
+    /// The port; that of the scheme if none is written.
     pub port: u16,
 }
 
 impl Cors {
-    /// The last word on it among some filters.
+    /// The last CORS filter of a list, which holds.
     #[must_use]
     pub fn of(filters: &[Filter]) -> Option<&Arc<Self>> {
         filters.iter().rev().find_map(|filter| match filter {
@@ -72,8 +71,8 @@ impl Cors {
         })
     }
 
-    /// Whether a request asks if another one may be made
-    /// ([preflight](https://fetch.spec.whatwg.org/#cors-preflight-request)), which a route with such a filter answers itself.
+    /// Returns `true` for a [preflight](https://fetch.spec.whatwg.org/#cors-preflight-request), which a route with such
+    /// a filter answers itself.
     #[must_use]
     pub fn is_preflight<H: Head + ?Sized>(head: &H) -> bool {
         let has = |name: HeaderName| head.header(name.as_str()).is_some();
@@ -82,7 +81,7 @@ impl Cors {
 }
 
 impl Scheme {
-    /// Its own port.
+    /// The default port of the scheme.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
@@ -91,7 +90,7 @@ impl Scheme {
         }
     }
 
-    /// The one of a name in lower case.
+    /// The scheme of a name in lower case.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -112,7 +111,8 @@ impl fmt::Display for Scheme {
 }
 
 impl Cors {
-    /// Whether pages of an origin, as clients write it, may ask. The star takes also those that have none to tell (`null`).
+    /// Returns `true` if pages of an origin, as clients write it, may send requests. The star also allows the origin
+    /// `null`.
     #[must_use]
     pub fn allows(&self, origin: &str) -> bool {
         match &self.origins {
@@ -123,12 +123,13 @@ impl Cors {
 }
 
 impl Origin {
-    /// Whether it is the origin that a client writes: scheme, host and port, the last only where it is not the scheme's.
+    /// Returns `true` if it is the origin that a client writes: scheme, host and port, the port only if it is not the
+    /// scheme's.
     fn is(&self, origin: &str) -> bool {
         let Some((scheme, rest)) = origin.split_once("://") else { return false };
         let Some(scheme) = Scheme::parse(&scheme.to_ascii_lowercase()) else { return false };
         let (host, port) = match rest.rsplit_once(':') {
-            // The colons of an address in brackets are none of a port.
+            // The colons of an IPv6 address in brackets do not separate a port.
             Some((host, digits)) if !digits.ends_with(']') => match digits.parse() {
                 Ok(port) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
                 Ok(_) | Err(_) => return false,
@@ -147,7 +148,7 @@ impl fmt::Display for Origin {
 }
 
 impl Serialize for Cors {
-    /// Whose pages may ask.
+    /// The allowed origins, and whether credentials are.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let origins = match &self.origins {
             AnyOr::Any => "*".to_owned(),

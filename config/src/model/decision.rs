@@ -1,5 +1,5 @@
-//! What the routing model says of a request: which route takes it, and whether it may go on. The proxy and `explain` both ask here, so
-//! that what is explained is what happens.
+//! The decision about a request: the route that takes it, and whether it may pass. The proxy and `explain` both call
+//! these functions, so that an explanation is true of the proxy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,24 +15,26 @@ use super::route::{Action, Route};
 use super::settings::Effective;
 use super::snapshot::Snapshot;
 
-/// Where a request comes to: each step as far as there is one.
+/// The listener, host and route of a request, as far as they exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found<'s> {
     /// The listener of the bind that takes the host.
     pub listener: Option<&'s Listener>,
     /// The virtual host in the listener's route table.
     pub host: Option<&'s Arc<HostRoutes>>,
-    /// The route, which may be one for other hosts' leavings.
+    /// The route. It may be the last resort, which takes requests that other hosts leave.
     pub route: Option<&'s Arc<Route>>,
 }
 
 impl Snapshot {
-    /// Finds the route of a request by its bind, host in lower case, normalised path, and what else routes ask of its head.
+    /// Finds the route of a request by its bind, host in lower case, normalised path, and the other parts of its head
+    /// that routes match on.
     ///
-    /// The host is the most specific one of the listener's table that has anything for the listener. In the shared table a path that it
-    /// does not take goes to its fallback or the last resort, never to a broader host. A host that belongs to a namespace has a last
-    /// resort only where that is of the same namespace. In a table of a listener's own, what a host does not take goes to the next
-    /// broader one: its hosts say in which order the rules of all routes are tried (Gateway API, `HTTPRouteSpec.hostnames`).
+    /// The host is the most specific one of the listener's table that has anything for the listener. In the shared
+    /// table a path that it does not take goes to its fallback or the last resort, never to a broader host. A host that
+    /// belongs to a namespace has a last resort only where that is of the same namespace. In a table of a listener's
+    /// own, what a host does not take goes to the next broader one: its hosts give the order in which the rules of all
+    /// routes are tried (Gateway API, `HTTPRouteSpec.hostnames`).
     #[must_use]
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };
@@ -53,8 +55,8 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The routes that [`Snapshot::find`] asks in turn for a listener, each with its virtual host: those whose host and path a request
-    /// has, whatever else they ask of its head. The first whose conditions hold takes it.
+    /// The routes that [`Snapshot::find`] tries in turn for a listener, each with its virtual host: those that match
+    /// the host and path of a request, whatever their other conditions. The first whose conditions hold takes it.
     #[must_use]
     pub fn in_turn<'s>(
         &'s self,
@@ -74,7 +76,7 @@ impl Snapshot {
         routes.into_iter().flat_map(of_host).chain(last_resort).collect()
     }
 
-    /// The route for what a host of the shared table leaves, with the host that has it.
+    /// The route for requests that a host of the shared table leaves, with the host that has it.
     fn last_resort<'s>(
         &'s self,
         left_by: Option<&Arc<HostRoutes>>,
@@ -88,51 +90,52 @@ impl Snapshot {
     }
 }
 
-/// What a decision depends on besides the route.
+/// The facts about a client and its request that a decision needs besides the route.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// The client's address; `None` for one from wherever the route allows.
+    /// The client's address; `None` for one that every route allows.
     pub address: Option<IpAddr>,
-    /// Whether it came over TLS, here or to a trusted proxy.
+    /// Whether the request came over TLS, here or to a trusted proxy.
     pub secure: bool,
-    /// The listener that it came to.
+    /// The listener that the request came to.
     pub listener: &'a ListenerName,
-    /// Bytes of its body, where it announces them.
+    /// The length of its body in bytes, if it announces one.
     pub body_bytes: Option<u64>,
 }
 
-/// Whether a request may go on.
+/// The outcome of [`decide`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision<'r> {
-    /// To an endpoint.
+    /// The request goes to an endpoint.
     Forward,
-    /// Not at all.
+    /// The request is refused.
     Refused(Refusal),
-    /// As this service says, which the guard of this place asks. If it says yes, the decision goes on behind that guard.
+    /// The authorisation service of the guard at this place decides. If it allows the request, the decision continues
+    /// after that guard.
     Asks(usize, &'r Arc<ExternalAuth>),
-    /// To the same URL over TLS, by a redirect with this status.
+    /// The client is redirected to the same URL over TLS with this status.
     ToTls(u16),
-    /// Elsewhere, as the route says.
+    /// The client is redirected as the route says.
     Redirected(&'r Redirect),
     /// The route answers by itself.
     Answered(&'r Arc<DirectResponse>),
 }
 
-/// Why a request may not go on.
+/// The reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Its body is larger than the route takes.
+    /// Its body is larger than the route allows.
     BodyTooLarge,
     /// The client is not allowed.
     Denied,
-    /// The route is not for the listener.
+    /// The route does not serve the listener.
     NotHere,
-    /// There is no endpoint, and the route says so before anything else.
+    /// There is no endpoint, and the route requires one before any other check.
     NoEndpoints,
 }
 
-/// Decides by the route's guards in their order from a place on, and then by its own redirect or response. `has_endpoint` says whether
-/// an endpoint is there for a share of the route.
+/// Decides by the route's guards in their order, beginning at `from`, and then by its own redirect or response.
+/// `has_endpoint` returns `true` if a share of the route has an endpoint.
 pub fn decide<'r>(
     route: &'r Route,
     from: usize,
@@ -140,7 +143,7 @@ pub fn decide<'r>(
     asker: &Asker<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Decision<'r> {
-    // First, as nginx does it: whoever sends more than is ever taken need not be sent elsewhere to hear of it.
+    // First, as in nginx: a request that is too large for the route need not be redirected before it is refused.
     if effective.body_bytes_max.zip(asker.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Refused(Refusal::BodyTooLarge);
     }

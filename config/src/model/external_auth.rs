@@ -1,4 +1,4 @@
-//! Services that are asked whether a request may pass.
+//! External authorisation services.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,44 +8,44 @@ use serde::Serialize;
 
 use super::backend::Target;
 
-/// An authorisation service, and how it is asked. Without a sound answer in time no request passes.
+/// An authorisation service, and its protocol. Without a valid answer in time, a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExternalAuth {
-    /// Who is asked. The Service is to be wanted for it, as those are that the route forwards to.
+    /// The service. Its endpoints must be requested, as those of the targets of routes.
     pub target: Arc<Target>,
-    /// How.
+    /// The protocol.
     pub protocol: AuthProtocol,
-    /// Bytes of a request's body that are held and sent with the question, at most [`ExternalAuth::BODY_BYTES_MAX`]; a request with
-    /// more is refused. 0 sends no body.
+    /// The maximum size of a request body that is held and sent to the service, up to [`ExternalAuth::BODY_BYTES_MAX`];
+    /// a request with more is refused. 0 sends no body.
     pub body_bytes_max: u32,
 }
 
-/// How an authorisation service is asked.
+/// The protocol of an authorisation service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthProtocol {
-    /// By a request, which the status 200 answers with yes.
+    /// An HTTP request; the status 200 allows the request.
     Http {
-        /// What stands before the path of the request.
+        /// The prefix of the path of the request.
         path: Arc<str>,
-        /// Headers that are sent besides those that always are; none where it is empty.
+        /// Headers that are sent besides those that always are.
         request_headers: Box<[HeaderName]>,
-        /// Headers of the answer that the endpoint is told; all where it is empty.
+        /// Headers of the answer that are copied to the upstream request; all if the list is empty.
         response_headers: Box<[HeaderName]>,
     },
-    /// By Envoy's `ext_authz` over gRPC.
+    /// Envoy's `ext_authz` over gRPC.
     Grpc {
-        /// Headers that are sent; all where it is empty.
+        /// Headers that are sent; all if the list is empty.
         request_headers: Box<[HeaderName]>,
     },
 }
 
 impl ExternalAuth {
-    /// The largest body that is held for a question.
+    /// The largest body that can be held, in bytes.
     pub const BODY_BYTES_MAX: u32 = 64 * 1024;
 }
 
 impl fmt::Display for ExternalAuth {
-    /// As in `authz/checks:9000 over gRPC`.
+    /// For example `authz/checks:9000 over gRPC`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = match self.protocol {
             AuthProtocol::Http { .. } => "HTTP",

@@ -1,4 +1,4 @@
-//! What is changed on the way: header edits, rewrites and redirects, in the order they are listed.
+//! Filters: header edits, rewrites, mirrors and redirects, in the order they are listed.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use super::cors::Cors;
 /// One step of a route's ordered list of changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Filter {
-    /// Edits the headers that go to the endpoint.
+    /// Edits the headers of the request to the endpoint.
     RequestHeaders(HeaderEdits),
-    /// Edits the headers that go to the client.
+    /// Edits the headers of the response to the client.
     ResponseHeaders(ResponseEdits),
-    /// Replaces the path as the client sent it, or the part of that which the route matched; of several the last does.
+    /// Replaces the path as the client sent it, or the part of it that the route matched; the last of several holds.
     Path(PathRewrite),
-    /// Replaces the host that the endpoint is told.
+    /// Replaces the host in the request to the endpoint.
     Host(Arc<str>),
-    /// Says whose pages may ask: preflights are answered, and the responses to other requests say what the page may see, those of
-    /// the edge itself too. Of several the last holds.
+    /// The CORS policy: preflights are answered, and other responses, also those of the edge itself, get the headers of
+    /// the policy. The last of several holds.
     Cors(Arc<Cors>),
-    /// Sends copies of requests to another target, whose answers nobody hears.
+    /// Sends copies of requests to another target and ignores the responses.
     Mirror(Mirror),
 }
 
 impl Filter {
-    /// The target that copies go to.
+    /// The target of a mirror.
     #[must_use]
     pub const fn mirrored(&self) -> Option<&Arc<Target>> {
         match self {
@@ -37,14 +37,14 @@ impl Filter {
     }
 }
 
-/// Where copies of requests go, and of how many.
+/// The target of a mirror, and the fraction of requests.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Mirror {
-    /// The target. The Service is to be wanted for it, as those are that the route forwards to.
+    /// The target. Its endpoints must be requested, as those of the targets of routes.
     pub to: Arc<Target>,
-    /// Of this many requests,
+    /// The numerator of the fraction of mirrored requests.
     pub numerator: u32,
-    /// out of this many, at least 1. Chance decides for each request.
+    /// The denominator, at least 1. Each request is chosen at random.
     pub denominator: u32,
 }
 
@@ -55,7 +55,7 @@ pub struct HeaderEdits {
     pub remove: Box<[HeaderName]>,
     /// Names that get this one value.
     pub set: Box<[(HeaderName, HeaderValue)]>,
-    /// Values added beside what is there.
+    /// Values added to those that exist.
     pub add: Box<[(HeaderName, HeaderValue)]>,
 }
 
@@ -70,30 +70,30 @@ impl Serialize for HeaderEdits {
     }
 }
 
-/// Which responses edits are for, by who made them.
+/// The responses that edits apply to, by their origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseScope {
-    /// Those of endpoints.
+    /// Responses of endpoints.
     #[default]
     Proxied,
-    /// Those too that the edge makes itself while the route has an endpoint to go to: refusals, redirects and failures, but
-    /// neither a response of the route's own nor the 503 without endpoints.
+    /// Also responses that the edge makes itself while the route has an endpoint: refusals, redirects and failures, but
+    /// neither a direct response of the route nor the 503 without endpoints.
     Backed,
-    /// All.
+    /// All responses.
     Every,
 }
 
-/// Header edits of responses, and the responses that they are for.
+/// Header edits of responses, and the responses that they apply to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ResponseEdits {
     /// The edits.
     pub edits: HeaderEdits,
-    /// By who made them.
+    /// The origin of the responses.
     pub scope: ResponseScope,
-    /// By status, in ascending order; all where there is none.
+    /// The statuses, in ascending order; empty for all.
     pub statuses: Box<[u16]>,
-    /// Whether they are for clients alone that came by TLS.
+    /// Whether they apply only to clients that came over TLS.
     pub secure_only: bool,
 }
 
@@ -104,7 +104,8 @@ impl ResponseEdits {
         Self { edits, scope: ResponseScope::Proxied, statuses: Box::default(), secure_only: false }
     }
 
-    /// Whether they are for a response that nothing less than `scope` covers.
+    /// Returns `true` if the edits apply to a response of this origin and status. `secure` is `true` for a client over
+    /// TLS.
     #[must_use]
     pub fn applies(&self, scope: ResponseScope, status: u16, secure: bool) -> bool {
         self.scope >= scope
@@ -113,14 +114,14 @@ impl ResponseEdits {
     }
 }
 
-/// A finished response of the edge's own.
+/// A complete response of the edge's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirectResponse {
     /// The status, from 200 to 599.
     pub status: u16,
-    /// Headers besides those that say what the body is.
+    /// Headers besides `Content-Type` and `Content-Length`.
     pub headers: Box<[(HeaderName, HeaderValue)]>,
-    /// What the body is; `None` where there is none.
+    /// The `Content-Type`; `None` for a response without one.
     pub content_type: Option<HeaderValue>,
     /// The body.
     pub body: Arc<[u8]>,
@@ -136,22 +137,22 @@ impl Serialize for DirectResponse {
 /// How a path is replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum PathRewrite {
-    /// By this whole path. Escapes such as `%2F` stay as they are written.
+    /// The whole path is replaced by this one. Escapes such as `%2F` stay as they are written.
     Full(Arc<str>),
-    /// The matched prefix by this one, written likewise. Between it and what follows the prefix is one slash, whichever of the two
-    /// ends with one; an empty one takes the prefix away.
+    /// The matched prefix is replaced by this one, written likewise. Between it and the rest of the path is one slash,
+    /// whichever of the two has it; an empty one removes the prefix.
     Prefix(Arc<str>),
 }
 
-/// An answer that sends the client elsewhere. What is `None` stays as the client asked.
+/// A redirect. Parts that are `None` stay as in the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Redirect {
     /// `http` or `https`.
     pub scheme: Option<Arc<str>>,
     /// The host.
     pub host: Option<Arc<str>>,
-    /// The port. `None` is that of `scheme`, where one is given; else the one that the client came to, which is the listener's. It is
-    /// left out of the URL where it is the scheme's own.
+    /// The port. `None` is the port of `scheme` if that is given, else the listener's port. The default port of a
+    /// scheme is left out of the URL.
     pub port: Option<u16>,
     /// The path.
     pub path: Option<PathRewrite>,

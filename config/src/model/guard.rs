@@ -1,4 +1,4 @@
-//! What restricts access to a route: a compiled, ordered list that is walked before anything is forwarded.
+//! Access checks of a route: a compiled, ordered list that is evaluated before a request is forwarded.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use super::listener::ListenerName;
 pub enum Guard {
     /// Answers 403 to clients outside these networks.
     AllowSources(Box<[IpNet]>),
-    /// Sends plain-text requests to https with this status (301, 302, 307 or 308).
+    /// Redirects plain-text requests to https.
     RequireTls {
         /// The status of the redirect.
         status: u16,
     },
-    /// Answers 404 to requests that came to another listener than these: the host is not served there, and not by anybody else.
+    /// Answers 404 to requests of all other listeners: the host is not served there, also not by another route.
     Listeners(Arc<[ListenerName]>),
-    /// Answers 503 where no endpoint is there for any share of the route: what stands behind it in the list is not asked.
+    /// Answers 503 if no share of the route has an endpoint; the guards after it are not evaluated.
     RequireEndpoints,
-    /// Asks a service, whose answer has to be waited for. The guards behind it are asked when the answer is yes.
+    /// Calls an authorisation service. The guards after it are evaluated if the service allows the request.
     ExternalAuth(Arc<ExternalAuth>),
-    /// Answers 403 to everybody: what stands for a guard that could not be read.
+    /// Answers 403 to every request: it replaces a guard that cannot be read.
     DenyAll,
 }
 
 impl Guard {
-    /// The service that it asks.
+    /// The service that it calls.
     #[must_use]
     pub const fn external_auth(&self) -> Option<&Arc<ExternalAuth>> {
         match self {

@@ -1,4 +1,4 @@
-//! Hosts: the patterns that rules name, and the host of a request.
+//! Hosts: the patterns of rules, and the host of a request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,35 +8,35 @@ use serde::Serialize;
 
 use super::host_expression::HostExpression;
 
-/// How many labels the star of a wildcard stands for.
+/// The number of labels that the star of a wildcard stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WildcardDepth {
-    /// Exactly one label: the rule of Ingress.
+    /// Exactly one label, as in Ingress.
     One,
-    /// One or more labels: the rule of Gateway API and of the Deis router.
+    /// One or more labels, as in the Gateway API and the Deis router.
     Any,
 }
 
-/// The host that a rule is for. Names are lower case, without port and trailing dot.
+/// The host of a rule. Names are lower case, without port and trailing dot.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostPattern {
     /// One name.
     Exact(Arc<str>),
     /// `*.suffix`; only the suffix is kept.
     Wildcard(Arc<str>, WildcardDepth),
-    /// Every name of several labels the first of which is this one, in lower case.
+    /// Every name of two or more labels whose first label is this one, in lower case.
     FirstLabel(Arc<str>),
-    /// Every name that an expression takes.
+    /// Every name that matches an expression.
     Expression(HostExpression),
     /// No host: every name that no other pattern of the map matches.
     Any,
 }
 
 impl HostPattern {
-    /// Reads a host as Ingress writes it: a DNS name (RFC 1123), or `*.` before one, which stands for one label.
+    /// Parses a host of an Ingress: a DNS name (RFC 1123), or `*.` before one, which stands for one label.
     ///
     /// # Errors
-    /// A sentence fragment that says why the text is no such host.
+    /// If the text is not such a host: a predicate that says why.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let lower = text.to_ascii_lowercase();
         if let Some(suffix) = lower.strip_prefix("*.") {
@@ -44,7 +44,7 @@ impl HostPattern {
             return Ok(Self::Wildcard(suffix.into(), WildcardDepth::One));
         }
         if lower.contains('*') {
-            return Err("has a star elsewhere than as its whole first label");
+            return Err("has a star that is not its whole first label");
         }
         check_name(&lower)?;
         if lower.parse::<std::net::IpAddr>().is_ok() {
@@ -53,7 +53,7 @@ impl HostPattern {
         Ok(Self::Exact(lower.into()))
     }
 
-    /// The pattern of the names that fall under both, where there are any.
+    /// The pattern of the names that match both, if any.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Option<Self> {
         match (self, other) {
@@ -72,11 +72,11 @@ impl HostPattern {
             }
             (Self::Wildcard(..), Self::Wildcard(..)) => None,
             (Self::Expression(a), Self::Expression(b)) => (a == b).then(|| Self::Expression(a.clone())),
-            // There is no pattern of what an expression and a wildcard have in common, and nothing asks for it.
+            // An expression and a wildcard have no common pattern, and no caller needs one.
             (Self::Expression(_), _) | (_, Self::Expression(_)) => None,
             (Self::FirstLabel(a), Self::FirstLabel(b)) => (a == b).then(|| Self::FirstLabel(Arc::clone(a))),
-            // The names that have one label before a suffix are one name here; of those with any number of labels there is
-            // no pattern, and nothing asks for them.
+            // With one label before the suffix there is one such name; with any number there is no pattern, and no
+            // caller needs one.
             (Self::FirstLabel(label), Self::Wildcard(suffix, depth))
             | (Self::Wildcard(suffix, depth), Self::FirstLabel(label)) => {
                 (*depth == WildcardDepth::One).then(|| Self::Exact(format!("{label}.{suffix}").into()))
@@ -84,7 +84,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether a name in lower case falls under the pattern.
+    /// Returns `true` if a name in lower case matches the pattern.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match self {
@@ -143,9 +143,8 @@ impl Serialize for HostPattern {
     }
 }
 
-/// The name to route by, from a `Host` header or an `:authority`: without port and trailing dot, in
-/// lower case. `None` when the text is no `uri-host [":" port]` of RFC 9110 section 7.2, or has an empty label; such a
-/// request is malformed.
+/// The routing name of a `Host` header or an `:authority`: without port and trailing dot, in lower case. `None` if the
+/// text is not a `uri-host [":" port]` of RFC 9110 section 7.2, or has an empty label; such a request is malformed.
 #[must_use]
 pub fn request_host(authority: &str) -> Option<Cow<'_, str>> {
     let name = if authority.starts_with('[') {
@@ -234,7 +233,7 @@ pub(super) mod tests {
         assert!(HostPattern::Wildcard("b.c".into(), WildcardDepth::Any).matches("x.a.b.c"));
     }
 
-    /// Names of few labels, so that they meet, with now and then a label too few.
+    /// Names of few labels, so that they meet, sometimes with a label too few.
     pub(in crate::model) fn name() -> impl Strategy<Value = String> {
         proptest::string::string_regex("[ab]?(\\.[ab]?){0,3}").unwrap()
     }

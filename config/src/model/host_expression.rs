@@ -1,4 +1,4 @@
-//! Regular expressions that stand for hosts.
+//! Regular expressions for hosts.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::condition::WholeRegex;
 use super::path::RegexCase;
 
-/// A regular expression of linear time that has to take a whole name, in any case. Of two that take the same name the older goes
-/// first. Two are the same where their ages and texts are.
+/// A regular expression of linear time that must match a whole name, in any case. If two match the same name, the older
+/// has precedence. Two are equal if their ages and texts are.
 #[derive(Clone)]
 pub struct HostExpression(Arc<Parts>);
 
-/// Apart, so that the hosts that are no expressions, which are most, stay small.
+/// Boxed, so that the other patterns, which are far more frequent, stay small.
 struct Parts {
     created_s: i64,
     text: Box<str>,
@@ -21,10 +21,11 @@ struct Parts {
 }
 
 impl HostExpression {
-    /// Anchors an expression at both ends. `created_s` is when the object was made that asks for it, in seconds since the Unix epoch.
+    /// Anchors an expression at both ends. `created_s` is the creation time of its object, in seconds since the Unix
+    /// epoch.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more than so many bytes.
+    /// If it is not a valid expression of linear time, or compiles to more than `bytes_max` bytes.
     pub fn new(created_s: i64, pattern: &str, bytes_max: usize) -> Result<Self, String> {
         let regex = WholeRegex::within(pattern, RegexCase::Insensitive, bytes_max)?;
         Ok(Self(Arc::new(Parts { created_s, text: pattern.into(), regex })))
@@ -36,7 +37,7 @@ impl HostExpression {
         &self.0.text
     }
 
-    /// Whether it takes a name.
+    /// Returns `true` if it matches a name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0.regex.is_match(name.as_bytes())

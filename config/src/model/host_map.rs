@@ -1,4 +1,4 @@
-//! A persistent map from host patterns to what they lead to.
+//! A persistent map by host pattern.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct HostMap<T> {
     wildcard_one: Names<T>,
     wildcard_any: Names<T>,
     first_label: Names<T>,
-    /// The older ones first. Each may have to be asked about a name that nothing else takes.
+    /// Ordered from the oldest. All may have to be tried for a name that no other pattern matches.
     expressions: Arc<Vec<(HostExpression, T)>>,
     any: Option<T>,
 }
@@ -46,7 +46,7 @@ impl<T> fmt::Debug for HostMap<T> {
 }
 
 impl<T: Clone> HostMap<T> {
-    /// Sets what a pattern leads to.
+    /// Sets the value of a pattern.
     pub fn insert(&mut self, pattern: &HostPattern, value: T) {
         match pattern {
             HostPattern::Exact(name) => self.exact.insert_mut(Arc::clone(name), value),
@@ -68,7 +68,7 @@ impl<T: Clone> HostMap<T> {
         }
     }
 
-    /// Forgets a pattern; whether it was there.
+    /// Removes a pattern. Returns `true` if it was there.
     pub fn remove(&mut self, pattern: &HostPattern) -> bool {
         match pattern {
             HostPattern::Exact(name) => self.exact.remove_mut(name),
@@ -85,7 +85,7 @@ impl<T: Clone> HostMap<T> {
 }
 
 impl<T> HostMap<T> {
-    /// What exactly this pattern leads to.
+    /// The value of exactly this pattern.
     #[must_use]
     pub fn get(&self, pattern: &HostPattern) -> Option<&T> {
         match pattern {
@@ -101,8 +101,9 @@ impl<T> HostMap<T> {
         }
     }
 
-    /// The values of the patterns that match a name in lower case, the most specific first: the exact name,
-    /// the one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions from the oldest, no host.
+    /// The values of the patterns that match a name in lower case, the most specific first: the exact name, the
+    /// one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions from the
+    /// oldest, [`HostPattern::Any`].
     pub fn matching<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
         let parents = move || std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = parents().take(1).filter_map(|suffix| self.wildcard_one.get(suffix));
@@ -139,7 +140,7 @@ impl<T> HostMap<T> {
             .chain(self.any.as_ref().map(|value| (HostPattern::Any, value)))
     }
 
-    /// How many patterns there are.
+    /// The number of patterns.
     #[must_use]
     pub fn len(&self) -> usize {
         let wildcards = self.wildcard_one.size() + self.wildcard_any.size();
@@ -150,7 +151,7 @@ impl<T> HostMap<T> {
             + usize::from(self.any.is_some())
     }
 
-    /// Whether there is none.
+    /// Returns `true` if it has no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -15,20 +15,20 @@ use super::route::Route;
 use super::route_list::{Edits, RouteList, order};
 use super::route_table::VirtualHost;
 
-/// Everything about one host: where its requests go, and what is shown in its handshakes.
+/// Everything about one host: its routes, and the certificates for its handshakes.
 #[derive(Clone, Serialize)]
 pub struct HostRoutes {
     /// The virtual host.
     pub host: VirtualHost,
     routes: Routes,
-    /// Where requests go that no route takes: the default backend of the objects that name this host.
+    /// The route for requests that no other takes: the default backend of the objects that name this host.
     pub fallback: Option<Arc<Route>>,
-    /// Of the routes without a host: where requests for other hosts go that those do not take.
+    /// Only for routes without a host: the route for requests that other hosts do not take.
     pub last_resort: Option<Arc<Route>>,
-    /// The namespace that the host belongs to, where hosts belong to namespaces. The last resort of another is not
-    /// for this host.
+    /// The namespace that the host belongs to, if hosts belong to namespaces. The last resort of another namespace does
+    /// not serve this host.
     pub owner: Option<Arc<str>>,
-    /// What is shown to clients that ask for a server name that this host takes.
+    /// The certificates for server names of this host.
     pub certificates: ServerCertificates,
 }
 
@@ -41,7 +41,8 @@ enum Routes {
 }
 
 impl HostRoutes {
-    /// A host with these routes, without owner and without certificates. The work grows with the routes of this host alone.
+    /// A host with these routes, without owner and without certificates. The cost grows with the routes of this host
+    /// alone.
     #[must_use]
     pub fn new(host: impl Into<VirtualHost>, routes: Vec<Arc<Route>>, fallback: Option<Arc<Route>>) -> Self {
         Self {
@@ -54,16 +55,16 @@ impl HostRoutes {
         }
     }
 
-    /// The same host without some of its routes and with others, in the places of these or in new ones. Shares what stays: the work grows
-    /// with the change, and with the routes that share the first eight elements of their paths with it, or sixty-four of them if those are
-    /// fewer.
+    /// The same host without some of its routes and with others, which may replace them. The rest is shared: the cost
+    /// grows with the change, and with the routes that share the first eight elements of their paths with it, or
+    /// sixty-four of them if those are fewer.
     #[must_use]
     pub fn changed(&self, gone: &[Arc<Route>], come: &[Arc<Route>]) -> Self {
         let edits = Edits { gone: gone.iter().collect(), come: come.iter().collect() };
         Self { routes: self.routes.changed(edits), ..self.clone() }
     }
 
-    /// Whether everything but the routes is as in another one; these may be, too.
+    /// Returns `true` if everything but the routes equals that of another host; the routes may be equal, too.
     #[must_use]
     pub fn differs_in_routes_alone(&self, other: &Self) -> bool {
         let Self { host, routes: _, fallback, last_resort, owner, certificates } = self;
@@ -71,7 +72,7 @@ impl HostRoutes {
             && (owner, certificates) == (&other.owner, &other.certificates)
     }
 
-    /// How many routes there are, fallback and last resort left out.
+    /// The number of routes, without fallback and last resort.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.routes {
@@ -80,25 +81,25 @@ impl HostRoutes {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The routes in order of precedence: a list that is made of all of them.
+    /// The routes in order of precedence. Allocates a list of all of them.
     #[must_use]
     pub fn routes(&self) -> Vec<&Arc<Route>> {
         self.routes.in_order()
     }
 
-    /// Where requests go that no route takes.
+    /// The route for requests that no other route takes.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Arc<Route>> {
         self.fallback.as_ref()
     }
 
-    /// Every route in no order, the fallback and the last resort among them: a list that is made of all of them.
+    /// Every route in no order, including the fallback and the last resort. Allocates a list of all of them.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Route>> {
         let routes = match &self.routes {
             Routes::Few(routes) => routes.iter().collect(),
@@ -107,7 +108,7 @@ impl HostRoutes {
         routes.into_iter().chain(&self.fallback).chain(&self.last_resort)
     }
 
-    /// Whether the host has anything for a listener.
+    /// Returns `true` if the host has a route for a listener.
     #[must_use]
     pub fn serves(&self, listener: &ListenerName) -> bool {
         let fallback = || self.fallback.iter().any(|route| route.listeners.holds(listener));
@@ -118,18 +119,18 @@ impl HostRoutes {
         }
     }
 
-    /// Whether look-ups go through the index instead of trying every route.
+    /// Returns `true` if look-ups use the index instead of trying every route.
     #[must_use]
     pub const fn indexed(&self) -> bool {
         matches!(self.routes, Routes::Indexed(_))
     }
 
-    /// The routes whose path matches, in order of precedence; their conditions are not asked. Allocates nothing.
+    /// The routes whose path matches, in order of precedence, whatever their conditions. Allocates nothing.
     pub fn candidates<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
         self.routes.candidates(path).filter(move |route| route.path.matches(path))
     }
 
-    /// The routes with this very path, in order of precedence.
+    /// The routes with exactly this path, in order of precedence.
     pub fn with_path<'a>(&'a self, path: &'a PathMatch) -> impl Iterator<Item = &'a Arc<Route>> {
         let expressions = match &self.routes {
             Routes::Indexed(index) if matches!(path, PathMatch::Regex(..)) => Some(index.scanned()),
@@ -149,8 +150,8 @@ impl HostRoutes {
         taken.or_else(|| self.fallback().filter(own))
     }
 
-    /// The routes that [`HostRoutes::find`] asks in turn whether they take a request with this normalised path: the first whose conditions
-    /// hold does. The fallback, whose conditions are not asked, is the last.
+    /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first whose
+    /// conditions hold takes it. The fallback, whose conditions are not evaluated, is the last.
     pub fn in_turn<'a>(&'a self, listener: &ListenerName, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
         self.candidates(path).chain(self.fallback()).filter(move |route| route.listeners.holds(listener))
     }
@@ -181,7 +182,7 @@ impl Routes {
         }
     }
 
-    /// Those whose path may match.
+    /// The routes whose path may match.
     fn candidates<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
         let (every, picked) = match self {
             Self::Few(routes) => (Some(routes.iter()), None),
@@ -202,7 +203,7 @@ impl Routes {
     }
 }
 
-/// Equal when they have the same routes; the index follows from these.
+/// Equal if they have the same routes; the index follows from these.
 impl PartialEq for Routes {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -221,7 +222,7 @@ impl Serialize for Routes {
     }
 }
 
-/// Equal when the same requests go the same way under the same certificates.
+/// Equal if the same requests go the same way with the same certificates.
 impl PartialEq for HostRoutes {
     fn eq(&self, other: &Self) -> bool {
         self.differs_in_routes_alone(other) && self.routes == other.routes

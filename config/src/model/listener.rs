@@ -1,4 +1,4 @@
-//! Where traffic comes in: listeners are what objects ask for, binds are the sockets they share.
+//! Listeners, which objects ask for, and binds, the sockets that listeners share.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,23 +23,24 @@ impl fmt::Display for ListenerName {
     }
 }
 
-/// What an object asks for: requests for a host that come in over a bind.
+/// A listener of an object: requests for a host that come in over a bind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Listener {
     /// Its name, which routes refer to.
     pub name: ListenerName,
     /// The hosts it takes.
     pub host: HostPattern,
-    /// Where its routes are.
+    /// The table of its routes.
     #[serde(skip_serializing_if = "TableName::is_shared")]
     pub table: TableName,
-    /// TLS as this listener has it to itself. `None` where a handshake goes by the virtual hosts of its table, as for Ingress.
+    /// The TLS settings of this listener alone. `None` if the virtual hosts of its table have the certificates, as for
+    /// Ingress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Arc<ListenerTls>>,
-    /// The port that clients connect to, where that of the socket is another one because a Service leads from one to the other.
+    /// The port that clients connect to, if it differs from that of the socket because a Service maps one to the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Which object asks for it; `None` for one of the operator's.
+    /// The object that asks for it; `None` for one of the operator's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Arc<ListenerOrigin>>,
 }
@@ -49,10 +50,10 @@ pub struct Listener {
 pub struct ListenerOrigin {
     /// The Gateway that it belongs to.
     pub gateway: ObjectRef,
-    /// The ListenerSet of the Gateway in which it stands; `None` for one of the Gateway's own.
+    /// The ListenerSet of the Gateway that defines it; `None` for one of the Gateway's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<ObjectRef>,
-    /// Its name in there.
+    /// Its name in that object.
     pub name: Arc<str>,
 }
 
@@ -68,29 +69,29 @@ impl fmt::Display for ListenerOrigin {
 /// TLS with the clients of one listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ListenerTls {
-    /// What becomes of a connection.
+    /// The mode.
     pub mode: TlsMode,
     /// Its certificates, the preferred one first. Without any, a handshake fails.
     pub certificates: Box<[Arc<Certificate>]>,
-    /// How clients are verified; `None` asks them for no certificate.
+    /// How client certificates are verified; `None` requests no certificate.
     pub clients: Option<Arc<ClientVerification>>,
 }
 
-/// What becomes of the connections of a TLS listener.
+/// How the connections of a TLS listener are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// TLS ends here, and requests of HTTP are read.
+    /// TLS ends here, and HTTP requests are read.
     Http,
-    /// TLS ends here, and what is in it goes on by the [`StreamRoute`](super::StreamRoute) of the server name.
+    /// TLS ends here, and the decrypted bytes go on by the [`StreamRoute`](super::StreamRoute) of the server name.
     Terminate,
     /// All bytes go on unread by the [`StreamRoute`](super::StreamRoute) of the server name.
     Passthrough,
 }
 
 impl ListenerTls {
-    /// The certificates in the order in which they are to be shown to a client that asks for a server name in lower case: those for
-    /// the name, then the others.
+    /// The certificates in the order of preference for a client that sends a server name in lower case: those for the
+    /// name, then the others.
     pub fn certificates_for<'a>(&'a self, name: Option<&'a str>) -> impl Iterator<Item = &'a Arc<Certificate>> {
         let named = move |certificate: &&Arc<Certificate>| name.is_some_and(|name| certificate.is_for(name));
         let others = self.certificates.iter().filter(move |certificate| !named(certificate));
@@ -101,24 +102,24 @@ impl ListenerTls {
 /// How the certificates of clients are verified.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClientVerification {
-    /// Whose certificates are valid.
+    /// The trusted authorities.
     pub authorities: Authorities,
-    /// What becomes of a client without a valid one.
+    /// The treatment of a client without a valid certificate.
     pub mode: VerificationMode,
 }
 
-/// What becomes of a client without a valid certificate (Gateway API, `FrontendValidationModeType`).
+/// The treatment of a client without a valid certificate (Gateway API, `FrontendValidationModeType`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerificationMode {
     /// Its handshake is refused.
     ValidOnly,
-    /// It is accepted, with a certificate that does not verify and without any.
+    /// It is accepted, also with an invalid certificate or none.
     InsecureFallback,
 }
 
 impl Listener {
-    /// One that takes every host, with the routes of the shared table.
+    /// A listener that takes every host, with the routes of the shared table.
     #[must_use]
     pub fn for_every_host(name: &str) -> Self {
         Self {
@@ -132,28 +133,28 @@ impl Listener {
     }
 }
 
-/// The listener that a client meant with the server name of its handshake, as it was then.
+/// The listener of the server name of a client's handshake, as it was at that time.
 #[derive(Clone, Debug)]
 pub struct TlsListener {
     /// Its name.
     pub name: ListenerName,
     /// How it verified the client.
     pub clients: Option<Arc<ClientVerification>>,
-    /// Whether it has the routes of the table that all listeners share which know of no others.
+    /// Whether it uses the shared route table.
     shared: bool,
 }
 
 impl TlsListener {
-    /// As it is now.
+    /// A record of the listener as it is now.
     #[must_use]
     pub fn of(listener: &Listener) -> Self {
         let clients = listener.tls.as_ref().and_then(|tls| tls.clients.clone());
         Self { name: listener.name.clone(), clients, shared: listener.table.is_shared() }
     }
 
-    /// Whether a request for this listener has to come over a connection of its own: it is another listener, or it verifies clients in
-    /// another way than at the time of the handshake. Between listeners of the shared table a client may use its connections for
-    /// whatever host it likes (RFC 9113 section 9.1.1).
+    /// Returns `true` if a request for this listener needs another connection: it is another listener, or its
+    /// verification of clients has changed since the handshake. On listeners of the shared table a client may use its
+    /// connections for any host (RFC 9113 section 9.1.1).
     #[must_use]
     pub fn is_other_than(&self, listener: &Listener) -> bool {
         let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
@@ -162,10 +163,10 @@ impl TlsListener {
     }
 }
 
-/// The listeners that a route is for.
+/// The listeners that a route serves.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub enum ListenerScope {
-    /// All of them: the rule of Ingress.
+    /// All of them, as for Ingress.
     #[default]
     All,
     /// These, in ascending order.
@@ -173,7 +174,7 @@ pub enum ListenerScope {
 }
 
 impl ListenerScope {
-    /// Whether a listener is among them.
+    /// Returns `true` if a listener is among them.
     #[must_use]
     pub fn holds(&self, listener: &ListenerName) -> bool {
         match self {
@@ -183,31 +184,31 @@ impl ListenerScope {
     }
 }
 
-/// What a bind speaks.
+/// The protocol of a bind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BindProtocol {
     /// Plain HTTP/1.1, and HTTP/2 by prior knowledge.
     Http,
-    /// TLS: HTTP/2 or HTTP/1.1 by ALPN, or bytes that are passed on, as the listener says that the server name chooses.
+    /// TLS. The listener that the server name selects decides: HTTP/2 or HTTP/1.1 by ALPN, or bytes that are passed on.
     Https,
-    /// Anything: its connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
+    /// Any protocol: connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
     Tcp,
-    /// Datagrams, which are passed on unread by the same. One number is another port in TCP than in UDP.
+    /// Datagrams, which are passed on unread by the same. Equal numbers of TCP and UDP are two ports.
     Udp,
 }
 
-/// What makes two binds the same socket. Port 0 asks for a free port, chosen once.
+/// The identity of a bind: its socket. Port 0 asks for a free port, chosen once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct BindKey {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: BindProtocol,
 }
 
 impl BindKey {
-    /// What its port is a port of.
+    /// The transport protocol of its port.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         match self.protocol {
@@ -227,7 +228,7 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// The listener that takes a host in lower case: the most specific one.
+    /// The listener for a host in lower case: the most specific one.
     #[must_use]
     pub fn listener(&self, host: &str) -> Option<&Listener> {
         self.listeners.iter().find(|listener| listener.host.matches(host))

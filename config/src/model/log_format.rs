@@ -1,16 +1,16 @@
-//! The form of a line of the access log, as nginx writes it: text with variables.
+//! The form of a line of the access log, in the syntax of nginx: text with variables.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The line that nginx calls `combined`.
+/// The format that nginx calls `combined`.
 const COMBINED: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
 
-/// The line of the Deis router, which the log collectors of the platform parse by the place of each field.
+/// The format of the Deis router. The log collectors of the platform parse it by field position.
 const DEIS: &str = r#"[$time_iso8601] - $app_name - $remote_addr - $remote_user - $status - "$request" - $bytes_sent - "$http_referer" - "$http_user_agent" - "$server_name" - $upstream_addr - $http_host - $upstream_response_time - $request_time"#;
 
-/// Bytes of the longest format.
+/// The maximum length of a format in bytes.
 const BYTES_MAX: usize = 8 * 1024;
 
 /// The form of a line of the access log.
@@ -22,13 +22,13 @@ pub struct LogFormat(Box<[LogPiece]>);
 pub enum LogPiece {
     /// Text as it stands.
     Text(Box<str>),
-    /// What a variable says of the request.
+    /// The value of a variable.
     Variable(LogVariable),
 }
 
 macro_rules! variables {
     ($($variant:ident $name:literal $what:literal,)*) => {
-        /// What a line can say of its request, by the name that nginx has for it. What is not known is `-`.
+        /// A variable of the request, with its name in nginx. Unknown values are written as `-`.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum LogVariable {
             $(#[doc = $what] $variant,)*
@@ -86,7 +86,7 @@ variables! {
 }
 
 impl LogFormat {
-    /// The format that has a name: `combined` or `deis`.
+    /// The format with a name: `combined` or `deis`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let text = match name {
@@ -97,10 +97,10 @@ impl LogFormat {
         Self::parse(text).ok()
     }
 
-    /// Reads a format: text in which `$name` and `${name}` stand for what the variable of that name says.
+    /// Parses a format: text in which `$name` and `${name}` stand for the value of a variable.
     ///
     /// # Errors
-    /// A sentence fragment that says why the text is none.
+    /// If the text is not a format: a predicate that says why.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!("is longer than {BYTES_MAX} bytes"));
@@ -131,7 +131,7 @@ impl LogFormat {
         if pieces.is_empty() { Err("is empty".to_owned()) } else { Ok(Self(pieces.into())) }
     }
 
-    /// What a line is made of, in order.
+    /// The parts of a line, in order.
     #[must_use]
     pub const fn pieces(&self) -> &[LogPiece] {
         &self.0

@@ -1,8 +1,7 @@
-//! The immutable routing model: what the request path reads and nothing else writes.
+//! The immutable routing model: the request path reads it, and only the control loop builds it.
 //!
-//! A [`Snapshot`] holds [`HostRoutes`] by host (their routes and their certificates), [`Backend`]s by key and
-//! the [`Bind`]s to listen on. It is frozen whole, shares what did not change with the snapshot before
-//! it, and has no method that changes it.
+//! A [`Snapshot`] holds [`HostRoutes`] by host (their routes and their certificates), [`Backend`]s by key and the
+//! [`Bind`]s to listen on. It is immutable, and shares its unchanged parts with the previous snapshot.
 
 mod authority;
 mod backend;

@@ -1,4 +1,4 @@
-//! Paths: how rules match them, and the one form in which both rules and requests are compared.
+//! Paths: the matches of rules, and the normalised form in which rules and requests are compared.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde::Serialize;
 
-/// Bytes that a compiled path expression may take.
+/// The maximum size of a compiled path expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// What a rule says about the path. Literal paths are in the form that [`normalize`] gives.
+/// The path match of a rule. Literal paths are in the form of [`normalize`].
 #[derive(Clone)]
 pub enum PathMatch {
     /// This path and no other.
@@ -21,24 +21,24 @@ pub enum PathMatch {
     Prefix(Arc<str>),
     /// Every path that starts with these characters, whatever follows.
     PrefixCharacters(Arc<str>),
-    /// Every path that the expression finds a match in.
+    /// Every path in which the expression finds a match.
     Regex(Arc<Regex>, RegexCase),
 }
 
-/// Whether an expression tells capitals from small letters.
+/// Whether an expression is case-sensitive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub enum RegexCase {
-    /// It does.
+    /// It is.
     Sensitive,
-    /// It does not.
+    /// It is not.
     Insensitive,
 }
 
 impl PathMatch {
-    /// This path and no other.
+    /// Only this path.
     ///
     /// # Errors
-    /// Says why the text is no path.
+    /// If the text is not a path: a predicate that says why.
     pub fn exact(text: &str) -> Result<Self, &'static str> {
         Ok(Self::Exact(literal(text)?.into()))
     }
@@ -46,7 +46,7 @@ impl PathMatch {
     /// This path and everything below it, by whole elements; a trailing slash makes no difference.
     ///
     /// # Errors
-    /// Says why the text is no path.
+    /// If the text is not a path: a predicate that says why.
     pub fn prefix(text: &str) -> Result<Self, &'static str> {
         let path = literal(text)?;
         Ok(Self::Prefix(path.strip_suffix('/').unwrap_or(&path).into()))
@@ -55,23 +55,23 @@ impl PathMatch {
     /// Every path that starts with these characters.
     ///
     /// # Errors
-    /// Says why the text is no path.
+    /// If the text is not a path: a predicate that says why.
     pub fn prefix_characters(text: &str) -> Result<Self, &'static str> {
         Ok(Self::PrefixCharacters(literal(text)?.into()))
     }
 
-    /// Every path that the expression finds a match in; anchor it to match less.
+    /// Every path in which the expression finds a match; anchor it to match less.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
+    /// If it is not a valid expression of linear time, or compiles to more than [`REGEX_BYTES_MAX`] bytes.
     pub fn regex(pattern: &str, case: RegexCase) -> Result<Self, String> {
         Self::regex_within(pattern, case, REGEX_BYTES_MAX)
     }
 
-    /// The same, of what compiles to no more than so many bytes.
+    /// Like [`PathMatch::regex`], with a given size limit.
     ///
     /// # Errors
-    /// When it is no expression of linear time, or compiles to more.
+    /// If it is not a valid expression of linear time, or compiles to more than `bytes_max` bytes.
     pub fn regex_within(pattern: &str, case: RegexCase, bytes_max: usize) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .case_insensitive(case == RegexCase::Insensitive)
@@ -82,7 +82,7 @@ impl PathMatch {
         Ok(Self::Regex(Arc::new(regex), case))
     }
 
-    /// Whether a normalised path falls under the rule.
+    /// Returns `true` if a normalised path matches the rule.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -95,8 +95,8 @@ impl PathMatch {
         }
     }
 
-    /// Precedence among the rules of a host, the lesser first: exact, then expressions, then prefixes,
-    /// the longer ones first.
+    /// Precedence among the rules of a host, the lesser first: exact, then expressions, then prefixes, the longer ones
+    /// first.
     #[must_use]
     pub(super) fn rank(&self) -> (u8, std::cmp::Reverse<usize>, u8) {
         let (class, length, kind) = match self {
@@ -108,7 +108,7 @@ impl PathMatch {
         (class, std::cmp::Reverse(length), kind)
     }
 
-    /// The text of the rule: what to compare and to print beside [`PathMatch::kind`].
+    /// The text of the rule, compared and printed beside [`PathMatch::kind`].
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -140,7 +140,7 @@ impl PartialEq for PathMatch {
 
 impl Eq for PathMatch {}
 
-/// By kind and text: not the order of precedence.
+/// By kind and text; this is not the order of precedence.
 impl Ord for PathMatch {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.kind(), self.text()).cmp(&(other.kind(), other.text()))
@@ -175,7 +175,7 @@ fn literal(text: &str) -> Result<Cow<'_, str>, &'static str> {
     if !text.starts_with('/') {
         return Err("does not start with a slash");
     }
-    normalize(text).map(|normal| normal.path).ok_or("is not a path that a request could have")
+    normalize(text).map(|normal| normal.path).ok_or("is not a valid path of a request")
 }
 
 /// A path in the form in which it is compared.
@@ -183,14 +183,14 @@ fn literal(text: &str) -> Result<Cow<'_, str>, &'static str> {
 pub struct Normalized<'a> {
     /// Percent-encoding undone, dot segments removed (RFC 3986 section 5.2.4), repeated slashes merged.
     pub path: Cow<'a, str>,
-    /// Whether there were dot segments. Such a path is forwarded in this form, so that no endpoint can
-    /// resolve it to a place whose guards were not asked.
+    /// Whether there were dot segments. Such a path is forwarded in this form, so that no endpoint can resolve it to a
+    /// place whose guards were not evaluated.
     pub had_dot_segments: bool,
 }
 
-/// Brings a path into the form in which it is compared. `None` when it is malformed: it does not start with a
-/// slash, has a broken percent-encoding or an encoded NUL, leads above the root, or has a dot segment that only
-/// some servers see: `..;x` to those that cut parameters off, `..\` to those that read a backslash as a slash.
+/// Normalises a path for comparison. `None` if it is malformed: it does not start with a slash, has a broken
+/// percent-encoding or an encoded NUL, leads above the root, or has a dot segment that only some servers see: `..;x` to
+/// servers that cut parameters off, `..\` to those that read a backslash as a slash.
 #[must_use]
 pub fn normalize(path: &str) -> Option<Normalized<'_>> {
     if !path.starts_with('/') {
@@ -229,9 +229,10 @@ pub fn normalize(path: &str) -> Option<Normalized<'_>> {
     Some(Normalized { path: Cow::Owned(path), had_dot_segments })
 }
 
-/// Whether a segment is a dot segment, or has one in it, for a server that takes a backslash for a slash, or what follows a
-/// semicolon for parameters of the segment (RFC 3986 section 3.3). It would resolve the path to a place whose guards were not
-/// asked. No honest client sends such a segment: those that resolve dot segments do so before they ask.
+/// Returns `true` if a segment is a dot segment, or contains one, for a server that takes a backslash for a slash or a
+/// semicolon as the start of parameters (RFC 3986 section 3.3). It would resolve the path to a place whose guards were
+/// not evaluated. No honest client sends such a segment: clients that resolve dot segments do so before they send the
+/// request.
 fn has_hidden_dots(segment: &str) -> bool {
     segment.split('\\').any(|part| {
         let name = part.split_once(';').map_or(part, |(name, _)| name);

@@ -1,8 +1,8 @@
-//! An index by path over the routes of one host, of which the next version shares all that stays.
+//! A persistent index by path over the routes of one host. A changed index shares its unchanged parts with the old one.
 //!
-//! Literal paths stand in a tree by elements: a node has the routes whose path ends there and, below, either one shard of a few
-//! routes or a node for each next element. So a change copies the nodes along its path and compiles one shard. Expressions and prefixes
-//! by characters, which no tree can find, stand in a list and are tried in order.
+//! Literal paths are in a tree by elements: a node has the routes whose path ends there and, below, either one shard of
+//! a few routes or a node for each next element. So a change copies the nodes along its path and compiles one shard.
+//! Expressions and prefixes by characters, which a tree cannot find, are in a list and tried in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::path_shard::PathShard;
 use super::route::Route;
 use super::route_list::{Edits, RouteList, order};
 
-/// Routes of one shard at most, above [`LEVELS_MAX`].
+/// The maximum number of routes in one shard, above [`LEVELS_MAX`].
 const SHARD_MAX: usize = 64;
-/// Elements by which routes are told apart before a shard: routes that share so many are in one, however many they are.
+/// The depth of the tree in elements: routes that share this many are in one shard, however many they are.
 const LEVELS_MAX: usize = 8;
 
 type Elements = HashTrieMapSync<Arc<str>, Arc<Node>, foldhash::fast::RandomState>;
@@ -26,7 +26,7 @@ type Elements = HashTrieMapSync<Arc<str>, Arc<Node>, foldhash::fast::RandomState
 #[derive(Clone, Default)]
 pub(super) struct PathIndex {
     literal: Node,
-    /// Routes that no tree can find, in order of precedence.
+    /// Routes that a tree cannot find, in order of precedence.
     scanned: RouteList,
     listeners: Listeners,
     len: usize,
@@ -35,12 +35,12 @@ pub(super) struct PathIndex {
 /// The routes that begin with the same elements.
 #[derive(Clone, Default)]
 struct Node {
-    /// Those for that path and no other.
+    /// Routes for exactly that path.
     exact: RouteList,
-    /// Those for that path and what is below.
+    /// Routes for that path and everything below it.
     prefix: RouteList,
     below: Below,
-    /// How many there are, those below among them.
+    /// The number of routes, including those below.
     len: usize,
 }
 
@@ -56,21 +56,21 @@ enum Below {
     Many(Elements),
 }
 
-/// For which listeners the routes are.
+/// The number of routes by listener.
 #[derive(Clone, Default)]
 struct Listeners {
-    /// How many are for all.
+    /// The number of routes for all listeners.
     all: usize,
-    /// How many of the others are for each: there are few listeners.
+    /// The number of other routes for each listener; there are few listeners.
     named: Option<Arc<BTreeMap<ListenerName, usize>>>,
 }
 
-/// Where a node is.
+/// The place of a node in the tree.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// Elements above it.
+    /// The number of elements above it.
     level: usize,
-    /// Their bytes.
+    /// The length of these elements in bytes.
     skip: usize,
 }
 
@@ -79,12 +79,12 @@ impl PathIndex {
         self.len
     }
 
-    /// Whether any of the routes is for a listener.
+    /// Returns `true` if any of the routes serves a listener.
     pub(super) fn serves(&self, listener: &ListenerName) -> bool {
         self.listeners.all > 0 || self.listeners.named.as_ref().is_some_and(|named| named.contains_key(listener))
     }
 
-    /// The index with other routes.
+    /// The index after edits.
     pub(super) fn changed(&self, edits: Edits<'_>) -> Self {
         let listeners = self.listeners.changed(&edits);
         let (literal, scanned) = edits.partition(|route| literal(route).is_some());
@@ -101,7 +101,7 @@ impl PathIndex {
         all
     }
 
-    /// The routes that no tree can find, in order of precedence.
+    /// The routes that a tree cannot find, in order of precedence.
     pub(super) fn scanned(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.scanned.iter()
     }
@@ -118,7 +118,7 @@ impl PathIndex {
     }
 }
 
-/// The path of a route that stands in the tree.
+/// The path of a route that is in the tree.
 fn literal(route: &Route) -> Option<&str> {
     match &route.path {
         PathMatch::Exact(path) | PathMatch::Prefix(path) => Some(path),
@@ -126,7 +126,7 @@ fn literal(route: &Route) -> Option<&str> {
     }
 }
 
-/// The next element of what is left of a path, and what is left after it.
+/// The next element of the rest of a path, and the rest after it.
 fn split(rest: &str) -> Option<(&str, &str)> {
     let after = rest.strip_prefix('/')?;
     after.split_at_checked(after.find('/').unwrap_or(after.len()))
@@ -178,7 +178,7 @@ impl Node {
 }
 
 impl Below {
-    /// What is below after a change of this, which has so many routes; and how many it has then.
+    /// The part below after edits, and its number of routes; `len` is the number before.
     fn changed(&self, place: Place, edits: Edits<'_>, len: usize) -> (Self, usize) {
         if edits.is_empty() {
             return (self.clone(), len);
@@ -188,7 +188,8 @@ impl Below {
             Self::Shard(shard) => Self::of(place, edits.apply(shard.routes().iter())),
             Self::One(..) | Self::Many(_) => {
                 let (changed, len) = self.clone().with_elements(place, edits, len);
-                // Half as many as would be split, so that one route more or less does not do it again and again.
+                // Merged only below half the size that is split, so that one route more or less does not merge and
+                // split repeatedly.
                 if len > SHARD_MAX / 2 {
                     return (changed, len);
                 }
@@ -240,7 +241,7 @@ impl Below {
         }
     }
 
-    /// Puts a node in its place, or takes it away where it has become empty.
+    /// Sets a node, or removes it if it is empty.
     fn set(&mut self, element: &str, node: Node) {
         let there = node.len > 0;
         let node = Arc::new(node);
@@ -315,7 +316,7 @@ mod tests {
         Route::new(origin, path.clone(), Action::Forward(Box::default()))
     }
 
-    /// How many routes of shards are compiled when one of ten thousand goes and another one comes.
+    /// The number of routes of shards that are compiled when one of ten thousand routes is replaced.
     fn compiled_for_one(route: impl Fn(u32) -> Route) -> usize {
         let all: Vec<Arc<Route>> = (0..10_001).map(|number| Arc::new(route(number))).collect();
         let (last, first) = all.split_last().unwrap();
@@ -340,7 +341,7 @@ mod tests {
         check(|number| format!("/{}/{}", number / 10, number % 10), 20);
         check(|number| format!("/{}/{}/a", number / 50, number % 50), 2 * SHARD_MAX);
         check(|number| format!("/{}/a/{}", number % 3, number / 3), 0);
-        // As many elements as the index tells apart, and one more.
+        // As many elements as the tree is deep, and one more.
         check(|number| format!("/1/2/3/4/5/6/7/{number}/items"), 2);
     }
 

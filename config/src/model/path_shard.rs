@@ -1,7 +1,7 @@
 //! The literal paths of a few routes that share their first elements, in one `matchit` tree.
 //!
-//! Trying every route in order is the specification of a look-up. The tree finds the node of the longest literal path, and each
-//! node links to that of the next shorter prefix, because a candidate whose conditions fail must fall through.
+//! The reference for a look-up is to try every route in order. The tree finds the node of the longest literal path, and
+//! each node links to that of the next shorter prefix, because a candidate whose conditions fail must fall through.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use super::path::PathMatch;
 use super::route::Route;
 use super::route_list::order;
 
-/// Up to this many routes, trying each is quicker and smaller than a tree.
+/// Up to this number of routes, trying each is faster and smaller than a tree.
 pub(super) const UNINDEXED_MAX: usize = 8;
 
 #[cfg(test)]
 thread_local! {
-    /// Routes of shards that have been compiled in this test.
+    /// The number of routes of shards that this test has compiled.
     pub(super) static COMPILED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Routes that are compiled together.
+/// Routes that are compiled into one tree.
 pub(super) struct PathShard {
     /// In order of precedence.
     routes: Box<[Arc<Route>]>,
-    /// Bytes of the elements that all their paths begin with.
+    /// The length in bytes of the elements that all their paths begin with.
     skip: usize,
     tree: Option<Tree>,
 }
@@ -40,7 +40,7 @@ struct Node {
 }
 
 impl PathShard {
-    /// Routes whose paths are literal and longer than so many bytes, which they share.
+    /// A shard of routes with literal paths that share their first `skip` bytes.
     pub(super) fn new(mut routes: Vec<Arc<Route>>, skip: usize) -> Self {
         #[cfg(test)]
         COMPILED.set(COMPILED.get() + routes.len());
@@ -53,7 +53,7 @@ impl PathShard {
         &self.routes
     }
 
-    /// The routes whose path may match in order of precedence, for a path that begins with the elements that all share.
+    /// The routes whose path may match in order of precedence, for a path that begins with their common elements.
     pub(super) fn candidates(&self, path: &str) -> impl Iterator<Item = &Arc<Route>> {
         let (every, picked) = match &self.tree {
             None => (0..self.routes.len(), None),
@@ -64,7 +64,7 @@ impl PathShard {
 }
 
 impl Tree {
-    /// `None` when the tree refuses a path, which escaping should rule out: every route is tried then.
+    /// `None` if the tree refuses a path, which escaping should prevent: every route is tried then.
     fn build(routes: &[Arc<Route>], skip: usize) -> Option<Self> {
         let mut exact: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         let mut prefixes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();

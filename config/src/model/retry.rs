@@ -1,23 +1,23 @@
-//! When a request is tried again although an endpoint has answered it.
+//! Retries after an answer of an endpoint.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What a route says of trying again. Without one, a request is tried again only where no endpoint has begun to answer.
+/// The retry policy of a route. Without one, a request is retried only if no endpoint has begun to answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RetryPolicy {
-    /// The statuses of endpoints after which another attempt is made, in ascending order. With 504 among them, also an attempt
-    /// that takes too long is followed by another one.
+    /// The statuses that are retried, in ascending order. With 504 among them, an attempt that times out is retried as
+    /// well.
     pub statuses: Box<[u16]>,
-    /// Attempts after the first; 0 for none at all. It holds in place of [`Settings::tries_max`](super::Settings::tries_max), and
-    /// connections that are refused at once are not counted.
+    /// Attempts after the first; 0 for none. It replaces [`Settings::tries_max`](super::Settings::tries_max). Attempts
+    /// whose connection is refused at once are not counted.
     pub attempts: u32,
-    /// Least time between an attempt that an endpoint took and the next one; zero for none.
+    /// The least time between the end of an attempt that reached an endpoint and the next one; zero for none.
     pub backoff: Duration,
 }
 
 impl RetryPolicy {
-    /// The time between two attempts where nothing is said.
+    /// The default backoff.
     pub const BACKOFF: Duration = Duration::from_millis(25);
 }

@@ -1,4 +1,4 @@
-//! A route: what it matches, what restricts it, what it changes and where it leads.
+//! A route: its match, guards, filters and action.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -15,32 +15,32 @@ use super::path::PathMatch;
 use super::settings::{ScopeId, Settings};
 use crate::object::{Age, ObjectRef};
 
-/// The object that made a route, and where in it.
+/// The object of a route, and the place in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Origin {
     /// The object.
     pub object: ObjectRef,
-    /// How old it is.
+    /// Its age.
     pub age: Age,
     /// The field of the rule, such as `spec.rules[0].http.paths[1]`.
     pub field: Arc<str>,
-    /// The place of the rule among those of its object for the host: the last word between two of them.
+    /// The number of the rule among those of its object for the host: the last criterion of precedence.
     pub position: u32,
 }
 
-/// What a route does with a request.
+/// The action of a route.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Action {
-    /// Sends it to one of these by weight. Where there is none, or the weights sum to 0, it answers 503.
+    /// Forwards a request to one of these by weight. If there are none, or the weights sum to 0, it answers 503.
     Forward(Box<[WeightedTarget]>),
-    /// Sends the client elsewhere.
+    /// Redirects the client.
     Redirect(Box<Redirect>),
-    /// Answers it by itself.
+    /// Answers the request itself.
     Respond(Arc<DirectResponse>),
 }
 
 impl Action {
-    /// The shares of a route that forwards; none of any other.
+    /// The shares of a route that forwards; empty for other actions.
     #[must_use]
     pub fn shares(&self) -> &[WeightedTarget] {
         match self {
@@ -49,7 +49,7 @@ impl Action {
         }
     }
 
-    /// The targets that requests may go to, those of weight 0 among them.
+    /// The targets of the shares, including those of weight 0.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.shares().iter().filter_map(WeightedTarget::target)
     }
@@ -58,23 +58,23 @@ impl Action {
 /// One rule of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Route {
-    /// Who made it.
+    /// The object and rule it comes from.
     pub origin: Arc<Origin>,
-    /// What its requests are logged for, where that is another name than its object's.
+    /// The name in access logs, if it differs from the object's.
     pub log_name: Option<Arc<str>>,
-    /// The name of its rule, where its object gives one (Gateway API, `HTTPRouteRule.name`).
+    /// The name of its rule, if the object names it (Gateway API, `HTTPRouteRule.name`).
     pub rule: Option<Arc<str>>,
-    /// The listeners it is for.
+    /// The listeners that it serves.
     pub listeners: ListenerScope,
-    /// The path it matches.
+    /// The path match.
     pub path: PathMatch,
-    /// What else must hold; a request for which it does not falls through to the next rule.
+    /// The other conditions; a request that does not meet them falls through to the next rule.
     pub conditions: Conditions,
-    /// What restricts access, in order.
+    /// The access checks, in order.
     pub guards: Arc<[Guard]>,
-    /// What is changed on the way, in order.
+    /// The filters, in order.
     pub filters: Arc<[Filter]>,
-    /// What it does.
+    /// The action.
     pub action: Action,
     /// Its own settings, narrower than those of its scopes.
     pub settings: Arc<Settings>,
@@ -82,9 +82,9 @@ pub struct Route {
     pub scopes: Arc<[ScopeId]>,
 }
 
-/// The order in which the routes of a host are tried, the lesser first: the more specific path, then more
-/// conditions (a method, then headers, then query parameters, as the Gateway API counts them), then the older
-/// object, then `namespace/name`, then the earlier rule, and then the kind of the object. No two routes of a host are in the same place.
+/// The order in which the routes of a host are tried, the lesser first: the more specific path, then more conditions (a
+/// method, then headers, then query parameters, as the Gateway API counts them), then the older object, then
+/// `namespace/name`, then the earlier rule, and then the kind of the object. No two routes of a host are equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Precedence<'a> {
     path: (u8, Reverse<usize>, u8),
@@ -97,7 +97,7 @@ pub struct Precedence<'a> {
     object: &'a ObjectRef,
 }
 
-/// Why of two routes of one host one is tried after the other.
+/// The reason why a route is tried after another of the same host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Later {
     /// Its path is less specific.
@@ -112,7 +112,7 @@ pub enum Later {
     Text,
     /// Its object is younger.
     Age,
-    /// It stands later in the same object, or in one of the same age and name.
+    /// It is a later rule of the same object, or of one of the same age and name.
     Position,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for Later {
 }
 
 impl Precedence<'_> {
-    /// Why this route is tried after an earlier one.
+    /// The reason why this route is tried after an earlier one.
     #[must_use]
     pub fn later_than(&self, earlier: &Self) -> Later {
         if self.path != earlier.path {
@@ -153,7 +153,8 @@ impl Precedence<'_> {
 }
 
 impl Route {
-    /// Every target that its requests may go to, as they are, as copies or as questions: what it wants to be there.
+    /// Every target of its requests: of shares, mirrors and authorisation services. Their endpoints must be in the
+    /// snapshot.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         let of_shares = self.action.shares().iter().flat_map(|share| &*share.filters);
         let mirrors = self.filters.iter().chain(of_shares).filter_map(Filter::mirrored);
@@ -162,8 +163,8 @@ impl Route {
         self.action.targets().chain(mirrors).chain(asked.map(|service| &service.target))
     }
 
-    /// A rule for a path that does something, on every listener and with nothing else to it: no conditions, no guards, no
-    /// filters, and no settings of its own.
+    /// A rule for a path with an action, on every listener, without conditions, guards, filters, and settings of its
+    /// own.
     #[must_use]
     pub fn new(origin: Origin, path: PathMatch, action: Action) -> Self {
         Self {
@@ -196,13 +197,13 @@ impl Route {
         }
     }
 
-    /// Whether two routes take exactly the same requests, so that only the first of them ever serves.
+    /// Returns `true` if two routes match exactly the same requests, so that only the first of them serves any.
     #[must_use]
     pub fn same_match(&self, other: &Self) -> bool {
         self.cmp_match(other).is_eq()
     }
 
-    /// An order in which routes that take exactly the same requests are equal.
+    /// An order in which routes are equal if they match exactly the same requests.
     #[must_use]
     pub fn cmp_match(&self, other: &Self) -> Ordering {
         let own = (&self.path, &self.conditions, &self.listeners);

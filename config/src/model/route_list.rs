@@ -1,15 +1,15 @@
-//! Routes in order of precedence, in a form of which the next version shares what stays: whether it has one route or ten thousand,
-//! one that comes or goes costs a chunk.
+//! Persistent lists of routes in order of precedence. A changed list shares its unchanged parts with the old one:
+//! whether it has one route or ten thousand, a change costs one chunk.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::route::Route;
 
-/// Routes of one chunk at most. A change copies a chunk, and a pointer to each of the others.
+/// The maximum number of routes in one chunk. A change copies a chunk, and a pointer to each of the others.
 const CHUNK_MAX: usize = 64;
 
-/// Routes in ascending order, of which no two are in the same place.
+/// Routes in ascending order. No two have the same precedence.
 type Chunk = Arc<[Arc<Route>]>;
 
 /// Routes that are tried one after the other, in order of precedence.
@@ -17,13 +17,13 @@ type Chunk = Arc<[Arc<Route>]>;
 pub(super) enum RouteList {
     #[default]
     Empty,
-    /// Most paths have one.
+    /// The usual case: most paths have one route.
     One(Arc<Route>),
     /// None of the chunks is empty.
     Many(Arc<[Chunk]>),
 }
 
-/// Routes that a list or an index loses and gets. Those that it loses are in it, and those that it gets are not, once the others are gone.
+/// Removals and additions of routes. All of `gone` are in the list, and none of `come` is after the removals.
 #[derive(Clone, Default)]
 pub(super) struct Edits<'r> {
     pub(super) gone: Vec<&'r Arc<Route>>,
@@ -35,7 +35,7 @@ impl<'r> Edits<'r> {
         self.gone.is_empty() && self.come.is_empty()
     }
 
-    /// What becomes of these routes.
+    /// The routes after the edits.
     pub(super) fn apply<'a>(&self, routes: impl Iterator<Item = &'a Arc<Route>>) -> Vec<Arc<Route>> {
         let mut gone = self.gone.clone();
         gone.sort_by(|a, b| order(a, b));
@@ -43,7 +43,7 @@ impl<'r> Edits<'r> {
         routes.filter(stays).cloned().chain(self.come.iter().map(|route| Arc::clone(route))).collect()
     }
 
-    /// Those of the routes that fit, and the others.
+    /// Splits the edits into those whose routes fit, and the others.
     pub(super) fn partition(self, fits: impl Fn(&Route) -> bool) -> (Self, Self) {
         let split = |routes: Vec<&'r Arc<Route>>| routes.into_iter().partition(|route| fits(route));
         let ((gone, other_gone), (come, other_come)) = (split(self.gone), split(self.come));
@@ -75,13 +75,13 @@ impl RouteList {
         one.into_iter().chain(many.iter().flat_map(|chunk| chunk.iter()))
     }
 
-    /// The list with other routes.
+    /// The list after edits.
     pub(super) fn changed(&self, edits: &Edits<'_>) -> Self {
         if edits.is_empty() {
             return self.clone();
         }
         match self {
-            // A change of much costs what there is.
+            // A large change rebuilds the list.
             Self::Many(chunks) if edits.gone.len() + edits.come.len() <= chunks.len() => {
                 let mut chunks = chunks.to_vec();
                 edits.gone.iter().for_each(|route| remove(&mut chunks, route));
@@ -92,10 +92,10 @@ impl RouteList {
         }
     }
 
-    /// The list of these routes, in whatever order they are.
+    /// The list of these routes, which may be in any order.
     pub(super) fn of(mut routes: Vec<Arc<Route>>) -> Self {
         routes.sort_by(|a, b| order(a, b));
-        // Half full, or those that come next would split every chunk.
+        // Half full, so that later insertions do not split every chunk.
         let size = if routes.len() <= CHUNK_MAX { CHUNK_MAX } else { CHUNK_MAX / 2 };
         Self::of_chunks(routes.chunks(size).map(Chunk::from).collect())
     }
@@ -120,7 +120,7 @@ fn remove(chunks: &mut Vec<Chunk>, route: &Route) {
     *chunk = chunk.iter().filter(|it| order(it, route).is_ne()).cloned().collect();
     let left = chunk.len();
     let next = chunks.get(number + 1).map_or(CHUNK_MAX, |next| next.len());
-    // Chunks that have become small are joined, so that there are never more than a few times as many as are needed.
+    // Small chunks are joined, so that their number stays within a small factor of the minimum.
     if left == 0 {
         chunks.remove(number);
     } else if left + next <= CHUNK_MAX / 2 {
@@ -175,7 +175,7 @@ mod tests {
             let mut want = start;
             let mut list = RouteList::of(want.iter().rev().map(|it| route(*it)).collect());
             for round in rounds {
-                // Of those that are there some go, and some go and come back.
+                // Some of the routes in the list are removed, and some are removed and added again.
                 let gone: Vec<_> = round.iter().filter(|(it, _)| want.contains(it)).map(|(it, _)| route(*it)).collect();
                 let come: Vec<_> = round.iter().filter(|(it, come)| *come || !want.contains(it)).map(|(it, _)| route(*it)).collect();
                 for (it, come) in &round {

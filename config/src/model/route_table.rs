@@ -1,5 +1,5 @@
-//! Route tables: which virtual hosts a listener has. Listeners that share a table have all of its hosts; what one table holds shows
-//! in no other.
+//! Route tables: the virtual hosts of listeners. Listeners with the same table have all of its hosts; a host of one
+//! table is not visible in another.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,15 +15,15 @@ use super::host_map::HostMap;
 /// The name of a route table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum TableName {
-    /// The one that every object shares whose source knows no listeners, such as Ingress.
+    /// The table of all objects whose source does not know listeners, such as Ingress.
     #[default]
     Shared,
-    /// One by its name.
+    /// A table by its name.
     Named(Arc<str>),
 }
 
 impl TableName {
-    /// Whether it is the shared one.
+    /// Returns `true` for the shared table.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Shared)
@@ -41,22 +41,22 @@ impl Serialize for TableName {
 
 /// A virtual host: a host pattern in a route table. The same pattern in two tables is two virtual hosts.
 ///
-/// The order is that of the table, then the pattern. Many maps are by virtual host, so it is one pointer, and its clones share what it
-/// says.
+/// The order is that of the table, then the pattern. It is the key of many maps, so it is one pointer, and its clones
+/// share the contents.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct VirtualHost(Arc<VirtualHostParts>);
 
-/// What a [`VirtualHost`] says.
+/// The contents of a [`VirtualHost`].
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VirtualHostParts {
     /// The table.
     pub table: TableName,
-    /// The hosts that it is for.
+    /// The hosts that it matches.
     pub pattern: HostPattern,
 }
 
 impl VirtualHost {
-    /// The host of a table.
+    /// A host of a table.
     #[must_use]
     pub fn new(table: TableName, pattern: HostPattern) -> Self {
         Self(Arc::new(VirtualHostParts { table, pattern }))
@@ -70,7 +70,7 @@ impl VirtualHost {
 }
 
 impl From<HostPattern> for VirtualHost {
-    /// The host of the shared table.
+    /// A host of the shared table.
     fn from(pattern: HostPattern) -> Self {
         Self::new(TableName::Shared, pattern)
     }
@@ -123,9 +123,9 @@ type Named<T> = HashTrieMapSync<Arc<str>, HostMap<T>, foldhash::fast::RandomStat
 /// A persistent map by virtual host: a clone shares everything, an insertion copies one path of the tries.
 #[derive(Clone)]
 pub struct RouteTables<T> {
-    /// It has a place of its own, for most edges have no other.
+    /// Separate, because most edges have no other table.
     shared: HostMap<T>,
-    /// Every one of them holds something.
+    /// None of these tables is empty.
     named: Named<T>,
 }
 
@@ -143,19 +143,19 @@ impl<T> fmt::Debug for RouteTables<T> {
 }
 
 impl<T: Clone> RouteTables<T> {
-    /// Sets what a virtual host leads to.
+    /// Sets the value of a virtual host.
     pub fn insert(&mut self, host: &VirtualHost, value: T) {
         self.change(&host.table, |table| table.insert(&host.pattern, value));
     }
 
-    /// Forgets a virtual host; whether it was there.
+    /// Removes a virtual host. Returns `true` if it was there.
     pub fn remove(&mut self, host: &VirtualHost) -> bool {
         self.change(&host.table, |table| table.remove(&host.pattern))
     }
 
     fn change<R>(&mut self, name: &TableName, change: impl FnOnce(&mut HostMap<T>) -> R) -> R {
         let TableName::Named(name) = name else { return change(&mut self.shared) };
-        // In its place, so that a table that no snapshot shares is not copied.
+        // Changed in place, so that a table that no snapshot shares is not copied.
         let Some(table) = self.named.get_mut(name) else {
             let mut table = HostMap::default();
             let result = change(&mut table);
@@ -173,7 +173,7 @@ impl<T: Clone> RouteTables<T> {
 }
 
 impl<T> RouteTables<T> {
-    /// The virtual hosts of a table; `None` for one that has none.
+    /// The virtual hosts of a table; `None` if the table is empty or does not exist.
     #[must_use]
     pub fn table(&self, name: &TableName) -> Option<&HostMap<T>> {
         match name {
@@ -188,7 +188,7 @@ impl<T> RouteTables<T> {
         &self.shared
     }
 
-    /// What exactly this virtual host leads to.
+    /// The value of exactly this virtual host.
     #[must_use]
     pub fn get(&self, host: &VirtualHost) -> Option<&T> {
         self.table(&host.table)?.get(&host.pattern)
@@ -203,13 +203,13 @@ impl<T> RouteTables<T> {
         self.shared.iter().map(|(pattern, value)| (pattern.into(), value)).chain(named)
     }
 
-    /// How many virtual hosts there are. Costs the number of tables.
+    /// The number of virtual hosts. The cost is linear in the number of tables.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.len() + self.named.values().map(HostMap::len).sum::<usize>()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no virtual hosts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty() && self.named.is_empty()

@@ -1,5 +1,5 @@
-//! Session persistence: a client comes back to the endpoint that served it first, by a token that names the endpoint. The token is
-//! all there is of a session: nothing is kept of it here (docs/decisions/0038-session-tokens.md).
+//! Session persistence: a client returns to the endpoint that served its first request, by a token that identifies the
+//! endpoint. The token is the whole session: no state of it is kept here (docs/decisions/0038-session-tokens.md).
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,65 +14,65 @@ use serde::Serialize;
 use super::backend::EndpointId;
 use crate::object::Uid;
 
-/// Bytes of what a token says.
+/// The length of a token's content in bytes.
 const CONTENT_BYTES: usize = 16;
-/// Bytes of the tag that says who wrote it.
+/// The length of the authentication tag in bytes.
 const TAG_BYTES: usize = 16;
-/// Characters of a token as it is sent.
+/// The length of an encoded token in characters.
 pub const TOKEN_CHARACTERS: usize = 43;
 
-/// How clients of a route come back to their endpoint.
+/// The session persistence of a route.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SessionPersistence {
-    /// What its tokens are written and read with.
+    /// The key of its tokens.
     #[serde(skip)]
     pub key: SessionKey,
-    /// What carries the token.
+    /// The carrier of the token.
     pub carrier: SessionCarrier,
-    /// Time from its first response after which a session ends, however often the client comes; `None` for never.
+    /// The time after its first response at which a session ends, however often the client returns; `None` for never.
     pub absolute_timeout: Option<Duration>,
 }
 
-/// What carries the token of a session.
+/// The carrier of a session token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionCarrier {
     /// A cookie (RFC 6265).
     Cookie(SessionCookie),
-    /// A header of this name, of responses first and then of the client's requests.
+    /// A header of this name, first in a response and then in the client's requests.
     Header(#[serde(serialize_with = "name_of_header")] HeaderName),
 }
 
-/// A cookie as clients are told of it. Scripts never get to see it (`HttpOnly`).
+/// The attributes of a session cookie. It is always `HttpOnly`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SessionCookie {
     /// Its name.
     pub name: Arc<str>,
-    /// `Path`: the paths that it is sent for; `None` for the path of the route.
+    /// `Path`: the paths of requests that carry it; `None` for the path of the route.
     pub path: Option<Arc<str>>,
-    /// Whether it outlives the browser, by `Max-Age`: as long as the session lasts.
+    /// Whether it outlives the browser session: `Max-Age` is the lifetime of the session.
     pub permanent: bool,
     /// `SameSite`.
     pub same_site: SameSite,
-    /// `Secure`: whether it is only sent over TLS; `None` where the request came over TLS.
+    /// `Secure`: whether it is sent only over TLS; `None` sets it if the request came over TLS.
     pub secure: Option<bool>,
 }
 
-/// Which requests that the pages of other sites cause carry a cookie (RFC 6265bis section 5.4.7).
+/// The cross-site requests that carry a cookie (RFC 6265bis section 5.4.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SameSite {
     /// None of them.
     Strict,
-    /// Those that follow a link.
+    /// Requests that follow a link.
     #[default]
     Lax,
-    /// All. Browsers want the cookie to be `Secure` then.
+    /// All. Browsers then require the cookie to be `Secure`.
     None,
 }
 
 impl SameSite {
-    /// As the attribute says it.
+    /// The value of the attribute.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,7 +102,8 @@ impl fmt::Display for SessionPersistence {
     }
 }
 
-/// The key of the tokens of one rule. Every replica makes the same one of the uid of the rule's object, which no client is told.
+/// The key of the tokens of one rule. Every replica derives the same key from the uid of the rule's object, which
+/// clients do not know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionKey([u8; 32]);
 
@@ -112,14 +113,14 @@ impl fmt::Debug for SessionKey {
     }
 }
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionToken {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// Which of the route's shares it was an endpoint of, by a mark of that share.
+    /// The share of the route that the endpoint belonged to, by a digest of that share.
     pub share: u32,
-    /// When the session began, in seconds since the Unix epoch; 0 where that did not matter.
+    /// The start of the session in seconds since the Unix epoch; 0 if there is no absolute timeout.
     pub began_s: u32,
 }
 
@@ -135,7 +136,7 @@ impl SessionToken {
     }
 }
 
-/// What the key is used for: no two uses have an input in common.
+/// The purpose of a derived key: no two purposes have an input in common.
 #[derive(Clone, Copy)]
 enum Use {
     Tag = 1,
@@ -144,7 +145,7 @@ enum Use {
 }
 
 impl SessionKey {
-    /// The key of a rule of an object. Rules with different names do not take each other's tokens.
+    /// The key of a rule of an object. Rules with different names do not accept each other's tokens.
     #[must_use]
     pub fn of_rule(object: Uid, rule: &str) -> Self {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &object.to_bytes()));
@@ -153,15 +154,15 @@ impl SessionKey {
         Self(whole(&context.sign()))
     }
 
-    /// A word of eight letters and digits for names that no other rule is to have.
+    /// Eight characters for names that differ between rules.
     #[must_use]
     pub fn label(&self) -> String {
         let [a, b, c, d, ..] = self.derived(Use::Label, &[]);
         format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// Writes a token that says nothing to whoever has not the key, and that nobody else can write or change (RFC 5297 has the
-    /// construction, here with HMAC-SHA-256: the tag of the content is what the content is masked by).
+    /// Encrypts and authenticates a token, so that only holders of the key can read, write or change one (the
+    /// construction of RFC 5297 with HMAC-SHA-256: the tag of the content is the input of its mask).
     #[must_use]
     pub fn seal(&self, token: &SessionToken) -> [u8; TOKEN_CHARACTERS] {
         let content = token.to_bytes();
@@ -177,7 +178,7 @@ impl SessionKey {
         text
     }
 
-    /// Reads a token; `None` for one that was not written with this key.
+    /// Decrypts a token; `None` if it was not written with this key.
     #[must_use]
     pub fn open(&self, text: &[u8]) -> Option<SessionToken> {
         let mut bytes = [0; TAG_BYTES + CONTENT_BYTES];
@@ -206,7 +207,7 @@ impl SessionKey {
     }
 }
 
-/// SHA-256 gives so many bytes.
+/// The 32 bytes of an HMAC-SHA-256.
 fn whole(signed: &hmac::Tag) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.iter_mut().zip(signed.as_ref()).for_each(|(to, from)| *to = *from);
@@ -271,14 +272,14 @@ mod tests {
         let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
         let plain = token(1).to_bytes();
         assert!(!bytes.windows(4).any(|part| plain.windows(4).any(|said| said == part)));
-        // Two that differ in one bit differ everywhere.
+        // Two contents that differ in one bit have tokens that differ everywhere.
         let other =
             URL_SAFE_NO_PAD.decode(key(UID, "").seal(&SessionToken { share: 0xFEDC_BA99, ..token(1) })).unwrap();
         let equal = bytes.iter().zip(&other).filter(|(a, b)| a == b).count();
         assert!(equal < 4, "{equal}");
     }
 
-    /// Replicas of two releases serve side by side while one takes the other's place: what a token looks like cannot change.
+    /// Replicas of two releases serve side by side during an update: the format of a token cannot change.
     #[test]
     fn tokens_stay_as_they_are() {
         let text = key(UID, "checkout").seal(&token(1));

@@ -1,5 +1,5 @@
-//! Settings that many routes share. A route names its scopes; they are resolved when a request comes,
-//! so a changed default touches no route.
+//! Settings that many routes share. A route refers to its scopes, which are resolved for each request, so a changed
+//! default does not change any route.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -13,86 +13,87 @@ use super::listener::ListenerName;
 use super::retry::RetryPolicy;
 use super::session::SessionPersistence;
 
-/// How an endpoint is chosen.
+/// The load balancing algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// Of two drawn at random, the one with less in flight and lower latency.
+    /// Of two endpoints drawn at random, the one with fewer requests in flight and lower latency.
     #[default]
     PowerOfTwo,
     /// One after the other.
     RoundRobin,
 }
 
-/// How a request is named to its endpoint and its client.
+/// The request ids that endpoints and clients get.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestIds {
-    /// `X-Request-Id` to the endpoint: the client's own where the operator lets it be kept, else a new one. Clients are told
-    /// of it in answers of the edge's own.
+    /// `X-Request-Id` to the endpoint: the client's own if the operator allows it, else a new one. Clients get it in
+    /// responses of the edge itself.
     #[default]
     Kept,
-    /// A new `X-Request-Id` for every request, and `X-Correlation-Id`: what the client sent of it, a comma, and the new id.
-    /// Both go to the endpoint, and to the client with every response but those that the route has ready.
+    /// A new `X-Request-Id` for every request, and `X-Correlation-Id`: the value from the client, a comma, and the new
+    /// id. Both go to the endpoint, and to the client with every response except direct responses of the route.
     Correlated,
 }
 
-/// What `X-Forwarded-For` tells an endpoint, and `X-Forwarded-Port` where no trusted proxy says it.
+/// The value of `X-Forwarded-For` for endpoints, and of `X-Forwarded-Port` if no trusted proxy sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardedFor {
-    /// The addresses that a trusted proxy named, and the address of the peer behind them; and the port of the connection.
+    /// The addresses from a trusted proxy, followed by the address of the peer; and the port of the connection.
     #[default]
     Append,
-    /// The address of the client alone, as it was found out; and 443 where the connection is TLS, else 80: the ports of the
-    /// Service before the Deis router, whatever port its pod listened on.
+    /// Only the address of the client; and 443 for a TLS connection, else 80: the ports of the Service before the Deis
+    /// router, whatever port its pod listened on.
     Replace,
 }
 
-/// What a scope sets; `None` leaves it to the next wider scope.
+/// The settings of a scope; `None` leaves a setting to the next wider scope.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Settings {
-    /// Time to open a connection to an endpoint, TLS included.
+    /// The timeout for opening a connection to an endpoint, including TLS.
     pub connect_timeout: Option<Duration>,
-    /// Time between two reads from an endpoint.
+    /// The timeout between two reads from an endpoint.
     pub read_timeout: Option<Duration>,
-    /// Time between two writes to an endpoint.
+    /// The timeout between two writes to an endpoint.
     pub write_timeout: Option<Duration>,
-    /// Time without a byte either way after which an upgraded connection is closed.
+    /// The time without a byte in either direction after which an upgraded connection is closed.
     pub tunnel_idle_timeout: Option<Duration>,
-    /// Time for the whole request until the response's head; zero for no limit.
+    /// The timeout of a request until the response's head; zero for no limit.
     pub request_timeout: Option<Duration>,
-    /// Time for the whole request until the end of its response, every try and the pauses between them included; zero for no limit.
-    /// An upgraded connection has none.
+    /// The timeout of a request until the end of its response, including every attempt and the pauses between them;
+    /// zero for no limit. It does not apply to an upgraded connection.
     pub total_timeout: Option<Duration>,
-    /// Time for one try until the end of its response; zero for no limit. An upgraded connection has none.
+    /// The timeout of one attempt until the end of its response; zero for no limit. It does not apply to an upgraded
+    /// connection.
     pub attempt_timeout: Option<Duration>,
-    /// Bytes of a request's body; zero for no limit.
+    /// The maximum size of a request's body in bytes; zero for no limit.
     pub body_bytes_max: Option<u64>,
-    /// Tries that one request may have while no endpoint has begun to answer, at least 1; what is refused at once is not
-    /// counted.
+    /// The maximum number of attempts of one request while no endpoint has begun to answer, at least 1; connections
+    /// that are refused at once are not counted.
     pub tries_max: Option<u8>,
-    /// When a request is tried again although an endpoint has answered it. Not among [`Effective`]: it is looked up for itself, by
+    /// The policy for retries after an answer of an endpoint. Not in [`Effective`]: use
     /// [`Snapshot::retry`](super::Snapshot::retry).
     pub retry: Option<Arc<RetryPolicy>>,
-    /// How an endpoint is chosen.
+    /// The load balancing algorithm.
     pub balance: Option<Balance>,
-    /// How a request is named.
+    /// The request ids.
     pub request_ids: Option<RequestIds>,
-    /// Whether `X-Request-Start` tells the endpoint when the request came.
+    /// Whether `X-Request-Start` is sent to the endpoint with the arrival time of the request.
     pub request_start: Option<bool>,
-    /// What `X-Forwarded-For` tells the endpoint.
+    /// The form of `X-Forwarded-For`.
     pub forwarded_for: Option<ForwardedFor>,
-    /// How its responses are compressed, which none are where nothing is set. Not among [`Effective`]: it is looked up for itself, by
+    /// The compression of responses; `None` in all scopes for no compression. Not in [`Effective`]: use
     /// [`Snapshot::compression`](super::Snapshot::compression).
     pub compression: Option<Arc<Compression>>,
-    /// How clients come back to their endpoint. Without it, each request goes to whichever endpoint balancing gives. Not among
-    /// [`Effective`]: tokens are those of one rule, so it is a route's own, and scopes have none.
+    /// Session persistence. Without it, load balancing chooses the endpoint of each request. Not in [`Effective`]:
+    /// tokens belong to one rule, so only routes set it.
     pub session: Option<Arc<SessionPersistence>>,
 }
 
 impl Settings {
-    /// The settings as an object to share. Those that say nothing, which are most, are one.
+    /// The settings as a shared object. Empty settings, the usual case, share one.
     #[must_use]
     pub fn shared(self) -> Arc<Self> {
         static NOTHING: LazyLock<Arc<Settings>> = LazyLock::new(Arc::default);
@@ -124,7 +125,7 @@ impl fmt::Display for ScopeId {
     }
 }
 
-/// Settings with every question answered.
+/// Settings with a value for every field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Effective {
     /// See [`Settings::connect_timeout`].
@@ -164,7 +165,7 @@ impl Default for Effective {
 }
 
 impl Effective {
-    /// What applies where nothing is set.
+    /// The defaults.
     pub const DEFAULT: Self = Self {
         connect_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(60),
@@ -186,7 +187,7 @@ impl Effective {
         scopes.rev().fold(Self::DEFAULT, Self::narrowed)
     }
 
-    /// These, but for what a narrower scope sets.
+    /// These settings, overridden by those of a narrower scope.
     #[must_use]
     pub fn narrowed(self, by: &Settings) -> Self {
         let limit = |set: Option<Duration>, wider| set.map_or(wider, |limit| Some(limit).filter(|t| !t.is_zero()));

@@ -1,4 +1,4 @@
-//! The routing model of one moment.
+//! A snapshot: the routing model at one moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use super::stream::StreamRoute;
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The one after it.
+    /// The next generation.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -38,13 +38,13 @@ impl fmt::Display for Generation {
     }
 }
 
-/// What a snapshot is made of. A clone shares everything, so the next snapshot costs what differs.
+/// The parts of a snapshot. A clone shares everything, so the cost of the next snapshot is that of the difference.
 #[derive(Clone, Debug)]
 pub struct SnapshotParts {
     /// The sockets to listen on.
     pub binds: Arc<[Bind]>,
-    /// Where the connections of listeners go that are passed on as bytes: in the table of the listener by server name, or for every host
-    /// where the listener knows no names.
+    /// The stream routes of listeners whose bytes are passed on, in the table of the listener: by server name, or for
+    /// every host if the protocol has no server names.
     pub streams: RouteTables<Arc<StreamRoute>>,
     /// Routes and certificates by virtual host.
     pub hosts: RouteTables<Arc<HostRoutes>>,
@@ -56,9 +56,9 @@ pub struct SnapshotParts {
     pub scopes: Arc<BTreeMap<ScopeId, Arc<Settings>>>,
     /// The widest scope.
     pub defaults: Arc<Settings>,
-    /// Peers whose forwarded headers are believed.
+    /// The peers whose forwarded headers are trusted.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// What holds for every client and every connection.
+    /// Settings of all clients and all connections.
     pub edge: Arc<EdgeSettings>,
 }
 
@@ -79,25 +79,25 @@ impl Default for SnapshotParts {
 }
 
 impl SnapshotParts {
-    /// What applies to a route: its own settings, then its scopes', then the defaults.
+    /// The settings of a route: its own, then its scopes', then the defaults.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
         self.narrowed(Effective::DEFAULT.narrowed(&self.defaults), route)
     }
 
-    /// How responses of a route are compressed, if they are.
+    /// The compression of the responses of a route, if enabled.
     #[must_use]
     pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
         self.narrowest(route, |settings| settings.compression.as_ref())
     }
 
-    /// When requests of a route are tried again although an endpoint has answered, if they ever are.
+    /// The policy for retries after an answer of an endpoint, if a scope of the route has one.
     #[must_use]
     pub fn retry<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<RetryPolicy>> {
         self.narrowest(route, |settings| settings.retry.as_ref())
     }
 
-    /// What the narrowest scope sets that sets anything.
+    /// The value of the narrowest scope that sets one.
     fn narrowest<'a, T>(&'a self, route: &'a Route, set: impl Fn(&'a Settings) -> Option<&'a T>) -> Option<&'a T> {
         let scopes = || route.scopes.iter().filter_map(|scope| self.scopes.get(scope));
         set(&route.settings).or_else(|| scopes().chain([&self.defaults]).find_map(|settings| set(settings)))
@@ -109,12 +109,12 @@ impl SnapshotParts {
     }
 }
 
-/// The routing model of one moment. Nothing about it ever changes.
+/// The routing model at one moment. It is immutable.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     generation: Generation,
     parts: SnapshotParts,
-    /// The defaults with every question answered: most routes have nothing of their own.
+    /// The defaults, resolved: most routes have no settings of their own.
     defaults: Effective,
 }
 
@@ -130,7 +130,7 @@ impl Snapshot {
         self.generation
     }
 
-    /// What it is made of.
+    /// Its parts.
     #[must_use]
     pub const fn parts(&self) -> &SnapshotParts {
         &self.parts
@@ -148,14 +148,14 @@ impl Snapshot {
         self.parts.binds.iter().find(|bind| bind.key == *key)
     }
 
-    /// Where the connections of a bind go whose protocol names no hosts: by the table of its one listener.
+    /// The stream route of a bind whose protocol has no server names: that of its one listener.
     #[must_use]
     pub fn stream(&self, bind: &BindKey) -> Option<&Arc<StreamRoute>> {
         let listener = self.bind(bind)?.listeners.first()?;
         self.parts.streams.table(&listener.table)?.get(&HostPattern::Any)
     }
 
-    /// Where a connection to a TLS listener goes that asks for a server name in lower case: by the most specific pattern of the
+    /// The stream route for a server name in lower case on a TLS listener: that of the most specific pattern of the
     /// listener's table.
     #[must_use]
     pub fn tls_stream(&self, listener: &Listener, server_name: &str) -> Option<&Arc<StreamRoute>> {
@@ -168,32 +168,32 @@ impl Snapshot {
         &self.parts.hosts
     }
 
-    /// The endpoints of a Service port, where any route leads to it.
+    /// The endpoints of a Service port, if a route refers to it.
     #[must_use]
     pub fn backend(&self, key: &BackendKey) -> Option<&Arc<Backend>> {
         self.parts.backends.get(key)
     }
 
-    /// The endpoints that a target leads to.
+    /// The endpoints of a target.
     #[must_use]
     pub fn backend_of<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
         target.fixed.as_ref().or_else(|| self.backend(&target.backend))
     }
 
-    /// The backends that targets hold themselves. Only routes for no host lead to such.
+    /// The backends that targets hold themselves. Only routes without a host have such targets.
     pub fn fixed_backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         let routes = self.parts.hosts.shared().get(&HostPattern::Any).into_iter().flat_map(|routes| routes.all());
         routes.flat_map(|route| route.action.targets()).filter_map(|target| target.fixed.as_ref())
     }
 
-    /// Every Service port that a route leads to.
+    /// Every Service port that a route refers to.
     #[must_use]
     pub const fn backends(&self) -> &BackendMap {
         &self.parts.backends
     }
 
-    /// The certificates for a server name in lower case, to a client of this bind: those of the host that takes its requests, and of
-    /// no other, so that nobody can show a certificate for requests that go to somebody else.
+    /// The certificates for a server name in lower case, for clients of this bind: those of the host that takes its
+    /// requests, and of no other, so that no tenant can present a certificate for requests of another tenant.
     #[must_use]
     pub fn certificates_for(&self, bind: &BindKey, server_name: &str) -> &[Arc<Certificate>] {
         let listener = self.bind(bind).and_then(|bind| bind.listener(server_name));
@@ -209,31 +209,31 @@ impl Snapshot {
         self.parts.default_certificate.as_ref()
     }
 
-    /// Peers whose forwarded headers are believed.
+    /// The peers whose forwarded headers are trusted.
     #[must_use]
     pub fn trusted_proxies(&self) -> &[IpNet] {
         &self.parts.trusted_proxies
     }
 
-    /// What holds for every client and every connection.
+    /// Settings of all clients and all connections.
     #[must_use]
     pub const fn edge(&self) -> &Arc<EdgeSettings> {
         &self.parts.edge
     }
 
-    /// What applies to a route.
+    /// The settings of a route.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
         self.parts.narrowed(self.defaults, route)
     }
 
-    /// How responses of a route are compressed, if they are.
+    /// The compression of the responses of a route, if enabled.
     #[must_use]
     pub fn compression<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<Compression>> {
         self.parts.compression(route)
     }
 
-    /// When requests of a route are tried again although an endpoint has answered, if they ever are.
+    /// The policy for retries after an answer of an endpoint, if a scope of the route has one.
     #[must_use]
     pub fn retry<'a>(&'a self, route: &'a Route) -> Option<&'a Arc<RetryPolicy>> {
         self.parts.retry(route)

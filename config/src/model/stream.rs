@@ -1,4 +1,4 @@
-//! What becomes of connections whose bytes are passed on unread, and of flows of UDP datagrams.
+//! Stream routes: connections whose bytes are passed on unread, and flows of UDP datagrams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,43 +9,44 @@ use super::backend::BackendKey;
 use super::route::Origin;
 use super::upstream_tls::UpstreamTls;
 
-/// Where the connections to a listener go that are passed on as bytes: those for one host of a TLS listener, or all of a TCP listener.
-/// Or where the flows of a UDP listener go: a flow is the datagrams that one client address and port sends to one address, and those
-/// that come back.
+/// The destination of connections that are passed on as bytes, for one host of a TLS listener or for a whole TCP
+/// listener; or of the flows of a UDP listener. A flow is the datagrams that one client address and port sends to one
+/// address, and those that come back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StreamRoute {
-    /// Who made it.
+    /// The object and rule it comes from.
     pub origin: Arc<Origin>,
-    /// The name of its rule, where its object gives one (Gateway API, `TCPRouteRule.name`).
+    /// The name of its rule, if the object names it (Gateway API, `TCPRouteRule.name`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Arc<str>>,
-    /// The shares of connections or flows by weight. Where there is none, or the weights sum to 0, connections are closed, and datagrams
-    /// dropped.
+    /// The shares of connections or flows by weight. If there are none, or the weights sum to 0, connections are
+    /// closed, and datagrams dropped.
     pub backends: Box<[WeightedBackend]>,
-    /// Time to open a connection to an endpoint. Nothing is opened for a flow.
+    /// The timeout for opening a connection to an endpoint. It does not apply to flows.
     pub connect_timeout: Duration,
     /// Time without a byte or datagram in either direction after which a connection is closed, or a flow ends.
     pub idle_timeout: Duration,
 }
 
-/// A share of connections, and where it goes.
+/// A share of connections or flows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WeightedBackend {
-    /// Where it goes. `None` closes its connections and drops its datagrams: the backend is named, and cannot be used.
+    /// The destination. `None` closes its connections and drops its datagrams: the backend exists in the route, but
+    /// cannot be used.
     pub to: Option<StreamTarget>,
     /// The share, relative to the sum of all.
     pub weight: u32,
 }
 
-/// A Service port that connections go to.
+/// A Service port as the destination of connections.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StreamTarget {
     /// The Service port.
     pub backend: BackendKey,
-    /// TLS with its endpoints; `None` passes the bytes on as they are, as datagrams are in any case.
+    /// TLS with its endpoints; `None` passes the bytes on as they are. Datagrams never have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTls>,
-    /// The header that tells an endpoint who the client is; `None` for none. Datagrams have none.
+    /// The PROXY protocol header with the client's address; `None` for no header. Datagrams never have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeader>,
 }
@@ -58,7 +59,7 @@ impl StreamRoute {
 }
 
 impl From<BackendKey> for StreamTarget {
-    /// Bytes as they are, and nothing before them.
+    /// A target without TLS and without a PROXY header.
     fn from(backend: BackendKey) -> Self {
         Self { backend, tls: None, proxy_header: None }
     }

@@ -1,4 +1,4 @@
-//! TLS with endpoints: what they are asked for, by whom their certificates are verified, and who the edge is to them.
+//! TLS with endpoints: the server name, the verification of their certificates, and the edge's own certificate.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use super::authority::Authorities;
 use super::certificate::Certificate;
 use super::host::parent;
 
-/// TLS with endpoints. Two that differ are two transports: what is kept of connections of one is not used for the other.
+/// TLS with endpoints. Connections are pooled by it: one with other settings is not reused.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub struct UpstreamTls {
-    /// The server name to ask for; `None` takes the request's host.
+    /// The server name to send; `None` for the request's host.
     pub server_name: Option<Arc<str>>,
-    /// By what an endpoint's certificate is verified; `None` takes any.
+    /// The verification of an endpoint's certificate; `None` accepts any.
     pub verification: Option<Arc<UpstreamVerification>>,
-    /// The edge's own certificate, for endpoints that ask for one.
+    /// The edge's own certificate, for endpoints that request one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Arc<Certificate>>,
 }
 
-/// By what the certificate of an endpoint is verified.
+/// The verification of endpoint certificates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct UpstreamVerification {
-    /// The authorities that may have signed it; `None` for those of the system.
+    /// The trusted authorities; `None` for those of the system.
     pub authorities: Option<Authorities>,
-    /// The names of which it has to have one; none for the server name that is asked for.
+    /// The names of which a certificate must have one; if empty, it must have the server name.
     pub names: Box<[SubjectName]>,
 }
 
@@ -35,14 +35,15 @@ pub struct UpstreamVerification {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SubjectName {
-    /// A DNS name in lower case, or `*.` and one, which a certificate has to have in just this form.
+    /// A DNS name in lower case, or `*.` and one, which a certificate must have in exactly this form.
     Dns(Box<str>),
     /// A URI, such as a SPIFFE ID.
     Uri(Box<str>),
 }
 
 impl UpstreamVerification {
-    /// Whether a certificate has one of the names. One that cannot be read has none, and common names are none.
+    /// Returns `true` if a certificate has one of the names. One that cannot be read has none, and the common name is
+    /// not considered.
     #[must_use]
     pub fn has_name(&self, leaf: &CertificateDer<'_>) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return false };
@@ -54,9 +55,9 @@ impl UpstreamVerification {
 
 impl SubjectName {
     fn is(&self, shown: &GeneralName<'_>) -> bool {
-        // The library has many kinds of names, of which these two are asked for.
+        // The library has many kinds of names; only these two can be required.
         if let (Self::Dns(name), GeneralName::DNSName(shown)) = (self, shown) {
-            // A star of a certificate stands for one label (RFC 9525, section 6.3).
+            // A star in a certificate stands for one label (RFC 9525, section 6.3).
             let stands_for = |suffix: &str| parent(name).is_some_and(|own| own.eq_ignore_ascii_case(suffix));
             shown.eq_ignore_ascii_case(name)
                 || (!name.starts_with("*.") && shown.strip_prefix("*.").is_some_and(stands_for))

@@ -1,16 +1,16 @@
-//! What tells an object from a later one of the same name.
+//! The uid, which distinguishes an object from a later one of the same name.
 
 use std::fmt;
 use std::num::NonZeroU128;
 
-/// The `metadata.uid` of an object, which no other object has, a later one of the same name included. API servers give
-/// UUIDs (RFC 9562), and those fit into sixteen bytes.
+/// The `metadata.uid` of an object. No other object has it, not even a later one of the same name. API servers assign
+/// UUIDs (RFC 9562), which fit into sixteen bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(NonZeroU128);
 
 impl Uid {
-    /// Reads a UUID as API servers write it, with small letters and hyphens. Nothing else is one: it could not be written
-    /// as it was.
+    /// Parses a UUID as API servers write it, in lower case with hyphens. Other spellings are refused: they would be
+    /// written differently than they were read.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 36 {
@@ -30,7 +30,7 @@ impl Uid {
         NonZeroU128::new(bits).map(Self)
     }
 
-    /// Its bytes, as RFC 9562 orders them.
+    /// Its bytes in the order of RFC 9562.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.get().to_be_bytes()

@@ -1,4 +1,4 @@
-//! The forms of annotation values: text to typed value. Errors are sentence fragments that say why a text has not the form.
+//! Parsers of annotation values. Errors are predicates that say why a text is not valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use ipnet::IpNet;
 use super::cookie;
 use crate::model::{Balance, ProxyHeader, SameSite};
 
-/// The longest time that an annotation may set, and how that is written.
+/// The longest time of an annotation, and its spelling.
 const DURATION_MAX: (Duration, &str) = (Duration::from_secs(24 * 3600), "24h");
 
-/// The longest life of a cookie: browsers shorten what is longer (RFC 6265bis section 5.5).
+/// The longest lifetime of a cookie: browsers shorten longer ones (RFC 6265bis section 5.5).
 const COOKIE_AGE_MAX: (Duration, &str) = (Duration::from_secs(400 * 24 * 3600), "9600h");
 
-/// Networks that one list may hold.
+/// The maximum number of networks in one list.
 const SOURCES_MAX: usize = 4096;
 
-/// Whether zero is a time.
+/// Whether zero is a valid time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Zero {
     /// It stands for no limit.
@@ -45,7 +45,7 @@ pub(super) fn duration(text: &str, zero: Zero) -> Result<Duration, String> {
     Ok(sum)
 }
 
-/// The life of a cookie: a time of at least a second.
+/// The lifetime of a cookie: at least one second.
 pub(super) fn cookie_age(text: &str) -> Result<Duration, String> {
     let sum = sum_of_units(text.trim(), COOKIE_AGE_MAX)?;
     if sum < Duration::from_secs(1) { Err("is less than 1s".to_owned()) } else { Ok(sum) }
@@ -116,7 +116,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         return Err("is not a number of bytes such as 512k, 8m or 1g".to_owned());
     }
     let number: Option<u64> = digits.parse().ok();
-    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| "is more than can be counted".to_owned())
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| "is too large".to_owned())
 }
 
 /// A whole number from 1 to `max`.
@@ -126,14 +126,14 @@ pub(super) fn count(text: &str, max: u8) -> Result<u8, String> {
     number.filter(|number| (1..=max).contains(number)).ok_or_else(|| format!("is not a whole number from 1 to {max}"))
 }
 
-/// A whole number of any size that can be counted.
+/// A whole number from 0 to [`u32::MAX`].
 pub(super) fn whole(text: &str) -> Result<u32, String> {
     let (digits, rest) = split_digits(text.trim());
     let number = rest.is_empty().then(|| digits.parse().ok()).flatten();
     number.ok_or_else(|| format!("is not a whole number from 0 to {}", u32::MAX))
 }
 
-/// `true` or `false`, in the spellings that Go's `strconv.ParseBool` takes and so other controllers do.
+/// `true` or `false`, in the spellings of Go's `strconv.ParseBool`, which other controllers accept.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text.trim() {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

@@ -1,5 +1,5 @@
-//! The annotations of Tidegate and of the Deis router: for each kind that has any, one table of what each is called, may say and
-//! does. Nothing else reads annotation text, and the manuals are printed from the same tables.
+//! The annotations of Tidegate and of the Deis router: for each kind with annotations, one table of keys, value forms
+//! and effects. Only this module parses annotation values, and the manuals are printed from the same tables.
 
 mod cipher_list;
 pub mod deis;
@@ -29,32 +29,32 @@ use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
 
-/// Whose annotations they are.
+/// A family of annotations.
 #[derive(Clone, Copy)]
 struct Dialect {
-    /// What all of its keys start with.
+    /// The common prefix of its keys.
     prefix: &'static str,
-    /// Whose they are, as a message says it.
+    /// Its name in messages.
     name: &'static str,
 }
 
 const TIDEGATE: Dialect = Dialect { prefix: "tidegate.io/", name: "Tidegate" };
 
-/// Endpoints that one request may try at most.
+/// The maximum number of attempts of one request.
 const TRIES_MAX: u8 = 10;
 
-/// The status of the redirect to https: the method and the body stay (RFC 9110 section 15.4.9).
+/// The status of the redirect to https: it preserves method and body (RFC 9110 section 15.4.9).
 const TLS_REDIRECT_STATUS: u16 = 308;
 
-/// Edits between two keys up to which one is taken for the other mistyped.
+/// The edit distance up to which an unknown key counts as a typo of a known one.
 const TYPO_EDITS_MAX: usize = 2;
 
-/// What the annotations of an object ask for. Objects that ask for nothing share their emptiness.
+/// The effects of an object's annotations. Objects without annotations share one value.
 #[derive(Clone)]
 pub(super) struct Effects {
-    /// What restricts access: the allowed sources first, so that a stranger is refused and not redirected.
+    /// The access checks: the allowed sources first, so that other clients are refused and not redirected.
     pub(super) guards: Arc<[Guard]>,
-    /// What is changed on the way.
+    /// The filters.
     pub(super) filters: Arc<[Filter]>,
     /// Settings.
     pub(super) settings: Arc<Settings>,
@@ -63,7 +63,7 @@ pub(super) struct Effects {
 static NOTHING: LazyLock<Effects> =
     LazyLock::new(|| Effects { guards: Arc::default(), filters: Arc::default(), settings: Arc::default() });
 
-/// Effects while they are put together.
+/// The effects under construction.
 #[derive(Default)]
 struct Draft {
     settings: Settings,
@@ -72,47 +72,47 @@ struct Draft {
     require_tls: bool,
 }
 
-/// What follows from values that cannot be read.
+/// The consequences of values that cannot be read.
 #[derive(Default)]
 struct Fallbacks {
     redirected: bool,
     closed: bool,
     enforced: bool,
-    /// The keys of those that were dropped.
+    /// The keys of dropped annotations.
     dropped: Vec<String>,
 }
 
-/// What happens when a value cannot be read.
+/// The consequence of a value that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnInvalid {
     /// The default applies.
     Default,
-    /// Plain-text requests are redirected, because the annotation may say so.
+    /// Plain-text requests are redirected, because the annotation may require it.
     Redirected,
     /// Every request is refused, because the annotation restricts access.
     Closed,
-    /// Nothing of it is taken: what it would have allowed is not allowed.
+    /// The annotation is dropped: it allows nothing.
     Dropped,
-    /// Applications without a list of their own are closed, because the annotation may say so.
+    /// Applications without a list of their own are closed, because the annotation may require it.
     Enforced,
 }
 
-/// One line of a table, whose values are read into a draft of `D`.
+/// One row of a table, whose value is read into a draft of `D`.
 #[derive(Clone)]
 struct Annotation<D> {
     /// The key without its prefix.
     key: &'static str,
-    /// What it may say.
+    /// The form of its value.
     form: &'static str,
-    /// What applies without it.
+    /// The default.
     default: fn(&Effective) -> String,
-    /// What it does.
+    /// Its effect.
     effect: &'static str,
-    /// What happens when its value cannot be read.
+    /// The consequence of a value that cannot be read.
     otherwise: OnInvalid,
-    /// Why it changes nothing, where it does not.
+    /// The reason why it has no effect, if it has none.
     inert: Option<&'static str>,
-    /// Reads its value.
+    /// Parses its value.
     read: fn(&mut D, &str) -> Result<(), String>,
 }
 
@@ -176,7 +176,7 @@ const INGRESS: [Annotation<Draft>; 15] = [
         key: "tries-max",
         form: "whole number from 1 to 10",
         default: |it| it.tries_max.to_string(),
-        effect: "Tries that one request may have while no endpoint has begun to answer. An endpoint that refuses the connection within 100 ms is not counted.",
+        effect: "Attempts of one request while no endpoint has begun to answer. An endpoint that refuses the connection within 100 ms is not counted.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.tries_max, count(text, TRIES_MAX)),
@@ -188,7 +188,7 @@ const INGRESS: [Annotation<Draft>; 15] = [
             Balance::PowerOfTwo => "`power-of-two`".to_owned(),
             Balance::RoundRobin => "`round-robin`".to_owned(),
         },
-        effect: "How an endpoint is chosen: of two drawn at random the one with less to do, or one after the other.",
+        effect: "How an endpoint is chosen: the less loaded of two drawn at random, or one after the other.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.settings.balance, balance(text)),
@@ -197,7 +197,7 @@ const INGRESS: [Annotation<Draft>; 15] = [
         key: "session-cookie",
         form: "name of a cookie",
         default: |_| "no sessions".to_owned(),
-        effect: "Keeps [sessions](sessions.md): a client without this cookie is given it, and with it comes back to its endpoint for as long as that serves.",
+        effect: "Enables [sessions](sessions.md): a client without this cookie gets it, and with it returns to its endpoint while that serves.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.session.name, cookie_name(text)),
@@ -206,7 +206,7 @@ const INGRESS: [Annotation<Draft>; 15] = [
         key: "session-cookie-max-age",
         form: "time from `1s` to `9600h`",
         default: |_| "until the browser is closed".to_owned(),
-        effect: "Time after which the session ends, however often the client comes: `Max-Age` of the cookie, and an older one counts as none.",
+        effect: "Time after which the session ends, however often the client returns: `Max-Age` of the cookie; an older cookie is ignored.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.session.max_age, cookie_age(text)),
@@ -215,7 +215,7 @@ const INGRESS: [Annotation<Draft>; 15] = [
         key: "session-cookie-path",
         form: "path",
         default: |_| "the path of the rule".to_owned(),
-        effect: "`Path` of the cookie. The cookies of rules that lead to different Services take each other's place where it is the same.",
+        effect: "`Path` of the cookie. With the same path, the cookies of rules to different Services replace each other.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.session.path, cookie_path(text)),
@@ -271,7 +271,7 @@ pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found:
     draft.into_effects(&fallbacks)
 }
 
-/// Reads the annotations of a dialect into a draft, by their table.
+/// Reads the annotations of a dialect into a draft, using their table.
 fn read<D>(
     dialect: Dialect,
     table: &[Annotation<D>],
@@ -337,10 +337,10 @@ impl Draft {
     }
 }
 
-/// What becomes of a key that is not in the table. One that may be meant for another has the effect of that other's
-/// unreadable value, so that a guard does not stand open because of a letter.
+/// The consequence of a key that is not in the table. A probable typo of a known key has the effect of an unreadable
+/// value of that key, so that a typo does not leave access open.
 fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (OnInvalid, String, String) {
-    // What is much longer needs no comparison, whose time is the product of both lengths.
+    // A key of very different length needs no comparison, whose cost is the product of both lengths.
     let length = key.chars().count();
     let alike = |annotation: &&Annotation<D>| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
     let edits = |annotation: &&Annotation<D>| strsim::osa_distance(annotation.key, key);

@@ -1,5 +1,5 @@
-//! ConfigMap (`v1`): certificates of authorities, as the Gateway API has Gateways and policies refer to them. Nothing else of a
-//! ConfigMap is read or kept.
+//! ConfigMap (`v1`): certificates of authorities, to which Gateways and policies of the Gateway API refer. Nothing else
+//! of a ConfigMap is read or kept.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,12 +8,12 @@ use super::source::Source;
 use crate::model::{Authorities, CertificateFault};
 use crate::object::ObjectName;
 
-/// What routing reads of a ConfigMap.
+/// The parts of a ConfigMap that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigMap {
     /// Its name.
     pub name: ObjectName,
-    /// The certificates in `data["ca.crt"]`; `None` where there is no such entry, and else why they cannot be used.
+    /// The certificates in `data["ca.crt"]`, or the reason why they cannot be used; `None` if there is no such entry.
     pub authorities: Option<Result<Authorities, CertificateFault>>,
 }
 
@@ -23,12 +23,13 @@ struct DataJson<'a> {
     authorities: Option<&'a RawValue>,
 }
 
-/// A ConfigMap without certificates is no finding here: most are for others. Whoever refers to it is told.
+/// A ConfigMap without usable certificates makes no finding here, because most have other purposes. The object that
+/// refers to it gets one.
 pub(super) fn project(source: &Source<'_>) -> ConfigMap {
     let data: DataJson<'_> = source.data.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     let authorities = data.authorities.map(|raw| {
         let text: String =
-            serde_json::from_str(raw.get()).map_err(|_| CertificateFault("ca.crt is no text".to_owned()))?;
+            serde_json::from_str(raw.get()).map_err(|_| CertificateFault("ca.crt is not a text".to_owned()))?;
         Authorities::from_pem(&[text.as_bytes()])
     });
     ConfigMap { name: source.name().clone(), authorities }

@@ -5,12 +5,12 @@ use super::field::{Found, Misread};
 use super::source::Source;
 use crate::object::ObjectName;
 
-/// What routing reads of the Deployment of a Deis router.
+/// The parts of the Deis router's Deployment that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deployment {
     /// Its name.
     pub name: ObjectName,
-    /// What its annotations ask for.
+    /// The settings in its annotations.
     pub router: DeisRouter,
 }
 

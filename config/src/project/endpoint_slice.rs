@@ -12,18 +12,18 @@ use super::source::Source;
 use crate::model::Transport;
 use crate::object::ObjectName;
 
-/// Endpoints that are read of one slice; the API allows 1000.
+/// The maximum number of endpoints read of one slice; the API allows 1000.
 const ENDPOINTS_MAX: usize = 10_000;
 
-/// Ports that are read of one slice.
+/// The maximum number of ports read of one slice.
 const PORTS_MAX: usize = 1024;
 
-/// What routing reads of an EndpointSlice.
+/// The parts of an EndpointSlice that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointSlice {
     /// Its name.
     pub name: ObjectName,
-    /// The label `kubernetes.io/service-name`: the Service, in its namespace. `None` belongs to none.
+    /// The label `kubernetes.io/service-name`: the Service, in the slice's namespace. `None` for a slice of no Service.
     pub service: Option<ObjectName>,
     /// Its TCP and UDP ports that have a number.
     pub ports: Box<[SlicePort]>,
@@ -34,7 +34,7 @@ pub struct EndpointSlice {
 /// One of `ports`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlicePort {
-    /// `name`: that of the Service's port; empty where it has none.
+    /// `name`: that of the Service's port; empty if that has none.
     pub name: Arc<str>,
     /// `port`: the number that the pods listen on.
     pub number: u16,
@@ -45,9 +45,9 @@ pub struct SlicePort {
 /// One of `endpoints`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SliceEndpoint {
-    /// `addresses[0]`: the API calls the addresses of one endpoint interchangeable and has consumers use the first.
+    /// `addresses[0]`: the API defines the addresses of one endpoint as interchangeable; consumers use the first.
     pub address: IpAddr,
-    /// The condition `ready`; unknown counts as ready, as the API says.
+    /// The condition `ready`; unknown counts as ready, as the API defines.
     pub ready: bool,
     /// The condition `serving`; unknown counts as `ready` does.
     pub serving: bool,
@@ -91,7 +91,7 @@ struct TargetJson {
     uid: Option<Arc<str>>,
 }
 
-/// The family that `addressType` says all addresses of a slice are of.
+/// The address family of all addresses of a slice (`addressType`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
@@ -124,7 +124,7 @@ fn family(address_type: &str, found: &mut Found) -> Option<Family> {
     None
 }
 
-/// A port of another protocol is for others. One without a number stands for all ports, which names none to connect to.
+/// A port of another protocol is ignored. One without a number stands for all ports and gives no port to connect to.
 fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
     let json: PortJson = found.entry(raw, field)?;
     let transport = transport(json.protocol.as_deref())?;
@@ -136,19 +136,19 @@ fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
     Some(SlicePort { name: json.name.unwrap_or_default(), number, transport })
 }
 
-/// The condition `terminating` is not asked: `ready` is already false for a pod that terminates, unless its Service
-/// publishes pods that are not ready, which means this one too.
+/// The condition `terminating` is not read: `ready` is already false for a pod that terminates, unless its Service
+/// publishes pods that are not ready, which includes this one.
 fn endpoint(raw: &RawValue, family: Family, field: &str, found: &mut Found) -> Option<SliceEndpoint> {
     let json: EndpointJson = found.entry(raw, field)?;
     let first = json.addresses.as_ref().and_then(|addresses| addresses.first()).map_or("", |first| &**first);
     let address = match (first.parse(), family) {
         (Ok(address @ IpAddr::V4(_)), Family::V4) | (Ok(address @ IpAddr::V6(_)), Family::V6) => address,
         (_, Family::V4) => {
-            found.dropped(&format!("{field}.addresses[0]"), first, "is no IPv4 address");
+            found.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv4 address");
             return None;
         }
         (_, Family::V6) => {
-            found.dropped(&format!("{field}.addresses[0]"), first, "is no IPv6 address");
+            found.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv6 address");
             return None;
         }
     };

@@ -1,5 +1,5 @@
-//! Reading the fields of an object's JSON, each part on its own, so that what cannot be read is named by its field and
-//! costs no more than itself. What the fields mean is not known here.
+//! Parsing of the fields of an object's JSON, each part on its own, so that a finding names the unreadable field, and
+//! the other fields are not affected. The meaning of fields is not known here.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::gateway::Unreadable;
 use crate::finding::{Finding, Problem, printable};
 use crate::object::ObjectRef;
 
-/// Findings kept of one object. One that is wrong in more places is told so in its last finding.
+/// The maximum number of findings kept of one object. If there are more, the last finding says so.
 const FINDINGS_MAX: usize = 256;
 
 /// A field whose JSON is not of the type that the API gives it.
@@ -20,18 +20,18 @@ const FINDINGS_MAX: usize = 256;
 pub(super) struct Misread {
     /// The field, such as `spec.rules[0].http.paths`.
     pub(super) field: String,
-    /// What stands there, cut to a printable length.
+    /// The value, cut to a printable length.
     pub(super) value: String,
-    /// A sentence fragment that says why it cannot be read.
+    /// A predicate that says why it cannot be read.
     pub(super) why: String,
 }
 
-/// Reads a value that stands in a field.
+/// Reads the value of a field.
 pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str) -> Result<T, Misread> {
     serde_json::from_str(raw.get()).map_err(|error| misread::<T>(raw, field, &error))
 }
 
-/// Reads a value that may be absent, which null is equal to: it is the default then.
+/// Reads the value of a field. An absent value or null gives the default.
 pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
     raw: Option<&'a RawValue>,
     field: &str,
@@ -39,8 +39,7 @@ pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
     raw.map_or_else(|| Ok(T::default()), |raw| read(raw, field))
 }
 
-/// Finds the place of an error by reading once more with an account of the path, which costs too much to keep when
-/// there is no error.
+/// Locates an error by parsing again with a record of the path, which would be too expensive for valid input.
 fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde_json::Error) -> Misread {
     let mut json = serde_json::Deserializer::from_str(raw.get());
     let path = serde_path_to_error::deserialize::<_, T>(&mut json).err().map(|error| error.path().clone());
@@ -52,8 +51,8 @@ fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde
     Misread { field: format!("{field}{dot}{below}"), value: value.map_or_else(|| written(raw), shown), why }
 }
 
-/// The part of a parser's message that says what it expected. The part that quotes the value is left out: the value is
-/// told beside it.
+/// The part of a parser's message that says what it expected, as a predicate. The part that quotes the value is left
+/// out: the finding has it already.
 fn in_words(message: &str) -> String {
     let Some((_, expected)) = message.rsplit_once(", expected ") else {
         return format!("cannot be read ({})", printable(message));
@@ -83,7 +82,7 @@ pub(super) fn written(raw: &RawValue) -> String {
     printable(raw.get())
 }
 
-/// What is found while one object is read.
+/// The findings of one object while it is read.
 #[derive(Debug)]
 pub(super) struct Found {
     object: ObjectRef,
@@ -92,21 +91,21 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Nothing yet.
+    /// No findings yet.
     pub(super) const fn new(object: ObjectRef) -> Self {
         Self { object, findings: Vec::new(), left_out: 0 }
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns `true` if there are no findings.
     pub(super) const fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Everything that was found, in the order of reading.
+    /// All findings, in the order of reading.
     pub(super) fn into_findings(mut self) -> Vec<Finding> {
         if self.left_out > 0 {
             let value = format!("{} more findings", self.left_out);
-            let why = format!("go beyond the {FINDINGS_MAX} that are told of one object");
+            let why = format!("exceed the limit of {FINDINGS_MAX} findings of one object");
             self.findings.push(Finding::new(self.object, "", Problem::RuleDropped { value, why }));
         }
         self.findings
@@ -131,54 +130,54 @@ impl Found {
         self.add(field, Problem::RuleDropped { value: printable(value), why: why.to_string() });
     }
 
-    /// As [`Found::dropped`], of a value of the wrong form.
+    /// Like [`Found::dropped`], for a value of the wrong form.
     pub(super) fn misread(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
         self.dropped(field, value, why);
         Unreadable
     }
 
-    /// A setting takes its default.
+    /// A setting is ignored, and its default applies.
     pub(super) fn ignored(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::SettingIgnored { value: printable(value), why: why.to_string() });
     }
 
-    /// A setting was read and changes nothing.
+    /// A setting is valid and has no effect.
     pub(super) fn without_effect(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::WithoutEffect { value: printable(value), why: why.to_string() });
     }
 
-    /// The object asks to be routed and has no host.
+    /// The object asks for routes and has no usable host.
     pub(super) fn no_host(&mut self, field: &str, why: impl fmt::Display) {
         self.add(field, Problem::NoHost { why: why.to_string() });
     }
 
-    /// What restricts access cannot be read, so nobody is let in.
+    /// An access restriction cannot be read, so all clients are refused.
     pub(super) fn closed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
     }
 
-    /// A filter or a backend cannot be read, so that the edge answers in its place.
+    /// A filter or a backend cannot be read, so the edge answers 500 in its place.
     pub(super) fn answered_with_500(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
         self.add(field, Problem::AnsweredWith500 { value: printable(value), why: why.clone() });
         Unreadable
     }
 
-    /// What says who may attach cannot be read, so nobody may.
+    /// The restriction of attached objects cannot be read, so none may attach.
     pub(super) fn attachment_refused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::AttachmentRefused { value: printable(value), why: why.to_string() });
     }
 
-    /// What asks for TLS cannot be read, so it counts as asked for.
+    /// The setting that requires TLS cannot be read, so TLS is required.
     pub(super) fn assumed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::RedirectAssumed { value: printable(value), why: why.to_string() });
     }
 
-    /// A TLS entry, or a host of one, is for nothing.
+    /// A TLS entry, or a host of one, is not used.
     pub(super) fn unused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::TlsUnused { value: printable(value), why: why.to_string() });
     }
 
-    /// What a route points at cannot be used.
+    /// The backend of a route cannot be used.
     pub(super) fn unusable(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::BackendUnusable { value: printable(value), why: why.to_string() });
     }
@@ -188,7 +187,7 @@ impl Found {
         read(raw, field).map_err(|misread| self.dropped(&misread.field, &misread.value, &misread.why)).ok()
     }
 
-    /// The entries of a list with their fields, as many as are read of one.
+    /// The entries of a list with their fields, up to a limit.
     pub(super) fn entries<'a>(
         &mut self,
         list: Option<Vec<&'a RawValue>>,
@@ -201,10 +200,10 @@ impl Found {
         list.into_iter().take(limit).enumerate().map(move |(number, raw)| (format!("{field}[{number}]"), raw))
     }
 
-    /// Tells of the entries beyond a limit, which are not read.
+    /// Adds a finding about entries beyond a limit, which are not read.
     fn check_limit(&mut self, length: usize, limit: usize, field: &str) {
         if let Some(more @ 1..) = length.checked_sub(limit) {
-            let why = format!("go beyond the limit of {limit}");
+            let why = format!("exceed the limit of {limit}");
             self.dropped(&format!("{field}[{limit}]"), &format!("{more} more entries"), why);
         }
     }

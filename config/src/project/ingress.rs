@@ -1,5 +1,5 @@
-//! Ingress (`networking.k8s.io/v1`): how hosts, paths and backends are read; `ingress_rules.rs` has what comes of them,
-//! `ingress_tls.rs` its certificates.
+//! Ingress (`networking.k8s.io/v1`): the reader of hosts, paths and backends. The rules are in `ingress_rules.rs`, the
+//! certificates in `ingress_tls.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use crate::finding::field_name;
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::{Age, ObjectName};
 
-/// Rules that are read of one Ingress.
+/// The maximum number of rules of one Ingress.
 const RULES_MAX: usize = 4096;
-/// Paths that are read of one rule.
+/// The maximum number of paths of one rule.
 const PATHS_MAX: usize = 16_384;
-/// Bytes of one path.
+/// The maximum length of one path in bytes.
 const PATH_BYTES_MAX: usize = 4096;
-/// What is said of a longer one.
+/// The reason for a path that is too long.
 const PATH_TOO_LONG: &str = "is longer than 4096 bytes";
 
-/// The way to name a class from before there were IngressClasses.
+/// The annotation for the class that predates IngressClasses.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// What routing reads of an Ingress.
+/// The parts of an Ingress that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ingress {
     /// Its name and age.
     pub age: Age,
-    /// The class it asks for.
+    /// The requested class.
     pub class: ClassRef,
     /// `spec.defaultBackend`.
     pub default_backend: Option<DefaultBackend>,
-    /// `spec.rules` that can be read.
+    /// The valid rules of `spec.rules`.
     pub rules: Rules,
-    /// `spec.tls` that can be read.
+    /// The valid entries of `spec.tls`.
     pub tls: Tls,
-    /// What restricts access to all of its routes, from annotations.
+    /// The access checks of all its routes, from annotations.
     pub guards: Arc<[Guard]>,
-    /// What all of its routes change, from annotations.
+    /// The filters of all its routes, from annotations.
     pub filters: Arc<[Filter]>,
     /// Settings of all of its routes, from annotations.
     pub settings: Arc<Settings>,
 }
 
-/// The class an Ingress asks for. The annotation is only read where the field is absent.
+/// The requested class of an Ingress. The annotation is read only if the field is absent.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ClassRef {
     /// `spec.ingressClassName`: an IngressClass object.
     Field(ObjectName),
-    /// The annotation `kubernetes.io/ingress.class`: compared with the class's name; needs no object.
+    /// The annotation `kubernetes.io/ingress.class`, which is compared with the class's name and needs no IngressClass.
     Annotation(Arc<str>),
     /// Neither: the default class.
     Default,
@@ -64,14 +64,14 @@ pub enum ClassRef {
 /// `spec.defaultBackend`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultBackend {
-    /// Where it leads; `None` when that cannot be used (a finding says why), and the route answers 503.
+    /// The backend; `None` if it cannot be used (a finding says why), and the route answers 503.
     pub backend: Option<BackendRef>,
-    /// Whether the object was written without rules. Rules that cannot be read count: dropping them must not widen
-    /// what the object takes.
+    /// Whether the object was written without rules. Invalid rules count: dropping them must not widen the hosts that
+    /// the object takes.
     pub alone: bool,
 }
 
-/// A Service and its port, as a rule names them.
+/// A Service and its port, as in a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BackendRef {
     /// The Service, in the Ingress's namespace.
@@ -172,27 +172,27 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress,
 }
 
 impl Ingress {
-    /// The hosts whose requests it takes, each once: those of its rules, and no host where it has nothing but a default
-    /// backend.
+    /// The hosts whose requests it takes, each once: those of its rules, and [`HostPattern::Any`] if it has only a
+    /// default backend.
     pub fn hosts(&self) -> impl Iterator<Item = &HostPattern> {
         static NO_HOST: HostPattern = HostPattern::Any;
         self.rules.iter().map(|rule| &rule.host).chain(self.catch_all().map(|_| &NO_HOST))
     }
 
-    /// Its default backend, where it has nothing else and takes every host that nobody claims.
+    /// Its default backend, if it has no rules and so takes every host that no other object claims.
     #[must_use]
     pub fn catch_all(&self) -> Option<&DefaultBackend> {
         self.default_backend.as_ref().filter(|default| default.alone)
     }
 
-    /// Everything that requests for one of its hosts may be led to, some of it several times.
+    /// All backends of requests for one of its hosts, with duplicates.
     pub fn backends_of(&self, host: &HostPattern) -> impl Iterator<Item = &BackendRef> {
         let of_rule = self.rules.of(host).into_iter().flat_map(|rule| &rule.paths);
         let of_rule = of_rule.filter_map(|path| path.backend.as_ref());
         of_rule.chain(self.default_backend.as_ref().and_then(|default| default.backend.as_ref()))
     }
 
-    /// Everything that it leads to, some of it several times.
+    /// All its backends, with duplicates.
     pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
         let of_rules = self.rules.iter().flat_map(|rule| &rule.paths).filter_map(|path| path.backend.as_ref());
         of_rules.chain(self.default_backend.as_ref().and_then(|default| default.backend.as_ref()))
@@ -221,7 +221,7 @@ impl Reader<'_> {
         entries.filter_map(|(field, raw)| self.rule(raw, &field)).collect()
     }
 
-    /// A rule whose host can be read stays even when none of its paths can: the host is claimed, so that its requests
+    /// A rule with a valid host stays even if all of its paths are invalid: the host is claimed, so that its requests
     /// do not go to a broader one.
     fn rule(&mut self, raw: &RawValue, field: &str) -> Option<Rule> {
         let json: RuleJson<'_> = self.found.entry(raw, field)?;
@@ -286,7 +286,7 @@ impl Reader<'_> {
         let service = json.service.ok_or_else(missing)?;
         let name = service.name.filter(|name| !name.is_empty()).ok_or_else(missing)?;
         let port = service.port.unwrap_or_default();
-        // The API's zero values stand for absent fields.
+        // The zero values of the API stand for absent fields.
         let port_name = port.name.filter(|name| !name.is_empty());
         let port =
             match (port_name, port.number.filter(|number| *number != 0)) {

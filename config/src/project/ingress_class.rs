@@ -1,4 +1,4 @@
-//! IngressClass (`networking.k8s.io/v1`): which Ingresses are ours.
+//! IngressClass (`networking.k8s.io/v1`): the controller of its Ingresses.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::field::{Misread, read, read_or_default};
 use super::source::{Source, annotation_field};
 use crate::object::ObjectName;
 
-/// Marks the class of Ingresses that name none; only the text `true` does.
+/// Marks the default class of Ingresses; only the value `true` does.
 const IS_DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 
-/// What routing reads of an IngressClass.
+/// The parts of an IngressClass that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngressClass {
     /// Its name; the namespace is empty.

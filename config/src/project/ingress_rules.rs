@@ -7,17 +7,16 @@ use std::sync::Arc;
 use super::ingress::BackendRef;
 use crate::model::{HostPattern, PathMatch};
 
-/// The rules of an Ingress, one for each host in the order of hosts, so that looking up those of a host takes no walk over
-/// the others.
+/// The rules of an Ingress, one for each host in the order of hosts, so that a look-up by host is a binary search.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rules(Box<[Rule]>);
 
-/// What an Ingress says of one host.
+/// The rules of an Ingress for one host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// `host`, or no host.
+    /// `host`; [`HostPattern::Any`] if there is none.
     pub host: HostPattern,
-    /// The paths of all rules for it, in the order of the object; none means that everything goes to the default backend.
+    /// The paths of all rules for it, in the order of the object; if empty, all requests go to the default backend.
     pub paths: Box<[RulePath]>,
 }
 
@@ -26,14 +25,14 @@ pub struct Rule {
 pub struct RulePath {
     /// The field, such as `spec.rules[0].http.paths[1]`.
     pub field: Arc<str>,
-    /// What it matches.
+    /// The path match.
     pub path: PathMatch,
-    /// Where it leads; `None` when that cannot be used (a finding says why), and the route answers 503.
+    /// The backend; `None` if it cannot be used (a finding says why), and the route answers 503.
     pub backend: Option<BackendRef>,
 }
 
 impl Rules {
-    /// What is said of exactly this host.
+    /// The rule for exactly this host.
     #[must_use]
     pub fn of(&self, host: &HostPattern) -> Option<&Rule> {
         let number = self.0.binary_search_by(|rule| rule.host.cmp(host)).ok()?;
@@ -49,7 +48,7 @@ impl Rules {
 }
 
 impl FromIterator<Rule> for Rules {
-    /// Rules in the order of the object, some of them for the same host.
+    /// From rules in the order of the object; several may have the same host.
     fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
         let mut by_host: BTreeMap<HostPattern, Vec<RulePath>> = BTreeMap::new();
         for Rule { host, paths } in rules {

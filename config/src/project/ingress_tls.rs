@@ -1,4 +1,4 @@
-//! `spec.tls` of an Ingress: which Secret is for which of its hosts.
+//! `spec.tls` of an Ingress: the Secrets of its hosts.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,40 +12,39 @@ use super::field::Found;
 use crate::model::{HostMap, HostPattern, WildcardDepth};
 use crate::object::ObjectName;
 
-/// Entries of `spec.tls` that are read of one Ingress, and hosts that are read of one entry.
+/// The maximum number of entries of `spec.tls` of one Ingress, and of hosts of one entry.
 const TLS_MAX: usize = 4096;
-/// Hosts that are read of all entries of one Ingress, each as often as it has Secrets.
+/// The maximum number of hosts of all entries of one Ingress, counted once per Secret.
 const HOSTS_MAX: usize = 16_384;
-/// Secrets that are read for one host of one Ingress, and Secrets for the hosts of its rules. Each of the rules' hosts may
-/// meet them all: with more, that would be a product of two things that tenants choose.
+/// The maximum number of Secrets for one host of one Ingress, and for the hosts of its rules. Each host of the rules
+/// may match all of them: with more, the cost would be a product of two numbers that tenants choose.
 const SECRETS_MAX: usize = 16;
 
-/// `spec.tls` of an Ingress: each host with each of its Secrets once, in an order in which the hosts that meet another one
-/// stand together.
+/// `spec.tls` of an Ingress: each pair of host and Secret once, ordered so that the hosts that overlap another one are
+/// adjacent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tls(Box<[TlsSecret]>);
 
 /// A Secret for a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsSecret {
-    /// The host, with names that a rule of the object takes; `None` for the hosts of the rules.
+    /// The host, with names that a rule of the object serves; `None` for the hosts of the rules.
     pub host: Option<HostPattern>,
-    /// The place in `spec.tls` of the first entry that says so.
+    /// The index in `spec.tls` of the first entry with this pair.
     pub entry: u32,
     /// The Secret, in the Ingress's namespace.
     pub secret: ObjectName,
 }
 
-/// Where a host stands: its names without their first label, then that label. Without a host, before all others.
+/// The sort key of a host: its name without the first label, then that label. No host sorts first.
 type Place<'a> = Option<(&'a str, &'a str)>;
 
-/// What is said of an entry that lists no hosts.
+/// The description of an entry without hosts.
 const HOSTLESS: &str = "an entry without hosts";
 
 impl Tls {
-    /// What is said of names that fall under a host, in the order of the entries. Looks at nothing else, so that what all
-    /// the hosts of an Ingress cost together does not grow with the square of it. Entries without hosts are for the hosts
-    /// of the rules, as far as these name any.
+    /// The entries that overlap a host, in their order. Looks at no others, so that the cost for all hosts of an
+    /// Ingress is not quadratic. Entries without hosts apply to the hosts of the rules, except rules without a host.
     #[must_use]
     pub fn of(&self, host: &HostPattern) -> Vec<&TlsSecret> {
         let whole = self.range(|place| place.cmp(&None));
@@ -57,7 +56,7 @@ impl Tls {
             HostPattern::Wildcard(suffix, WildcardDepth::One) => {
                 (whole, [self.range(|place| place.map(|(parent, _)| parent).cmp(&Some(suffix))), &[]])
             }
-            // What any number of labels may stand before stands in no range, and Ingress has no such wildcard.
+            // A wildcard of any depth matches no single range, and Ingress has no such wildcard.
             HostPattern::Wildcard(_, WildcardDepth::Any) => (whole, [self.named(), &[]]),
             HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
                 (&[][..], [self.named(), &[]])
@@ -122,8 +121,8 @@ struct TlsJson<'a> {
     secret_name: Option<Arc<str>>,
 }
 
-/// The entries of an object that takes the requests of these hosts. A certificate is shown for requests that its
-/// object takes and for no others, so what an entry says of other hosts is dropped and told.
+/// The entries of an object with rules for these hosts. A certificate is used only for hosts that its object serves, so
+/// entries for other hosts are dropped, with a finding.
 pub(super) fn read<'i>(
     ingress: &ObjectName,
     list: Option<Vec<&RawValue>>,
@@ -150,8 +149,8 @@ struct Reader<'f> {
 }
 
 impl Reader<'_> {
-    /// Only an entry that was written without hosts stands for those of the rules: one of whose hosts none can be read does
-    /// not. Without a Secret it asks for the default certificate, which is shown anyway.
+    /// Only an entry that was written without hosts stands for those of the rules: one with only invalid hosts does
+    /// not. An entry without a Secret asks for the default certificate, which is used in any case.
     fn entry(&mut self, entry: u32, field: &str, raw: &RawValue) {
         let Some(json) = self.found.entry::<TlsJson<'_>>(raw, field) else { return };
         let secret = json.secret_name.filter(|name| !name.is_empty()).map(|name| self.ingress.beside(name));
@@ -174,13 +173,13 @@ impl Reader<'_> {
         let text: String = self.found.entry(raw, field)?;
         let host = HostPattern::parse(&text).map_err(|why| self.found.dropped(field, &text, why)).ok()?;
         if !self.taken.meets(&host) {
-            self.found.unused(field, &text, "is taken by no rule of this object");
+            self.found.unused(field, &text, "is not served by a rule of this object");
             return None;
         }
         Some(host)
     }
 
-    /// Takes a Secret for a host, once and within the bounds.
+    /// Adds a Secret for a host, once and within the limits.
     fn add(&mut self, entry: u32, field: &str, host: Option<HostPattern>, secret: Option<&ObjectName>) {
         let Some(secret) = secret else { return };
         let secrets = self.of_host.entry(host.clone()).or_default();
@@ -188,9 +187,9 @@ impl Reader<'_> {
             return;
         }
         let full = if secrets.len() >= SECRETS_MAX {
-            format!("has {SECRETS_MAX} Secrets by the entries before, which is the limit")
+            format!("has {SECRETS_MAX} Secrets already, which is the limit")
         } else if self.all.len() >= HOSTS_MAX {
-            format!("goes beyond the limit of {HOSTS_MAX} hosts of all entries")
+            format!("exceeds the limit of {HOSTS_MAX} hosts of all entries")
         } else {
             secrets.insert(secret.clone());
             self.all.push(TlsSecret { host, entry, secret: secret.clone() });
@@ -201,11 +200,11 @@ impl Reader<'_> {
     }
 }
 
-/// The hosts of the rules, so that asking about each of many TLS hosts takes no walk over all of them.
+/// The hosts of the rules, indexed, so that a check of a TLS host does not walk over all of them.
 #[derive(Default)]
 struct Taken {
     rules: HostMap<()>,
-    /// The suffixes of wildcards that an exact host of a rule falls under.
+    /// The suffixes of wildcards that match an exact host of a rule.
     parents: BTreeSet<String>,
     /// Whether any rule names a host.
     named: bool,
@@ -220,7 +219,7 @@ impl Taken {
         }
     }
 
-    /// Whether the rules take any of the names that a TLS host stands for.
+    /// Returns `true` if the rules serve any of the names of a TLS host.
     fn meets(&self, host: &HostPattern) -> bool {
         match host {
             HostPattern::Exact(name) => self.rules.matching(name).next().is_some(),
@@ -237,7 +236,7 @@ impl Taken {
 mod tests {
     use super::*;
 
-    /// A host looks at the entries that meet it, at all of them and at no others, in their order.
+    /// A host looks at the entries that overlap it, at all of them and at no others, in their order.
     #[track_caller]
     fn check(tls: &Tls, host: &str) {
         let host = if host == "*" { HostPattern::Any } else { HostPattern::parse(host).unwrap() };

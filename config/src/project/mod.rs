@@ -1,16 +1,16 @@
 //! Projections: the checked, small, internal form of one cluster object, read from the bytes of its JSON.
 //!
-//! Bad input is normal here, so a projection comes with findings instead of an error: what a rule matches on and cannot
-//! be read drops that rule, a setting that cannot be read takes its default, what restricts access fails closed for
-//! its own routes, and an object that cannot be read at all has no routes. Outside formats are known nowhere else.
+//! Invalid input is normal here, so a projection has findings instead of an error: a match that cannot be read drops
+//! its rule, a setting that cannot be read takes its default, access restrictions fail closed for their own routes, and
+//! an object that cannot be read at all has no routes. Only this module knows the schemas of cluster objects.
 //!
-//! Unknown fields are passed over and null equals absent, as in the API. Two projections are equal when nothing that
+//! Unknown fields are ignored, and null equals absent, as in the API. Two projections are equal if no field that
 //! routing reads differs, whatever else of the object changed.
 //!
-//! Of one object are read at most 4096 rules, 16,384 paths a rule, 4096 bytes a path, 4096 TLS entries and hosts an entry,
+//! The limits per object: 4096 rules, 16,384 paths a rule, 4096 bytes a path, 4096 TLS entries and hosts an entry,
 //! 16,384 hosts of all entries, 16 Secrets a host, 4096 allowed networks, 1024 ports of a Service or slice, and 10,000
-//! endpoints of a slice. What goes beyond is left out (networks: refused whole) and told, and of one object at most 256
-//! findings are told.
+//! endpoints of a slice. Entries beyond a limit are left out (networks: all are refused), with a finding, and an object
+//! has at most 256 findings.
 
 mod annotation_value;
 pub mod annotations;
@@ -58,10 +58,10 @@ use gateway::{
 };
 use source::Source;
 
-/// Projects one object from the bytes of its JSON, as it stands in a list's `items` or a watch event's `object`.
+/// Projects one object from the bytes of its JSON, an element of a list's `items` or a watch event's `object`.
 ///
 /// # Errors
-/// When the bytes do not say whose they are. Everything else is a projection with findings.
+/// If the bytes do not identify an object. Every other fault is a finding of the projection.
 pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
     let source = Source::identify(kind, bytes)?;
     Ok(projected(&source, |found| match kind {
@@ -88,8 +88,8 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
     }))
 }
 
-/// Reads an object that is identified. One that makes the reader panic is set aside like one that cannot be read: it
-/// must not cost its whole kind.
+/// Reads an identified object. If the reader panics, the object is skipped like one that cannot be read: the other
+/// objects of its kind must not be affected.
 fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object, Misread>) -> Projected {
     let meta = source.meta.clone();
     let reading = caught(|| {
@@ -98,7 +98,7 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
         (object, found.into_findings())
     });
     let (object, findings) = reading.unwrap_or_else(|said| {
-        // The words of a panic may quote what was read.
+        // The panic message may quote the object.
         let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
         (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
     });
@@ -106,12 +106,12 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut Found) -> Result<Object
     Projected { meta, object, findings, addresses: public_address::read(source), statuses }
 }
 
-/// What every object has, whether the rest can be read or not.
+/// The metadata that every object has, whether the rest can be read or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta {
     /// Kind, namespace and name.
     pub object: ObjectRef,
-    /// `metadata.uid`, where it is one. Routing does not read it.
+    /// `metadata.uid`, if it is a valid UUID. Routing does not read it.
     pub uid: Option<Uid>,
     /// `metadata.resourceVersion`.
     pub resource_version: Arc<str>,
@@ -119,18 +119,18 @@ pub struct Meta {
     pub generation: Option<i64>,
 }
 
-/// An object, projected.
+/// A projected object.
 #[derive(Clone, Debug)]
 pub struct Projected {
     /// Its identity and versions.
     pub meta: Meta,
-    /// What routing reads of it; `None` when it cannot be read.
+    /// The parts that routing reads; `None` if it cannot be read.
     pub object: Option<Object>,
-    /// What its owner should be told.
+    /// The findings about it.
     pub findings: Vec<Finding>,
-    /// Where the cluster says that it is reached, each address once and in order. Routing does not read it.
+    /// Its addresses according to its status, each once and in order. Routing does not read them.
     pub addresses: Vec<PublicAddress>,
-    /// What controllers say in its status, for kinds of the Gateway API. Routing does not read it.
+    /// The digests of the controllers' parts of its status, for kinds of the Gateway API. Routing does not read them.
     pub statuses: StatusDigests,
 }
 
@@ -206,7 +206,7 @@ impl Object {
 mod tests {
     use super::*;
 
-    /// The reason and text of what is told of an object whose reader panics.
+    /// Checks the finding about an object whose reader panics.
     #[track_caller]
     fn check(kind: Kind, why: &str) {
         let bytes = br#"{"metadata":{"name":"a","namespace":"shop","resourceVersion":"7"}}"#;

@@ -1,5 +1,5 @@
-//! Public addresses: where the cluster says that an Ingress or a Service is reached. They are told to others (external-dns,
-//! cert-manager, people), and routing does not read them.
+//! Public addresses of Ingresses and Services, according to the cluster. Others need them (external-dns, cert-manager,
+//! people); routing does not read them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 use super::source::Source;
 use crate::object::Kind;
 
-/// Addresses that are read of one Service.
+/// The maximum number of addresses of one Service.
 const ADDRESSES_MAX: usize = 64;
 
-/// An entry of `status.loadBalancer.ingress`, as far as it says where something is reached.
+/// An entry of `status.loadBalancer.ingress`, without its ports.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PublicAddress {
-    /// `ip`, as it was written.
+    /// `ip`, as written.
     pub ip: Option<Arc<str>>,
     /// `hostname`.
     pub hostname: Option<Arc<str>>,
@@ -63,7 +63,7 @@ struct SpecJson {
     external_name: Option<String>,
 }
 
-/// The addresses of an object, each once and in order. What cannot be read has none.
+/// The addresses of an object, each once and in order. An unreadable object has none.
 pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
     let addresses: BTreeSet<PublicAddress> = match source.meta.object.kind {
         Kind::Ingress => of_status(source.status).collect(),

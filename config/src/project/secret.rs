@@ -1,5 +1,5 @@
-//! Secret (`v1`): certificates. Nothing else of a Secret is kept, and nothing that stands in one gets into a message:
-//! parsers quote what they refuse, so their own words are not passed on from here.
+//! Secret (`v1`): certificates. Nothing else of a Secret is kept, and none of its contents gets into a message: parsers
+//! quote their input, so their messages are not passed on from here.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::source::Source;
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
-/// What routing reads of a Secret.
+/// The parts of a Secret that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Secret {
     /// Its name.
     pub name: ObjectName,
-    /// The certificate in `tls.crt` and `tls.key`, whatever the Secret's type, or why there is none.
+    /// The certificate in `tls.crt` and `tls.key`, whatever the Secret's type, or the reason why there is none.
     pub certificate: Result<Arc<Certificate>, CertificateFault>,
 }
 
@@ -30,7 +30,8 @@ struct DataJson<'a> {
     key: Option<&'a RawValue>,
 }
 
-/// A Secret without a certificate is no finding here: most Secrets are for others. Whoever refers to it is told.
+/// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers to it
+/// gets one.
 pub(super) fn project(source: &Source<'_>) -> Secret {
     let name = source.name().clone();
     let certificate = certificate(source).map(Arc::new);
@@ -50,7 +51,7 @@ fn certificate(source: &Source<'_>) -> Result<Certificate, CertificateFault> {
     Certificate::from_pem(source.name().clone(), &chain, &key)
 }
 
-/// What a field holds in base64 (RFC 4648 section 4), wiped from memory when it is done with.
+/// The base64-decoded value of a field (RFC 4648 section 4), wiped from memory on drop.
 fn decode(raw: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
     let text: Zeroizing<String> = serde_json::from_str(raw.get()).map(Zeroizing::new).ok()?;
     STANDARD.decode(text.as_bytes()).map(Zeroizing::new).ok()

@@ -1,4 +1,4 @@
-//! Service (`v1`): the ports that backends are.
+//! Service (`v1`): the ports that are backends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,37 +15,37 @@ use super::source::{Annotations, Source, created_s};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
 use crate::object::{Age, ObjectName};
 
-/// Ports that are read of one Service.
+/// The maximum number of ports of one Service.
 pub(super) const PORTS_MAX: usize = 1024;
 
-/// What routing reads of a Service.
+/// The parts of a Service that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     /// Its name.
     pub name: ObjectName,
-    /// Where its endpoints come from.
+    /// The source of its endpoints.
     pub kind: ServiceKind,
     /// Its TCP and UDP ports.
     pub ports: Box<[ServicePort]>,
-    /// Requests that may be at the endpoints of each port at the same time, from its annotation; 0 for any number, `None` for
-    /// what the operator says.
+    /// The maximum number of requests in flight to the endpoints of each port, from its annotation; 0 for no limit,
+    /// `None` for the operator's setting.
     pub requests_max: Option<u32>,
-    /// The application that it is for a Deis router.
+    /// The application, if it is one of a Deis router.
     pub deis: Option<Arc<DeisApp>>,
-    /// What it says as the builder of a Deis platform, where it says anything.
+    /// The settings of the Deis builder, if its annotations have any.
     pub deis_builder: Option<Arc<DeisBuilder>>,
-    /// The header that its connections begin with, where they are passed on unread.
+    /// The PROXY protocol header that its connections begin with, if they are passed on unread.
     pub proxy_header: Option<ProxyHeader>,
-    /// Silence after which flows of datagrams to its UDP ports end, where it says so.
+    /// The time without datagrams after which flows to its UDP ports end, from its annotation.
     pub udp_idle_timeout: Option<Duration>,
-    /// What it says as the Service of a Gateway, where it is one.
+    /// Its contents as the Service of a Gateway, if it is one.
     pub gateway: Option<Arc<GatewayService>>,
 }
 
-/// The label, with the value `true`, by which a Service asks a Deis router to be routed.
+/// The label, with the value `true`, of Services that a Deis router routes.
 const ROUTABLE: &str = "router.deis.io/routable";
 
-/// Where a Service's endpoints come from.
+/// The source of a Service's endpoints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServiceKind {
     /// EndpointSlices, whether the Service has a cluster address or is headless.
@@ -97,14 +97,14 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
     };
     let entries = found.entries(spec.ports, PORTS_MAX, "spec.ports");
     let ports = entries.filter_map(|(field, raw)| port(raw, &field, found)).collect();
-    // The ports serve whatever becomes of the annotations.
+    // The ports are valid even if the annotations are not.
     let annotations = source.annotations().unwrap_or_else(|Misread { field, value, why }| {
         found.ignored(&field, &value, why);
         Annotations::default()
     });
     let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } = annotations::of_service(&annotations, found);
     let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
-        // What is found of it is told where Deis applications are routed, and nowhere else.
+        // Its findings are shown where Deis applications are routed, and nowhere else.
         let mut found = Found::new(source.meta.object.clone());
         let age = Age { created_s: created_s(source.created, &mut found), name: source.name().clone() };
         let label = source.label("app");
@@ -120,8 +120,8 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
     Ok(Service { name, kind, ports, requests_max, deis, deis_builder, proxy_header, udp_idle_timeout, gateway })
 }
 
-/// A name that cannot be resolved leaves the Service without endpoints: nobody makes slices for this type. What looks
-/// like an IPv4 address passes the API server's checks and would be asked of DNS as a name, which finds nothing.
+/// A name that cannot be resolved leaves the Service without endpoints: no controller makes slices for this type. A
+/// text like an IPv4 address passes the API server's checks and would be looked up in DNS as a name, without result.
 fn external_name(text: &str, found: &mut Found) -> ServiceKind {
     const FIELD: &str = "spec.externalName";
     if text.is_empty() {
@@ -154,7 +154,7 @@ fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<ServicePort> {
     Some(ServicePort { name: json.name.unwrap_or_default(), number, target, transport, protocol })
 }
 
-/// What a port is a port of; `None` for what nothing here speaks, such as SCTP.
+/// The transport protocol of a port; `None` for one that is not supported, such as SCTP.
 pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     match protocol {
         None | Some("TCP") => Some(Transport::Tcp),
@@ -163,14 +163,14 @@ pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
     }
 }
 
-/// A port that can be connected to.
+/// A valid port number.
 pub(super) fn port_number(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// `appProtocol` names a protocol either as IANA does, whose service names are compared without case (RFC 6335 section
-/// 5.1), or with a prefix, and then exactly. Other names are for other programs and no mistake, unless they look
-/// as if HTTP was meant.
+/// `appProtocol` is either a service name of IANA, compared without case (RFC 6335 section 5.1), or has a prefix, and
+/// is compared exactly. Other names belong to other programs and make no finding, unless they look like a variant of
+/// HTTP.
 fn app_protocol(text: &str, field: &str, found: &mut Found) -> AppProtocol {
     const LIKE_HTTP: [&str; 4] = ["http", "grpc", "h2", "ws"];
     match text {

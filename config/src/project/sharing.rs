@@ -1,5 +1,5 @@
-//! What projections have in common: names of Services, and the parents of routes. Each is read by itself and has texts of its own, until
-//! it is kept beside others.
+//! Sharing of equal texts between projections: names of Services, and the parents of routes. A newly read object has
+//! texts of its own until it is stored.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use super::gateway::{
 use super::{EndpointSlice, Ingress, Object};
 use crate::object::ObjectName;
 
-/// What is kept already.
+/// The store of shared values.
 pub trait Kept {
-    /// Puts the equal name of a Service that is kept in the place of this one.
+    /// Replaces the name of a Service by the equal stored one.
     fn service(&mut self, name: &mut ObjectName);
-    /// Puts equal parents that are kept in the place of these.
+    /// Replaces parents by the equal stored ones.
     fn parents(&mut self, parents: &mut Arc<[ParentRef]>);
 }
 
-/// What can share with others. It says the same afterwards.
+/// A value with parts that can be shared. Sharing does not change its meaning.
 pub trait Sharing {
-    /// Shares what is equal.
+    /// Replaces parts by equal stored ones.
     fn share(&mut self, kept: &mut impl Kept);
 }
 
 impl Sharing for Object {
-    /// One that others hold too stays as it is.
+    /// An object with other holders stays unchanged.
     fn share(&mut self, kept: &mut impl Kept) {
         match self {
             Self::Ingress(object) => object.share(kept),
@@ -49,7 +49,7 @@ impl Sharing for Object {
 }
 
 impl<T: Sharing> Sharing for Arc<T> {
-    /// One that others hold too stays as it is.
+    /// An object with other holders stays unchanged.
     fn share(&mut self, kept: &mut impl Kept) {
         if let Some(own) = Self::get_mut(self) {
             own.share(kept);
@@ -105,7 +105,7 @@ impl Sharing for HttpBackend {
 }
 
 impl Sharing for WeightedBackend {
-    /// A name of another kind is looked for too: where a Service is called so, it is the same name.
+    /// A name of another kind is looked up too: if a Service has it, it is the same text.
     fn share(&mut self, kept: &mut impl Kept) {
         if let Ok(BackendRef { object, .. }) = &mut self.to {
             kept.service(&mut object.name);

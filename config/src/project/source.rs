@@ -1,5 +1,5 @@
-//! One object as the API server sends it: its identity read, its other parts still raw. An item of a list has
-//! no `apiVersion` and `kind`; they are never asked for.
+//! One object as the API server sends it: its identity read, its other parts still raw. An item of a list has no
+//! `apiVersion` and `kind`, so they are not read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,23 +12,23 @@ use super::Meta;
 use super::field::{Found, Misread, read, read_or_default};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
-/// Why bytes cannot be told to belong to any object. Never holds any of the bytes, which may be a Secret's.
+/// The reason why bytes do not identify an object. It has none of the bytes, which may be a Secret's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unidentified {
-    /// They are no JSON object.
+    /// They are not a JSON object.
     NotJson {
-        /// The line of the first fault, from 1.
+        /// The line of the first error, from 1.
         line: usize,
-        /// The column of the first fault, from 1.
+        /// The column of the first error, from 1.
         column: usize,
     },
-    /// `metadata` is no object, or its `namespace` no text.
+    /// `metadata` is not an object, or its `namespace` not a text.
     NoMetadata,
-    /// `metadata.name` is not there, empty or no text.
+    /// `metadata.name` is missing, empty or not a text.
     NoName,
-    /// `metadata.name` or `metadata.namespace` is one that no object can have: it is no segment of a path.
+    /// `metadata.name` or `metadata.namespace` is invalid: it is not a path segment.
     BadName,
-    /// `metadata.resourceVersion` is not there, empty or no text.
+    /// `metadata.resourceVersion` is missing, empty or not a text.
     NoVersion,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Unidentified {
 
 impl std::error::Error for Unidentified {}
 
-/// The parts of every kind that are read at all; the others are passed over without being kept.
+/// The parts that are read, of every kind; others are skipped.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct Parts<'a> {
@@ -99,7 +99,7 @@ pub(super) struct Source<'a> {
     pub(super) spec: Option<&'a RawValue>,
     /// `status`.
     pub(super) status: Option<&'a RawValue>,
-    /// `data` of a Secret. What stands there must not get into any message.
+    /// `data` of a Secret. It must not get into any message.
     pub(super) data: Option<&'a RawValue>,
     /// `addressType` of an EndpointSlice.
     pub(super) address_type: Option<&'a RawValue>,
@@ -121,7 +121,7 @@ pub(super) struct Source<'a> {
 pub(super) type Annotations<'a> = BTreeMap<String, &'a RawValue>;
 
 impl<'a> Source<'a> {
-    /// Finds out whose the bytes are.
+    /// Reads the identity of an object.
     pub(super) fn identify(kind: Kind, bytes: &'a [u8]) -> Result<Self, Unidentified> {
         let parts: Parts<'a> = serde_json::from_slice(bytes)
             .map_err(|error| Unidentified::NotJson { line: error.line(), column: error.column() })?;
@@ -162,7 +162,7 @@ impl<'a> Source<'a> {
         &self.meta.object.name
     }
 
-    /// The value of a label, where it can be read.
+    /// The value of a label, if it can be read.
     pub(super) fn label(&self, key: &str) -> Option<String> {
         let labels: BTreeMap<String, &RawValue> = self.labels.and_then(lenient)?;
         labels.get(key).and_then(|raw| lenient(raw))
@@ -180,7 +180,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The age, in seconds since the epoch. An object without one is the youngest, so that it wins over no other.
+/// The creation time, in seconds since the Unix epoch. An object without one counts as the youngest, so that it wins
+/// over no other.
 pub(super) fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
     const FIELD: &str = "metadata.creationTimestamp";
     let Some(raw) = raw else { return i64::MAX };
@@ -194,7 +195,7 @@ pub(super) fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
     i64::MAX
 }
 
-/// The field of an annotation.
+/// The field name of an annotation.
 pub(super) fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }
@@ -203,8 +204,8 @@ fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Whether a text can stand in the path of an object, as names of every kind must (Kubernetes,
-/// `IsValidPathSegmentName`); and nothing in it is a control character.
+/// Returns `true` if a text can be a path segment, as names of every kind must (Kubernetes, `IsValidPathSegmentName`),
+/// and has no control characters.
 pub(super) fn is_segment(text: &str) -> bool {
     !matches!(text, "." | "..") && !text.contains(|mark: char| matches!(mark, '/' | '%') || mark.is_control())
 }

@@ -67,7 +67,7 @@ fn more_rules_than_the_limit_are_told_and_left_out() {
     assert_eq!(ingress.rules.len(), 4096);
     assert_eq!(
         findings,
-        [r#"Ingress shop/web: spec.rules[4096]: "4 more entries" go beyond the limit of 4096, so it is dropped"#]
+        [r#"Ingress shop/web: spec.rules[4096]: "4 more entries" exceed the limit of 4096, so it is dropped"#]
     );
 }
 
@@ -102,14 +102,12 @@ fn each_secret_is_read_once_for_a_host_and_a_host_has_a_bounded_number() {
     check_tls(
         &entries(17, &|number| entry("*.a", number)),
         16,
-        &[r#"spec.tls[16].hosts[0]: "*.a" has 16 Secrets by the entries before, which is the limit, so it is dropped"#],
+        &[r#"spec.tls[16].hosts[0]: "*.a" has 16 Secrets already, which is the limit, so it is dropped"#],
     );
     check_tls(
         &entries(17, &|number| json!({"secretName": format!("s{number}")})),
         16,
-        &[
-            r#"spec.tls[16]: "an entry without hosts" has 16 Secrets by the entries before, which is the limit, so it is dropped"#,
-        ],
+        &[r#"spec.tls[16]: "an entry without hosts" has 16 Secrets already, which is the limit, so it is dropped"#],
     );
     let all: Vec<String> = (0..4096).map(|number| format!("h{number}.a")).collect();
     let mut wide: Vec<Value> = (0..4).map(|number| json!({"hosts": all, "secretName": format!("s{number}")})).collect();
@@ -118,7 +116,7 @@ fn each_secret_is_read_once_for_a_host_and_a_host_has_a_bounded_number() {
     check_tls(
         &wide.into(),
         16_384,
-        &[r#"spec.tls[5].hosts[0]: "h7.a" goes beyond the limit of 16384 hosts of all entries, so it is dropped"#],
+        &[r#"spec.tls[5].hosts[0]: "h7.a" exceeds the limit of 16384 hosts of all entries, so it is dropped"#],
     );
 }
 

@@ -59,42 +59,42 @@ fn lists_of_a_gateway_are_as_long_as_the_schema_allows() {
         Kind::Gateway,
         &gateway(json!({"listeners": many(66, listener)})),
         ("listener l", 64),
-        &[r#"spec.listeners[64]: "2 more entries" go beyond the limit of 64, so it is dropped"#],
+        &[r#"spec.listeners[64]: "2 more entries" exceed the limit of 64, so it is dropped"#],
     );
     let secrets = many(65, |number| json!({"name": format!("secret{number}")}));
     check(
         Kind::Gateway,
         &one(json!({"certificateRefs": secrets}), json!({})),
         ("shop/secret", 64),
-        &[r#"spec.listeners[0].tls.certificateRefs[64]: "1 more entries" go beyond the limit of 64, so it is dropped"#],
+        &[r#"spec.listeners[0].tls.certificateRefs[64]: "1 more entries" exceed the limit of 64, so it is dropped"#],
     );
     let options: serde_json::Map<String, Value> = (0..17).map(|number| (format!("o{number}"), json!("x"))).collect();
     check(
         Kind::Gateway,
         &one(json!({"options": options}), json!({})),
         ("tls option", 16),
-        &[r#"spec.listeners[0].tls.options: "1 more entries" go beyond the limit of 16, so it is dropped"#],
+        &[r#"spec.listeners[0].tls.options: "1 more entries" exceed the limit of 16, so it is dropped"#],
     );
     let kinds = many(9, |number| json!({"kind": format!("Kind{number}")}));
     check(
         Kind::Gateway,
         &one(json!({}), json!({"kinds": kinds})),
         (".gateway.networking.k8s.io", 8),
-        &[r#"spec.listeners[0].allowedRoutes.kinds[8]: "1 more entries" go beyond the limit of 8, so it is dropped"#],
+        &[r#"spec.listeners[0].allowedRoutes.kinds[8]: "1 more entries" exceed the limit of 8, so it is dropped"#],
     );
     check(
         Kind::Gateway,
         &gateway(json!({"addresses": many(17, |number| json!({"value": format!("192.0.2.{number}")}))})),
         ("address Ip", 16),
-        &[r#"spec.addresses[16]: "1 more entries" go beyond the limit of 16, so it is dropped"#],
+        &[r#"spec.addresses[16]: "1 more entries" exceed the limit of 16, so it is dropped"#],
     );
     check(
         Kind::Gateway,
         &gateway(json!({"infrastructure": {"labels": options, "annotations": options}})),
         ("=x\n", 24),
         &[
-            r#"spec.infrastructure.labels: "9 more entries" go beyond the limit of 8, so it is dropped"#,
-            r#"spec.infrastructure.annotations: "1 more entries" go beyond the limit of 16, so it is dropped"#,
+            r#"spec.infrastructure.labels: "9 more entries" exceed the limit of 8, so it is dropped"#,
+            r#"spec.infrastructure.annotations: "1 more entries" exceed the limit of 16, so it is dropped"#,
         ],
     );
 }
@@ -107,7 +107,7 @@ fn more_ports_with_validation_than_the_schema_allows_close_every_port() {
         Kind::Gateway,
         &gateway(json!({"tls": {"frontend": frontend}})),
         ("clients: AllowValidOnly by \n", 1),
-        &[r#"spec.tls.frontend.perPort: "65 entries" go beyond the limit of 64, so every request is refused"#],
+        &[r#"spec.tls.frontend.perPort: "65 entries" exceed the limit of 64, so every request is refused"#],
     );
     let twice = json!([{"port": 443, "tls": {}}, {"port": 443, "tls": {"validation": {}}}]);
     check(
@@ -115,8 +115,8 @@ fn more_ports_with_validation_than_the_schema_allows_close_every_port() {
         &gateway(json!({"tls": {"frontend": {"default": {}, "perPort": twice}}})),
         ("clients: AllowValidOnly by \n", 1),
         &[concat!(
-            r#"spec.tls.frontend.perPort[1].port: "443" is the port of an earlier entry, so that neither says what "#,
-            "holds, so every request is refused"
+            r#"spec.tls.frontend.perPort[1].port: "443" is also the port of an earlier entry, "#,
+            "so every request is refused"
         )],
     );
     let authorities = many(17, |number| json!({"group": "", "kind": "ConfigMap", "name": format!("ca{number}")}));
@@ -125,7 +125,7 @@ fn more_ports_with_validation_than_the_schema_allows_close_every_port() {
         &gateway(json!({"tls": {"frontend": {"default": {"validation": {"caCertificateRefs": authorities}}}}})),
         ("ConfigMap", 16),
         &[concat!(
-            r#"spec.tls.frontend.default.validation.caCertificateRefs[16]: "1 more entries" go beyond the limit of 16, "#,
+            r#"spec.tls.frontend.default.validation.caCertificateRefs[16]: "1 more entries" exceed the limit of 16, "#,
             "so it is dropped"
         )],
     );
@@ -183,8 +183,8 @@ fn lists_of_a_grant_are_as_long_as_the_schema_allows() {
     let to = many(18, |number| json!({"group": "g", "kind": "K", "name": format!("o{number}")}));
     let spec = json!({"from": from, "to": to});
     let told = [
-        r#"spec.from[16]: "1 more entries" go beyond the limit of 16, so it is dropped"#,
-        r#"spec.to[16]: "2 more entries" go beyond the limit of 16, so it is dropped"#,
+        r#"spec.from[16]: "1 more entries" exceed the limit of 16, so it is dropped"#,
+        r#"spec.to[16]: "2 more entries" exceed the limit of 16, so it is dropped"#,
     ];
     check(Kind::ReferenceGrant, &spec, ("from K.g in", 16), &told);
     check(Kind::ReferenceGrant, &spec, ("to K.g o", 16), &told);
@@ -202,7 +202,7 @@ fn route(rule: &Value) -> Value {
 #[test]
 fn lists_of_an_http_route_are_as_long_as_the_schema_allows() {
     let limit = |field: &str, limit: usize| {
-        format!("{field}[{limit}]: \"1 more entries\" go beyond the limit of {limit}, so it is dropped")
+        format!("{field}[{limit}]: \"1 more entries\" exceed the limit of {limit}, so it is dropped")
     };
     let check = |spec: Value, counted: (&str, usize), told: String| check(Kind::HttpRoute, &spec, counted, &[&told]);
     let parents = many(33, |number| json!({"name": format!("gw{number}")}));
@@ -227,8 +227,8 @@ fn matches_of_all_rules_together_are_limited_and_none_left_is_not_every_request(
         &json!({"rules": [paths(64), paths(60), paths(6), paths(1), {"name": "last"}]}),
         ("prefix /", 129),
         &[
-            r#"spec.rules[2].matches[4]: "2 more entries" go beyond the limit of 4, so it is dropped"#,
-            r#"spec.rules[3].matches: "1 entries" go beyond the limit of 128 of all rules, so it is dropped"#,
+            r#"spec.rules[2].matches[4]: "2 more entries" exceed the limit of 4, so it is dropped"#,
+            r#"spec.rules[3].matches: "1 entries" exceed the limit of 128 of all rules, so it is dropped"#,
         ],
     );
 }
@@ -242,11 +242,11 @@ fn a_match_that_would_take_more_without_what_is_beyond_a_limit_drops_its_rule() 
     let headers = many(17, |number| json!({"name": format!("x{number}"), "value": "1"}));
     check(
         json!({"headers": headers}),
-        r#"spec.rules[0].matches[0].headers: "17 entries" go beyond the limit of 16, so it is dropped"#,
+        r#"spec.rules[0].matches[0].headers: "17 entries" exceed the limit of 16, so it is dropped"#,
     );
     check(
         json!({"queryParams": headers}),
-        r#"spec.rules[0].matches[0].queryParams: "17 entries" go beyond the limit of 16, so it is dropped"#,
+        r#"spec.rules[0].matches[0].queryParams: "17 entries" exceed the limit of 16, so it is dropped"#,
     );
     let long = "a".repeat(80);
     check(
@@ -263,7 +263,7 @@ fn a_match_that_would_take_more_without_what_is_beyond_a_limit_drops_its_rule() 
     check(
         json!({"path": {"type": "RegularExpression", "value": "/(a{1000}){1000}"}}),
         concat!(
-            r#"spec.rules[0].matches[0].path.value: "/(a{1000}){1000}" is not an expression that can be used "#,
+            r#"spec.rules[0].matches[0].path.value: "/(a{1000}){1000}" is not a usable expression "#,
             "(Compiled regex exceeds size limit of 262144 bytes.), so it is dropped"
         ),
     );
@@ -280,7 +280,7 @@ fn expressions_of_one_route_are_limited_together() {
         &json!({"rules": rules}),
         ("dropped rules [8]", 1),
         &[concat!(
-            r#"spec.rules[8].matches[0].headers[0].value: "a." goes beyond the limit of 128 expressions of one route, "#,
+            r#"spec.rules[8].matches[0].headers[0].value: "a." exceeds the limit of 128 expressions of one route, "#,
             "so it is dropped"
         )],
     );
@@ -294,20 +294,20 @@ fn filters_beyond_a_limit_are_not_passed_over() {
     let mirror = |_| json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "m", "port": 80}}});
     check(
         many(17, mirror),
-        r#"spec.rules[0].filters: "17 entries" go beyond the limit of 16, so the edge answers 500 in its place"#,
+        r#"spec.rules[0].filters: "17 entries" exceed the limit of 16, so the edge answers 500 in its place"#,
     );
     let edits = |edits: Value| json!([{"type": "RequestHeaderModifier", "requestHeaderModifier": edits}]);
     check(
         edits(json!({"set": many(17, |number| json!({"name": format!("x{number}"), "value": "1"}))})),
         concat!(
-            r#"spec.rules[0].filters[0].requestHeaderModifier.set: "17 entries" go beyond the limit of 16, "#,
+            r#"spec.rules[0].filters[0].requestHeaderModifier.set: "17 entries" exceed the limit of 16, "#,
             "so the edge answers 500 in its place"
         ),
     );
     check(
         edits(json!({"remove": many(17, |number| format!("x{number}"))})),
         concat!(
-            r#"spec.rules[0].filters[0].requestHeaderModifier.remove: "17 entries" go beyond the limit of 16, "#,
+            r#"spec.rules[0].filters[0].requestHeaderModifier.remove: "17 entries" exceed the limit of 16, "#,
             "so the edge answers 500 in its place"
         ),
     );
@@ -317,7 +317,7 @@ fn filters_beyond_a_limit_are_not_passed_over() {
     check(
         json!([{"type": "ExternalAuth", "externalAuth": auth}]),
         concat!(
-            r#"spec.rules[0].filters[0].externalAuth.http.allowedHeaders: "65 entries" go beyond the limit of 64, "#,
+            r#"spec.rules[0].filters[0].externalAuth.http.allowedHeaders: "65 entries" exceed the limit of 64, "#,
             "so the edge answers 500 in its place"
         ),
     );

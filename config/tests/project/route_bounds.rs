@@ -11,7 +11,7 @@ fn a_listener_set_has_as_many_listeners_as_a_gateway() {
         Kind::ListenerSet,
         &json!({"parentRef": {"name": "edge"}, "listeners": many(65, listener)}),
         ("listener l", 64),
-        &[r#"spec.listeners[64]: "1 more entries" go beyond the limit of 64, so it is dropped"#],
+        &[r#"spec.listeners[64]: "1 more entries" exceed the limit of 64, so it is dropped"#],
     );
 }
 
@@ -24,15 +24,15 @@ fn lists_of_a_grpc_route_are_as_long_as_the_schema_allows() {
         &json!({"rules": [methods(65), methods(64), methods(1)]}),
         (" by prefix /s", 128),
         &[
-            r#"spec.rules[0].matches[64]: "1 more entries" go beyond the limit of 64, so it is dropped"#,
-            r#"spec.rules[2].matches: "1 entries" go beyond the limit of 128 of all rules, so it is dropped"#,
+            r#"spec.rules[0].matches[64]: "1 more entries" exceed the limit of 64, so it is dropped"#,
+            r#"spec.rules[2].matches: "1 entries" exceed the limit of 128 of all rules, so it is dropped"#,
         ],
     );
     check(
         Kind::GrpcRoute,
         &json!({"rules": many(17, |_| json!({}))}),
         ("- - by prefix /", 16),
-        &[r#"spec.rules[16]: "1 more entries" go beyond the limit of 16, so it is dropped"#],
+        &[r#"spec.rules[16]: "1 more entries" exceed the limit of 16, so it is dropped"#],
     );
     let long = "a".repeat(1025);
     check(
@@ -58,8 +58,8 @@ fn a_route_of_connections_or_datagrams_has_one_rule() {
             &json!({"rules": rules}),
             ("shop/b", 16),
             &[
-                r#"spec.rules[1]: "1 more entries" go beyond the limit of 1, so it is dropped"#,
-                r#"spec.rules[0].backendRefs[16]: "1 more entries" go beyond the limit of 16, so it is dropped"#,
+                r#"spec.rules[1]: "1 more entries" exceed the limit of 1, so it is dropped"#,
+                r#"spec.rules[0].backendRefs[16]: "1 more entries" exceed the limit of 16, so it is dropped"#,
             ],
         );
     }
@@ -67,7 +67,7 @@ fn a_route_of_connections_or_datagrams_has_one_rule() {
         Kind::TlsRoute,
         &json!({"hostnames": many(1025, |number| format!("h{number}.example"))}),
         (".example", 1024),
-        &[r#"spec.hostnames[1024]: "1 more entries" go beyond the limit of 1024, so it is dropped"#],
+        &[r#"spec.hostnames[1024]: "1 more entries" exceed the limit of 1024, so it is dropped"#],
     );
 }
 
@@ -79,14 +79,14 @@ fn lists_of_a_policy_are_as_long_as_the_schema_allows_and_no_name_is_left_out() 
         Kind::BackendTlsPolicy,
         &json!({"targetRefs": targets, "validation": system}),
         ("shop/t", 16),
-        &[r#"spec.targetRefs[16]: "1 more entries" go beyond the limit of 16, so it is dropped"#],
+        &[r#"spec.targetRefs[16]: "1 more entries" exceed the limit of 16, so it is dropped"#],
     );
     let authorities = many(9, |number| json!({"group": "", "kind": "ConfigMap", "name": format!("ca{number}")}));
     check(
         Kind::BackendTlsPolicy,
         &json!({"validation": {"caCertificateRefs": authorities, "hostname": "a.example"}}),
         ("shop/ca", 8),
-        &[r#"spec.validation.caCertificateRefs[8]: "1 more entries" go beyond the limit of 8, so it is dropped"#],
+        &[r#"spec.validation.caCertificateRefs[8]: "1 more entries" exceed the limit of 8, so it is dropped"#],
     );
     let names = many(6, |number| json!({"type": "Hostname", "hostname": format!("h{number}.example")}));
     let validation = json!({"wellKnownCACertificates": "System", "hostname": "a.example", "subjectAltNames": names});
@@ -94,6 +94,6 @@ fn lists_of_a_policy_are_as_long_as_the_schema_allows_and_no_name_is_left_out() 
         Kind::BackendTlsPolicy,
         &json!({"validation": validation}),
         ("validation (unreadable)", 1),
-        &[r#"spec.validation.subjectAltNames: "6 entries" go beyond the limit of 5, so every request is refused"#],
+        &[r#"spec.validation.subjectAltNames: "6 entries" exceed the limit of 5, so every request is refused"#],
     );
 }

@@ -1,4 +1,4 @@
-//! Wiring: an informer for each cached kind. One that panics is started again; nothing else notices.
+//! Starts an informer for each cached kind. One that panics is restarted; the others are not affected.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
-use tidegate_config::caught::said;
+use tidegate_config::caught::panic_message;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -24,25 +24,25 @@ use crate::copies::Copies;
 use crate::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
 use crate::source_metrics::SourceMetrics;
 
-/// How long an informer that panicked is left alone.
+/// The pause before an informer that panicked is restarted.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// What it takes to cache kinds without routing by any.
+/// The parameters for caching kinds without routing.
 #[derive(Clone)]
 pub struct CachedControl {
     /// The API server.
     pub client: kube::Client,
-    /// Where it is.
+    /// Its known sockets.
     pub api_server: ApiServer,
     /// The kinds.
     pub kinds: Vec<CachedKind>,
-    /// When a list is believed that lacks much.
+    /// The limit for lists that lack many objects.
     pub sweep: SweepLimit,
-    /// Bounds of the lists and watches.
+    /// The limits of lists and watches.
     pub limits: Limits,
-    /// Where the state of the cluster is kept over restarts, if it is.
+    /// The store of the cluster's state over restarts, if enabled.
     pub cache: Option<CacheOptions>,
-    /// Who serves what is read.
+    /// The copies that are served.
     pub copies: Copies<ServedKind>,
 }
 
@@ -52,10 +52,10 @@ impl fmt::Debug for CachedControl {
     }
 }
 
-/// Registers the metrics, and returns how far each kind has come with the future that follows them until `shutdown`.
+/// Registers the metrics. Returns the states of the kinds, and the future that runs the informers until `shutdown`.
 ///
 /// # Errors
-/// When a metric cannot be registered.
+/// If a metric cannot be registered.
 pub fn start_cached(
     control: CachedControl,
     registry: &Registry,
@@ -86,12 +86,12 @@ pub fn start_cached(
     Ok((told, running))
 }
 
-/// The states before anything is known.
+/// The initial states.
 pub(crate) fn unknown(kinds: &[CachedKind]) -> CachedStates {
     kinds.iter().map(|kind| (Arc::from(kind.to_string()), Default::default())).collect()
 }
 
-/// What the informers of cached kinds share.
+/// The shared parameters of the informers of cached kinds.
 #[derive(Clone)]
 pub(crate) struct CachedFollower {
     pub(crate) client: kube::Client,
@@ -103,7 +103,7 @@ pub(crate) struct CachedFollower {
     pub(crate) states: watch::Sender<CachedStates>,
 }
 
-/// Follows all of them until told to stop, beginning with what was kept.
+/// Runs all informers until `stop`, beginning with the restored objects.
 pub(crate) fn follow(
     following: CachedFollower,
     (restored, cache): (Vec<RestoredCached>, Option<&Cache>),
@@ -160,16 +160,16 @@ pub(crate) fn follow(
     }
 }
 
-/// What an informer begins with, told to whoever serves it.
+/// The initial state of an informer, which is also given to the copies that are served.
 fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     let RestoredCached { wanted, served, objects, resume, as_of_s } = kept;
-    // Before anybody is told that the kind can be served.
+    // Before the state says that the kind can be served.
     if let (Some(copies), Some(version)) = (&following.copies, &resume) {
         copies.restore(&served, &objects, version);
     }
     Tell::of(&following.states, &wanted, &following.metrics).tell(|state| {
         state.served = Some(served.clone());
-        // Without a version nobody could say what comes after it: it is served once it is listed.
+        // Without a resourceVersion the later changes are unknown: the kind is served after it is listed.
         if resume.is_some() {
             state.standing = CachedStanding::Kept(as_of_s);
         }
@@ -183,7 +183,7 @@ async fn again_and_again(informer: CachedInformer, restarted: Restarted, stop: C
     while !stop.is_cancelled() {
         let life = informer.clone().run(restarted.take().unwrap_or_default(), stop.clone());
         if let Err(panic) = AssertUnwindSafe(life).catch_unwind().await {
-            tracing::error!(kind = %informer.wanted, why = said(&*panic), "the informer of a cached kind panicked; it is started again");
+            tracing::error!(kind = %informer.wanted, why = panic_message(&*panic), "the informer of a cached kind panicked; it is started again");
             stop.run_until_cancelled(tokio::time::sleep(AGAIN_AFTER)).await;
         }
     }

@@ -1,10 +1,10 @@
-//! The request that is asked about, as the proxy would see its head.
+//! The request in a question, with the head that the proxy would see.
 
 use http::header::{CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tidegate_config::model::{BindProtocol, Head, normalize, request_host};
 
-/// Headers that may be asked with: as many as a head of the edge's own default limit has lines.
+/// The maximum number of headers: as many as the edge allows in a head by default.
 const HEADERS_MAX: usize = 100;
 
 /// A request, or a connection that is passed on as bytes.
@@ -14,11 +14,11 @@ pub struct Asked {
     uri: Uri,
     method: Method,
     headers: HeaderMap,
-    /// The host by which it is routed.
+    /// The routing host.
     pub(super) host: String,
     /// The host of the URL, which is also the server name of a handshake.
     pub(super) server_name: String,
-    /// The path by which it is routed.
+    /// The routing path.
     pub(super) path: String,
     pub(super) protocol: BindProtocol,
     /// Whether it is a connection whose bytes are passed on.
@@ -26,23 +26,22 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A request for a URL such as `https://shop.example/cart`; without a scheme, `http` is meant. `tcp://192.0.2.1:5432` and
-    /// `tls://db.example:5432` are connections that are passed on as bytes. Without a method, GET is meant; headers are written
-    /// `Name: value`, and `Host` among them stands for the host of the URL.
+    /// A request for a URL such as `https://shop.example/cart`; the default scheme is `http`. `tcp://192.0.2.1:5432`
+    /// and `tls://db.example:5432` are connections that are passed on as bytes. The default method is GET; headers are
+    /// written `Name: value`, and `Host` among them replaces the host of the URL.
     ///
     /// # Errors
-    /// Why it is no request that the edge would route.
+    /// The reason why the edge would not route it.
     pub fn new<'h>(
         url: &str,
         method: Option<&str>,
         headers: impl IntoIterator<Item = &'h str>,
     ) -> Result<Self, String> {
         let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-        let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+        let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is not a URL: {error}"))?;
         let server_name = uri.authority().and_then(|authority| Some(request_host(authority.as_str())?.into_owned()));
-        let server_name = server_name.ok_or_else(|| format!("{url:?} has no host that a request could have"))?;
-        let path =
-            normalize(uri.path()).ok_or_else(|| format!("{:?} is not a path that a request could have", uri.path()))?;
+        let server_name = server_name.ok_or_else(|| format!("{url:?} has no valid host of a request"))?;
+        let path = normalize(uri.path()).ok_or_else(|| format!("{:?} is not a valid path of a request", uri.path()))?;
         let path = path.path.into_owned();
         let (protocol, of_bytes) = match uri.scheme_str() {
             Some("https") => (BindProtocol::Https, false),
@@ -55,24 +54,24 @@ impl Asked {
             None => server_name.clone(),
             Some(host) => {
                 let name = host.to_str().ok().and_then(|host| Some(request_host(host)?.into_owned()));
-                name.ok_or_else(|| "the Host header has no host that a request could have".to_owned())?
+                name.ok_or_else(|| "the Host header has no valid host of a request".to_owned())?
             }
         };
         Ok(Self { url: url.to_owned(), uri, method, headers, host, server_name, path, protocol, of_bytes })
     }
 
-    /// The host by which it is routed, in lower case.
+    /// The routing host, in lower case.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port of the URL, where it names one.
+    /// The port of the URL, if it has one.
     pub(super) fn port(&self) -> Option<u16> {
         self.uri.port_u16()
     }
 
-    /// The bytes of the body, where a header announces them.
+    /// The length of the body, if a header announces it.
     pub(super) fn body_bytes(&self) -> Option<u64> {
         self.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
@@ -111,7 +110,7 @@ impl Head for Asked {
 fn method(text: Option<&str>) -> Result<Method, String> {
     let Some(text) = text else { return Ok(Method::GET) };
     let method =
-        Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no method (RFC 9110 section 9)"))?;
+        Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is not a method (RFC 9110 section 9)"))?;
     match method {
         Method::CONNECT | Method::TRACE => Err(format!("{method} is answered 405, wherever it would go")),
         method => Ok(method),
@@ -124,9 +123,9 @@ fn headers<'h>(lines: impl IntoIterator<Item = &'h str>) -> Result<HeaderMap, St
         // The value may be a secret, and is not repeated.
         let (name, value) = line.split_once(':').ok_or("a header is written as \"Name: value\"")?;
         let name = HeaderName::from_bytes(name.trim().as_bytes())
-            .map_err(|_| format!("{name:?} is no name of a header (RFC 9110 section 5.1)"))?;
+            .map_err(|_| format!("{name:?} is not a header name (RFC 9110 section 5.1)"))?;
         let value = HeaderValue::from_str(value.trim())
-            .map_err(|_| format!("the value of {name} is none that a header may have (RFC 9110 section 5.5)"))?;
+            .map_err(|_| format!("the value of {name} is not a valid header value (RFC 9110 section 5.5)"))?;
         if name == HOST && headers.contains_key(HOST) {
             return Err("a request with two Host headers is answered 400".to_owned());
         }
@@ -154,14 +153,14 @@ mod tests {
         check("A.example/b", None, &[], Ok(("a.example", "GET")));
         check("https://a.example", Some("PUT"), &["X-A:b", "x-a: c"], Ok(("a.example", "PUT")));
         check("http://192.0.2.1/", Some("purge"), &["host: B.example:80"], Ok(("b.example", "purge")));
-        check("a.example", Some("G T"), &[], Err("\"G T\" is no method (RFC 9110 section 9)"));
+        check("a.example", Some("G T"), &[], Err("\"G T\" is not a method (RFC 9110 section 9)"));
         check("a.example", Some("TRACE"), &[], Err("TRACE is answered 405, wherever it would go"));
         check("a.example", None, &["x-a"], Err("a header is written as \"Name: value\""));
-        check("a.example", None, &["x a: b"], Err("\"x a\" is no name of a header (RFC 9110 section 5.1)"));
-        let value = "the value of x-a is none that a header may have (RFC 9110 section 5.5)";
+        check("a.example", None, &["x a: b"], Err("\"x a\" is not a header name (RFC 9110 section 5.1)"));
+        let value = "the value of x-a is not a valid header value (RFC 9110 section 5.5)";
         check("a.example", None, &["x-a: secret\n"], Ok(("a.example", "GET")));
         check("a.example", None, &["x-a: sec\nret"], Err(value));
-        check("a.example", None, &["host: a b"], Err("the Host header has no host that a request could have"));
+        check("a.example", None, &["host: a b"], Err("the Host header has no valid host of a request"));
         let twice = ["host: a.example", "Host: b.example"];
         check("a.example", None, &twice, Err("a request with two Host headers is answered 400"));
         let many = ["x-a: b"; HEADERS_MAX + 1];

@@ -1,11 +1,11 @@
-//! Cipher lists as OpenSSL writes them (its manual, `openssl-ciphers(1)`), in the cipher suites that rustls has. The rest is without
-//! forward secrecy or authenticated encryption, and gone for good.
+//! Cipher lists of OpenSSL (its manual, `openssl-ciphers(1)`), mapped to the cipher suites of rustls. The others have
+//! no forward secrecy or no authenticated encryption and are not supported.
 
 use rustls::CipherSuite;
 
 use super::deis_edge::Named;
 
-/// A cipher suite, its name in OpenSSL, and the words for groups that it is in.
+/// A cipher suite, its name in OpenSSL, and the group keywords that include it.
 struct Suite {
     suite: CipherSuite,
     name: &'static str,
@@ -18,7 +18,7 @@ macro_rules! suite {
     };
 }
 
-/// The suites of TLS 1.3 (RFC 8446). Words for groups are older than they are, and are not about them.
+/// The suites of TLS 1.3 (RFC 8446). Group keywords are older and do not include them.
 const TLS13: [Suite; 3] = [
     suite!(TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384",),
     suite!(TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256",),
@@ -35,7 +35,7 @@ const TLS12: [Suite; 6] = [
     suite!(TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-RSA-CHACHA20-POLY1305", "RSA" "aRSA" "CHACHA20"),
 ];
 
-/// Words for groups that every suite of TLS 1.2 that rustls has is in.
+/// Group keywords that include every suite of TLS 1.2 in rustls.
 const EVERY: [&str; 13] = [
     "ALL",
     "DEFAULT",
@@ -52,11 +52,11 @@ const EVERY: [&str; 13] = [
     "TLSv1.2",
 ];
 
-/// Reads a cipher list: its cipher suites, the preferred ones first, at least one. One that names no suite of TLS 1.3 says nothing about TLS 1.3, as in OpenSSL, where those have a list of
-/// their own.
+/// Parses a cipher list into its cipher suites, the preferred ones first, at least one. A list without suites of TLS
+/// 1.3 does not restrict TLS 1.3, as in OpenSSL, which has a separate list for those.
 ///
 /// # Errors
-/// When nothing is left of it.
+/// If it has no supported suite.
 pub(super) fn cipher_list(text: &str) -> Result<Named<Box<[CipherSuite]>>, String> {
     let mut chosen: Vec<&Suite> = Vec::new();
     let mut killed: Vec<CipherSuite> = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn cipher_list(text: &str) -> Result<Named<Box<[CipherSuite]>>, Strin
                 chosen.retain(|suite| !named.iter().any(|named| named.suite == suite.suite));
             }
             "-" => chosen.retain(|suite| !named.iter().any(|named| named.suite == suite.suite)),
-            // To the end of the list, without being added to it.
+            // Moves suites to the end of the list without adding any.
             "+" => {
                 let is_named = |suite: &&Suite| named.iter().any(|named| named.suite == suite.suite);
                 let (moved, kept): (Vec<&Suite>, Vec<&Suite>) = chosen.into_iter().partition(is_named);
@@ -101,13 +101,14 @@ pub(super) fn cipher_list(text: &str) -> Result<Named<Box<[CipherSuite]>>, Strin
     Ok(Named { value: others.chain(chosen).map(|suite| suite.suite).collect(), gone })
 }
 
-/// Whether a suite is one of TLS 1.3.
+/// Returns `true` for a suite of TLS 1.3.
 pub(super) fn is_tls13(suite: CipherSuite) -> bool {
     TLS13.iter().any(|of13| of13.suite == suite)
 }
 
 impl Suite {
-    /// Whether a name is its own, or that of a group that it is in. Words with a plus between them are about what is in each group.
+    /// Returns `true` if a name is its own, or that of a group with it. Keywords joined by a plus select the
+    /// intersection of their groups.
     fn is(&self, name: &str) -> bool {
         let is_tls12 = !self.groups.is_empty();
         let in_group = |word: &str| is_tls12 && (EVERY.contains(&word) || self.groups.contains(&word));
@@ -168,7 +169,7 @@ mod tests {
         check("ECDSA:-CHACHA20", Ok((&ecdsa, "")));
         let moved = with13("ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384");
         check("ECDHE+ECDSA+AESGCM:+AES256", Ok((&moved, "")));
-        // What was killed does not come back, and what was only taken away does.
+        // A suite removed with `!` does not come back; one removed with `-` does.
         check("!AES256:ECDHE+ECDSA+AESGCM", Ok((&with13("ECDHE-ECDSA-AES128-GCM-SHA256"), "")));
         check("ECDSA:-AESGCM:-CHACHA20:ECDSA+AES128", Ok((&with13("ECDHE-ECDSA-AES128-GCM-SHA256"), "")));
         let without = "TLS_AES_256_GCM_SHA384 TLS_AES_128_GCM_SHA256 ECDHE-RSA-AES128-GCM-SHA256";

@@ -1,4 +1,4 @@
-//! What the annotations of the Deis router ask for: those of an application's Service, and those of the router's own Deployment.
+//! The annotations of the Deis router: those of an application's Service, and those of the router's own Deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,47 +31,47 @@ pub(super) const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.",
 pub(super) static OF_DEPLOYMENT: LazyLock<Box<[Annotation<Router>]>> =
     LazyLock::new(|| [ROUTER, NGINX_ONLY].concat().into());
 
-/// What the router has where its Deployment says nothing else.
+/// The defaults of the router.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const BODY_BYTES_MAX: u64 = 1 << 20;
 const HSTS_MAX_AGE_S: u64 = 15_552_000;
 
-/// Entries of a list that are read, and expressions among the paths of one application.
+/// The maximum length of a list, and the maximum number of expressions among the paths of one application.
 const LIST_MAX: usize = 512;
 const EXPRESSIONS_MAX: usize = 16;
 
-/// An application: what a Service with the label `router.deis.io/routable=true` asks for.
+/// An application: a Service with the label `router.deis.io/routable=true`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeisApp {
     /// Its name and age.
     pub age: Age,
-    /// What its requests are logged for: the label `app`, or the name of the Service; behind the namespace and a slash where the two
-    /// differ.
+    /// The name in logs: the label `app`, or the name of the Service; prefixed with the namespace and a slash if the
+    /// two differ.
     pub log_name: Arc<str>,
     /// Its domains, in ascending order, each once.
     pub domains: Box<[DeisDomain]>,
-    /// Which Secret holds the certificate of a domain, by the domain as it is listed, in lower case and ascending order.
+    /// The Secrets with the certificates of domains, by domain as listed, in lower case and ascending order.
     pub certificates: Box<[(Arc<str>, ObjectName)]>,
-    /// What takes the hosts of some of the domains, where the router allows expressions.
+    /// An expression that replaces some of the domains, if the router allows expressions.
     pub expression: Option<DeisExpression>,
     /// Paths that it offers on a host of another application.
     pub locations: Option<DeisLocations>,
-    /// Who may use it.
+    /// The clients that may use it.
     pub whitelist: Whitelist,
-    /// Time to open a connection to an endpoint.
+    /// The timeout for opening a connection to an endpoint.
     pub connect_timeout: Duration,
-    /// Time between two reads or writes; `None` for that of the router.
+    /// The timeout between two reads or writes; `None` for the router's.
     pub tcp_timeout: Option<Duration>,
     /// Whether plain-text requests are redirected.
     pub ssl_enforce: bool,
-    /// Whether a page that says so is all it serves.
+    /// Whether it answers every request with a maintenance page.
     pub maintenance: bool,
-    /// Whether it is not told when a request came.
+    /// Whether `X-Request-Start` is not sent to it.
     pub no_request_start: bool,
-    /// Its `Referrer-Policy`, where it names one or `none`.
+    /// Its `Referrer-Policy`, if it names one or `none`.
     pub referrer_policy: Option<&'static str>,
-    /// What its owner should be told.
+    /// The findings about it.
     pub findings: Box<[Finding]>,
 }
 
@@ -84,7 +84,7 @@ pub struct DeisLocations {
     pub paths: Box<[PathMatch]>,
 }
 
-/// Who may use an application.
+/// The clients that may use an application.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Whitelist {
     /// There is no list.
@@ -92,44 +92,44 @@ pub enum Whitelist {
     None,
     /// Clients of these networks.
     Networks(Arc<[IpNet]>),
-    /// Nobody: the list cannot be read.
+    /// No client: the list cannot be read.
     Closed,
 }
 
-/// What the router's Deployment asks for, for all applications.
+/// The settings of the router's Deployment, for all applications.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeisRouter {
-    /// The domain that short names stand below.
+    /// The parent domain of short names.
     pub platform_domain: Option<Arc<str>>,
     /// The `tcpTimeout` of applications that set none.
     pub default_timeout: Duration,
-    /// Bytes of a request's body; 0 for no limit.
+    /// The maximum size of a request's body in bytes; 0 for no limit.
     pub body_bytes_max: u64,
-    /// Who may use applications.
+    /// The clients that may use applications.
     pub default_whitelist: Whitelist,
-    /// Whether an application's own list replaces the default one, as against adding to it.
+    /// Whether an application's own list replaces the default one instead of extending it.
     pub whitelist_override: bool,
     /// Whether an application without any list is closed.
     pub enforce_whitelists: bool,
     /// Whether plain-text requests are redirected, for all applications.
     pub ssl_enforce: bool,
-    /// The value of `Strict-Transport-Security`, where it is sent.
+    /// The value of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Arc<str>>,
-    /// Whether requests are named by correlated ids.
+    /// Whether requests get correlation ids.
     pub request_ids: bool,
-    /// Whether applications are told when a request came.
+    /// Whether `X-Request-Start` is sent to applications.
     pub request_start: bool,
-    /// The `Referrer-Policy` of applications that name none, or `none`.
+    /// The `Referrer-Policy` of applications that name neither a policy nor `none`.
     pub referrer_policy: Option<&'static str>,
-    /// Peers whose forwarded headers are believed, where the Deployment names any.
+    /// The peers whose forwarded headers are trusted, if the Deployment names any.
     pub trusted_proxies: Option<Arc<[IpNet]>>,
-    /// Where requests over plain HTTP go for hosts that nobody names: an address, and the name that it is shown by.
+    /// The destination of plain HTTP requests for unknown hosts: an address, and its name in logs and reports.
     pub default_service: Option<(IpAddr, Arc<str>)>,
-    /// Whether the expressions of applications stand for hosts.
+    /// Whether the expressions of applications are used for hosts.
     pub regex_domains: bool,
-    /// What holds for all connections.
+    /// Settings of all connections.
     pub edge: EdgeSettings,
-    /// How responses of applications are compressed, unless they are not.
+    /// The compression of responses, unless it is disabled.
     pub compression: Option<Arc<Compression>>,
 }
 
@@ -156,14 +156,14 @@ impl Default for DeisRouter {
     }
 }
 
-/// What a Service says as the builder, to which connections of git clients are passed on unread.
+/// The settings of the builder's Service; connections of git clients are passed on to it unread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeisBuilder {
-    /// Time to open a connection to it.
+    /// The timeout for opening a connection to it.
     pub connect_timeout: Duration,
     /// Time without a byte in either direction after which a connection is closed.
     pub tcp_timeout: Duration,
-    /// What its owner should be told.
+    /// The findings about it.
     pub findings: Box<[Finding]>,
 }
 
@@ -174,7 +174,7 @@ impl Default for DeisBuilder {
     }
 }
 
-/// Reads the annotations of a builder; `None` where there are none.
+/// Reads the annotations of a builder; `None` if there are none.
 pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut Found) -> Option<DeisBuilder> {
     let mut builder = Builder::default();
     read(OF_BUILDER, BUILDER, &mut builder, annotations, found);
@@ -222,21 +222,21 @@ pub(in crate::project) fn of_app(
     }
 }
 
-/// The entries of a list between commas; what is beyond a limit is told.
+/// The entries of a list between commas; a list that is too long is cut, with a finding.
 fn bounded<'l>(list: &'l str, field: &str, found: &mut Found) -> Vec<&'l str> {
     let mut all: Vec<&str> = entries(list).collect();
     if let Some(entry) = all.get(LIST_MAX) {
-        found.dropped(field, entry, format_args!("is behind {LIST_MAX} others, which are as many as are read"));
+        found.dropped(field, entry, format_args!("exceeds the limit of {LIST_MAX} entries"));
     }
     all.truncate(LIST_MAX);
     all
 }
 
-/// The domains that can be read, each once. One that cannot be costs no other one.
+/// The domains that can be read, each once. An invalid domain does not affect the others.
 fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
     let field = annotation_field("router.deis.io/domains");
     let Some(list) = list else {
-        found.no_host(&field, "is not there, although the Service is labelled routable");
+        found.no_host(&field, "is missing, although the Service is labelled routable");
         return Box::default();
     };
     let mut domains = BTreeSet::new();
@@ -247,7 +247,7 @@ fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
         }
     }
     if domains.is_empty() {
-        found.no_host(&field, "names no domain that can be used");
+        found.no_host(&field, "names no valid domain");
     }
     domains.into_iter().collect()
 }
@@ -257,7 +257,7 @@ fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<st
     let mut certificates = BTreeMap::new();
     for entry in bounded(list, &field, found) {
         match certificate(entry) {
-            // Of two for one domain the first counts.
+            // The first of two entries for one domain counts.
             Ok((domain, name)) => {
                 certificates.entry(domain).or_insert_with(|| app.beside(format!("{name}-cert")));
             }
@@ -267,7 +267,7 @@ fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<st
     certificates.into_iter().collect()
 }
 
-/// Paths on another application's host. One that cannot be read costs no other one.
+/// Paths on another application's host. An invalid path does not affect the others.
 fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Option<DeisLocations> {
     let [of_domain, of_paths] = ["router.deis.io/proxyDomain", "router.deis.io/proxyLocations"].map(annotation_field);
     let (other, list) = match (other, paths) {
@@ -295,7 +295,7 @@ fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Opt
     (!paths.is_empty()).then(|| DeisLocations { domain, paths: paths.into() })
 }
 
-/// What the router's annotations say.
+/// The values of the router's annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Router {
     pub(super) platform_domain: Option<Arc<str>>,
@@ -331,7 +331,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
         default_timeout: router.default_timeout.unwrap_or(DEFAULT_TIMEOUT),
         body_bytes_max: router.body_size.unwrap_or(BODY_BYTES_MAX),
         default_whitelist: if fallbacks.closed { Whitelist::Closed } else { whitelist },
-        // A mode that cannot be read adds nobody to an application's own list.
+        // If the mode cannot be read, the default list does not extend an application's own.
         whitelist_override: router.whitelist_override.unwrap_or(dropped("whitelistMode")),
         enforce_whitelists: router.enforce_whitelists.unwrap_or_default() || fallbacks.enforced,
         ssl_enforce: router.ssl_enforce.unwrap_or_default() || router.hsts.unwrap_or_default() || fallbacks.redirected,
@@ -339,7 +339,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
         request_ids: router.request_ids.unwrap_or_default(),
         request_start: router.request_start.unwrap_or_default(),
         referrer_policy: router.referrer_policy,
-        // One that cannot be read trusts nobody.
+        // A list that cannot be read trusts no peer.
         trusted_proxies: router
             .trusted_proxies
             .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
@@ -351,7 +351,7 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
     }
 }
 
-/// The value of `Strict-Transport-Security` (RFC 6797, section 6.1), where it is sent.
+/// The value of `Strict-Transport-Security` (RFC 6797, section 6.1), if it is sent.
 fn hsts(router: &Router) -> Option<Arc<str>> {
     let on = |flag: Option<bool>, text| if flag == Some(true) { text } else { "" };
     let max_age = router.hsts_max_age_s.unwrap_or(HSTS_MAX_AGE_S);
@@ -361,7 +361,7 @@ fn hsts(router: &Router) -> Option<Arc<str>> {
 }
 
 impl DeisRouter {
-    /// Who may use an application with a list of its own: everybody, where neither has one and none is required.
+    /// The clients that may use an application with a list of its own: all, if neither has one and none is required.
     #[must_use]
     pub fn whitelist(&self, own: &Whitelist) -> Whitelist {
         match (own, &self.default_whitelist) {
@@ -370,7 +370,7 @@ impl DeisRouter {
             (Whitelist::None, default) => default.clone(),
             (own, Whitelist::None) => own.clone(),
             (own, _) if self.whitelist_override => own.clone(),
-            // Who may use every application may use this one, and that cannot be read: its own list stands.
+            // The default list, which would extend this one, cannot be read: the application's own list holds.
             (own, Whitelist::Closed) => own.clone(),
             (Whitelist::Networks(own), Whitelist::Networks(default)) => {
                 Whitelist::Networks(default.iter().chain(own.iter()).copied().collect())

@@ -22,7 +22,7 @@ macro_rules! annotation {
 }
 pub(super) use annotation;
 
-/// What an application asks for, as its annotations say it.
+/// The values of an application's annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct App {
     pub(super) domains: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct App {
     pub(super) regex_domain: Option<String>,
 }
 
-/// What a builder asks for, as its annotations say it.
+/// The values of a builder's annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Builder {
     pub(super) connect_timeout: Option<Duration>,
@@ -68,10 +68,10 @@ pub(super) const BUILDER: &[Annotation<Builder>] = &[
     ),
 ];
 
-/// Why the settings of nginx's buffers change nothing.
+/// The reason why the settings of nginx's buffers have no effect.
 const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";
 
-/// Why keys below `ssl.` change nothing on a Service.
+/// The reason why keys below `ssl.` have no effect on a Service.
 const OF_ROUTER: &str =
     "the Deis router read it on a Service and used it nowhere; it acts on the router's Deployment alone";
 
@@ -106,7 +106,7 @@ pub(super) const APP: &[Annotation<App>] = &[
         "certificates",
         "`DOMAIN:NAME` between commas",
         "the platform's certificate for short names, none for others",
-        "The certificate of a domain: the Secret `NAME-cert` in the namespace of the Service. A Secret that does not exist is no fault: the platform leaves mappings behind.",
+        "The certificate of a domain: the Secret `NAME-cert` in the namespace of the Service. A Secret that does not exist makes no finding: the platform leaves mappings behind.",
         Default,
         None,
         |app, text| set(&mut app.certificates, Ok(text.to_owned()))
@@ -178,7 +178,7 @@ pub(super) const APP: &[Annotation<App>] = &[
         "proxyDomain",
         "a domain of another application, as listed there",
         "none",
-        "On whose hosts `proxyLocations` are: those of an application in the same namespace, with all its domains.",
+        "The application on whose hosts `proxyLocations` are: one in the same namespace, with all its domains.",
         Default,
         None,
         |app, text| set(&mut app.proxy_domain, Ok(text.to_owned()))
@@ -187,16 +187,16 @@ pub(super) const APP: &[Annotation<App>] = &[
         "proxyLocations",
         "paths between commas",
         "none",
-        "Paths of those hosts that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. Who may use the host may use them; all other settings are this application's.",
+        "Paths of those hosts that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. The whitelist is that of the host; all other settings are this application's.",
         Default,
         None,
         |app, text| set(&mut app.proxy_locations, Ok(text.to_owned()))
     ),
     annotation!(
         "regexDomain",
-        "a regular expression in which the domain stands",
+        "a regular expression that contains the domain",
         "none",
-        "Where the router has `enableRegexDomains`: the domain stands for all names that begin with it, or with what this takes, and go on behind a dot.",
+        "With `enableRegexDomains` of the router: the domain stands for all names that begin with it, or with a match of this expression, followed by a dot and more labels.",
         Default,
         None,
         |app, text| set(&mut app.regex_domain, Ok(text.to_owned()))

@@ -1,5 +1,5 @@
-//! What the router's Deployment says of all connections: TLS, the PROXY protocol, the size of heads, the access log; and of
-//! requests for hosts that nobody names.
+//! Annotations of the router's Deployment about all connections: TLS, the PROXY protocol, the size of request heads,
+//! the access log; and about requests for unknown hosts.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::project::source::annotation_field;
 
 pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
-/// What nginx had for the head of a request: so many buffers of so many bytes.
+/// The buffers of nginx for a request head: their number and their size in bytes.
 const HEAD_BUFFERS: usize = 4;
 const HEAD_BUFFER_BYTES: usize = 32 * 1024;
 
-/// The most of them, and the largest head: what every client can have held for it in memory.
+/// The maximum number of buffers, and the largest head: the memory that every client can occupy.
 const HEAD_BUFFERS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 512 * 1024;
 
-/// The shortest limit of a line, and of a head.
+/// The least allowed limit of a line, and of a head.
 const LINE_BYTES_MIN: usize = 1024;
 const HEAD_BYTES_MIN: usize = 4 * 1024;
 
-/// The fewest connections: with less an edge could not be asked for anything by several clients at once.
+/// The least allowed number of connections: with fewer an edge could not serve several clients at once.
 const CONNECTIONS_MIN: u32 = 64;
 
-/// What the annotations say of all connections.
+/// The values of the annotations about all connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Edge {
     pub(super) proxy_protocol: Option<bool>,
@@ -45,7 +45,7 @@ pub(super) struct Edge {
     pub(super) workers: Option<Option<u32>>,
 }
 
-/// The value of a list, and its entries that are gone, each once.
+/// The value of a list, and its unsupported entries, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named<T> {
     pub(super) value: T,
@@ -72,34 +72,34 @@ pub(super) fn protocols(text: &str) -> Result<Named<TlsVersions>, String> {
     Ok(Named { value, gone })
 }
 
-/// A cipher list of OpenSSL; an empty one is the library's own.
+/// A cipher list of OpenSSL; an empty one stands for the library's own.
 pub(super) fn ciphers(text: &str) -> Result<Named<Box<[CipherSuite]>>, String> {
     if text.trim().is_empty() { Ok(Named { value: Box::default(), gone: Vec::new() }) } else { cipher_list(text) }
 }
 
-/// How many buffers a head may fill.
+/// The number of buffers for a head.
 pub(super) fn buffers(text: &str) -> Result<usize, String> {
     let number = usize::try_from(positive(text)?).ok().filter(|number| *number <= HEAD_BUFFERS_MAX);
     number.ok_or_else(|| format!("is more than {HEAD_BUFFERS_MAX}"))
 }
 
-/// How large one of them is.
+/// The size of one buffer.
 pub(super) fn buffer_size(text: &str) -> Result<usize, String> {
     match usize::try_from(size(text, true)?) {
-        // nginx takes as much in any case, and no request fits into less.
+        // nginx accepts as much in any case, and no request fits into less.
         Ok(..LINE_BYTES_MIN) => Err("is less than 1k".to_owned()),
         Ok(bytes @ ..=HEAD_BYTES_MAX) => Ok(bytes),
         Ok(_) | Err(_) => Err("is more than 512k".to_owned()),
     }
 }
 
-/// How many connections a worker may have.
+/// The maximum number of connections per worker.
 pub(super) fn connections(text: &str) -> Result<u32, String> {
     let number = u32::try_from(positive(text)?).map_err(|_| "is too large".to_owned())?;
     if number < CONNECTIONS_MIN { Err(format!("is less than {CONNECTIONS_MIN}")) } else { Ok(number) }
 }
 
-/// How many workers there are; `None` for as many as the process has.
+/// The number of workers; `None` for that of the process.
 pub(super) fn workers(text: &str) -> Result<Option<u32>, String> {
     match text {
         "auto" => Ok(None),
@@ -107,7 +107,7 @@ pub(super) fn workers(text: &str) -> Result<Option<u32>, String> {
     }
 }
 
-/// Methods between bars, each in upper case; none of them for an empty text.
+/// Methods separated by bars, each in upper case; an empty text for none.
 pub(super) fn methods(text: &str) -> Result<Box<[Box<str>]>, String> {
     const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
     if text.is_empty() {
@@ -116,13 +116,13 @@ pub(super) fn methods(text: &str) -> Result<Box<[Box<str>]>, String> {
     text.split('|').map(|word| one_of(word, &METHODS).map(Box::from)).collect()
 }
 
-/// The form of a line of the access log, by its name or as it is.
+/// The format of a line of the access log, by name or as text.
 pub(super) fn log_format(text: &str) -> Result<Arc<LogFormat>, String> {
     LogFormat::named(text).map_or_else(|| LogFormat::parse(text), Ok).map(Arc::new)
 }
 
 impl Edge {
-    /// What holds for all connections; what is named in lists and is gone is told.
+    /// The settings of all connections, with findings about unsupported entries of lists.
     pub(super) fn settings(self, found: &mut Found) -> EdgeSettings {
         let mut tell = |key: &str, gone: Vec<String>, why: &str| {
             if !gone.is_empty() {
@@ -130,14 +130,14 @@ impl Edge {
             }
         };
         let versions = self.protocols.map(|Named { value, gone }| {
-            tell("ssl.protocols", gone, "versions before TLSv1.2 are broken, and gone (RFC 8996)");
+            tell("ssl.protocols", gone, "versions before TLSv1.2 are not supported (RFC 8996)");
             value
         });
         let suites = self.ciphers.map(|Named { value, gone }| {
             tell(
                 "ssl.ciphers",
                 gone,
-                "rustls has no such cipher suite: those without forward secrecy or authenticated encryption are gone",
+                "cipher suites without forward secrecy or authenticated encryption are not supported",
             );
             value
         });
@@ -151,7 +151,11 @@ impl Edge {
         let useless = suites.as_deref().filter(|suites| !suites.iter().any(serves));
         if let Some(useless) = useless {
             let named = useless.iter().filter_map(|suite| suite.as_str()).map(str::to_owned).collect();
-            tell("ssl.ciphers", named, "none of them is of a version that ssl.protocols names, so all that are apply");
+            tell(
+                "ssl.ciphers",
+                named,
+                "none of them belongs to a version in ssl.protocols, so all suites of those versions apply",
+            );
         }
         let line = self.head_buffer_bytes.unwrap_or(HEAD_BUFFER_BYTES);
         let whole =
@@ -175,7 +179,7 @@ impl Edge {
     }
 }
 
-/// What the annotations say of requests for hosts that nobody names.
+/// The values of the annotations about requests for unknown hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct DefaultService {
     pub(super) enabled: Option<bool>,
@@ -184,14 +188,14 @@ pub(super) struct DefaultService {
 }
 
 impl DefaultService {
-    /// Where those requests go, and by which name that is shown.
+    /// The destination of those requests, and its name in reports.
     pub(super) fn settings(self, found: &mut Found) -> Option<(IpAddr, Arc<str>)> {
         if self.enabled != Some(true) {
             return None;
         }
         if self.address.is_none() {
             let field = annotation_field("router.deis.io/nginx.defaultServiceEnabled");
-            found.without_effect(&field, "true", "there is no defaultServiceIP that can be read");
+            found.without_effect(&field, "true", "there is no valid defaultServiceIP");
         }
         Some((self.address?, self.name.filter(|name| !name.is_empty()).unwrap_or_else(|| "default-service".into())))
     }

@@ -1,25 +1,27 @@
-//! `regexDomain`: another beginning of the hosts of an application.
+//! `regexDomain`: an alternative beginning of the hosts of an application.
 
 use super::deis_value::{DeisDomain, EXPRESSION_BYTES_MAX, no_expression};
 use crate::model::HostExpression;
 use crate::project::field::Found;
 use crate::project::source::annotation_field;
 
-/// Bytes of its text, and domains that it is about. What it takes to be compiled has a limit besides.
+/// The maximum length of its text in bytes, and the maximum number of domains that it replaces. The compiled size has a
+/// limit too.
 const TEXT_BYTES_MAX: usize = 1024;
 const DOMAINS_MAX: usize = 16;
 
-/// What takes the hosts of some domains of an application instead of their names.
+/// An expression for hosts that replaces some domains of an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeisExpression {
     /// The domains.
     pub domains: Box<[DeisDomain]>,
-    /// Names that begin with one of the domains, or with what the application's own expression takes, and go on behind a dot.
+    /// Names that begin with one of the domains, or with a match of the application's expression, followed by a dot and
+    /// more labels.
     pub host: HostExpression,
 }
 
-/// The expression of an application that was made at a time, in seconds since the Unix epoch. It is about the domains that stand in
-/// its text.
+/// The expression of an application with this creation time in seconds since the Unix epoch. It replaces the domains
+/// that occur in its text.
 pub(super) fn expression(
     created_s: i64,
     domains: &[DeisDomain],
@@ -39,11 +41,11 @@ pub(super) fn expression(
         found.dropped(
             &field,
             &more.to_string(),
-            format_args!("is behind {DOMAINS_MAX} other domains that stand in it"),
+            format_args!("exceeds the limit of {DOMAINS_MAX} domains in the expression"),
         );
     }
     let names: Vec<String> = meant.iter().map(|domain| regex::escape(&domain.to_string())).collect();
-    // By itself first, because it is one side of a choice.
+    // Compiled by itself first, because it becomes one branch of an alternation.
     let host = HostExpression::new(created_s, text, EXPRESSION_BYTES_MAX).and_then(|_| {
         let whole = format!(r"(?:{}|{text})\..+", names.join("|"));
         HostExpression::new(created_s, &whole, EXPRESSION_BYTES_MAX)
@@ -51,7 +53,7 @@ pub(super) fn expression(
     match host {
         Ok(host) if !meant.is_empty() => return Some(DeisExpression { domains: meant.into(), host }),
         Ok(_) if domains.is_empty() => {}
-        Ok(_) => found.without_effect(&field, text, "none of the domains stands in it"),
+        Ok(_) => found.without_effect(&field, text, "it contains none of the domains"),
         Err(why) => found.dropped(&field, text, no_expression(&why)),
     }
     None

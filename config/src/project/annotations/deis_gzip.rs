@@ -1,4 +1,4 @@
-//! The annotations of the router's Deployment that say how responses are compressed, under `router.deis.io/nginx.gzip.`.
+//! The annotations of the router's Deployment about compression, under `router.deis.io/nginx.gzip.`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::deis_value::{agents, boolean, media_types, one_of, proxied, size};
 use super::{Annotation, OnInvalid, set};
 use crate::model::{Compression, DisabledAgents, MediaTypes, Proxied};
 
-/// What the router has where its Deployment says nothing else.
+/// The defaults of the router.
 const LEVEL: u8 = 5;
 const LENGTH_MIN: u64 = 256;
 const TYPES: [&str; 15] = [
@@ -29,7 +29,7 @@ const TYPES: [&str; 15] = [
     "text/x-component",
 ];
 
-/// What the annotations say.
+/// The values of the annotations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Gzip {
     enabled: Option<bool>,
@@ -43,7 +43,7 @@ pub(super) struct Gzip {
 }
 
 impl Gzip {
-    /// How responses are compressed, unless that is turned off.
+    /// The compression of responses, unless it is disabled.
     pub(super) fn compression(self) -> Option<Arc<Compression>> {
         let Self { enabled, level, disabled, http10, length_min, proxied, types, vary } = self;
         enabled.unwrap_or(true).then(|| {
@@ -87,7 +87,7 @@ pub(super) const DISABLE: Annotation<Router> = annotation!(
     "gzip.disable",
     "regular expression, or `msie6`",
     "`msie6`",
-    "User agents that get nothing compressed, told by a match anywhere and without regard to case. `msie6` is Internet Explorer 4 to 6, but for 6 with `SV1`; an empty value is nobody. An expression may have neither references back nor look around, and compiles to 64 KiB at most.",
+    "User agents that get nothing compressed: those with a match anywhere, without regard to case. `msie6` is Internet Explorer 4 to 6, except 6 with `SV1`; an empty value is no user agent. An expression has neither backreferences nor look-around, and compiles to 64 KiB at most.",
     Default,
     None,
     |router, text| set(&mut router.gzip.disabled, agents(text))

@@ -1,15 +1,16 @@
-//! The annotations of the router's Deployment that are about nginx itself, and change nothing without it: they are read, so that a
-//! value that is wrong is told as well.
+//! The annotations of the router's Deployment about nginx itself, which have no effect here. They are parsed, so that
+//! an invalid value makes a finding as well.
 
 use super::deis::Router;
 use super::deis_app::annotation;
 use super::deis_value::{any, boolean, one_of, positive, size, time};
 use super::{Annotation, OnInvalid};
 
-/// Why settings of nginx itself change nothing.
-const NGINX: &str = "it is a setting of nginx, and there is no nginx";
+/// The reason why settings of nginx itself have no effect.
+const NGINX: &str = "it is a setting of nginx, which Tidegate does not use";
 
-/// Why the settings of nginx's buffers change nothing. They are not even lower bounds, for these are larger than nginx's defaults.
+/// The reason why the settings of nginx's buffers have no effect. They are not even lower bounds, because the buffers
+/// here are larger than nginx's defaults.
 const BUFFERS: &str = "a response streams through a buffer that grows from 16k to 256k as it needs, and its head may have 64k in any case";
 
 /// Every annotation of the router that has no effect, in the order of the manual.

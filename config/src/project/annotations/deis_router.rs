@@ -39,7 +39,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultWhitelist",
         "addresses and networks between commas",
         "none",
-        "Who may use applications, for all of them.",
+        "The clients that may use applications, unless an application has a list of its own (`whitelistMode`).",
         Closed,
         None,
         |router, text| set(&mut router.default_whitelist, networks(text))
@@ -60,7 +60,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "enforceWhitelists",
         "boolean",
         "`false`",
-        "An application without any list is closed to everybody.",
+        "Applications without any list refuse all clients.",
         Enforced,
         None,
         |router, text| set(&mut router.enforce_whitelists, boolean(text))
@@ -87,7 +87,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "proxyRealIpCidrs",
         "addresses and networks between commas",
         "`10.0.0.0/8`",
-        "Peers whose `X-Forwarded-*` headers are believed, beside those of `--trusted-proxies`, on every host. An empty value names nobody.",
+        "Peers whose `X-Forwarded-*` headers are trusted, besides those of `--trusted-proxies`, on every host. An empty value trusts no peer.",
         Dropped,
         None,
         |router, text| set(
@@ -99,7 +99,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "useProxyProtocol",
         "boolean",
         "`false`",
-        "Every new connection to the ports for HTTP, HTTPS and the builder has to begin with a header of the PROXY protocol, version 1 or 2, whose address is believed from the peers of `proxyRealIpCidrs`. As `--proxy-protocol`, which asks for it whatever stands here.",
+        "Every new connection to the ports for HTTP, HTTPS and the builder has to begin with a header of the PROXY protocol, version 1 or 2, whose address is trusted from the peers of `proxyRealIpCidrs`. Like `--proxy-protocol`, which requires it whatever the value here.",
         Default,
         None,
         |router, text| set(&mut router.edge.proxy_protocol, boolean(text))
@@ -135,7 +135,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "ssl.earlyDataMethods",
         "methods between bars, such as `GET&#124;HEAD`",
         "none",
-        "Methods of requests that are taken before the TLS handshake is over, for clients that come back (TLS 1.3 early data, RFC 8470); a request of another method is answered 425, and applications are told with `Early-Data: 1`. Each process keeps the sessions of its clients then, as without tickets. Nothing between the bars, or no annotation, takes no early data: whoever has copied a request could send it once more.",
+        "Methods of requests that are accepted before the TLS handshake is complete, from returning clients (TLS 1.3 early data, RFC 8470); a request of another method is answered 425, and applications see `Early-Data: 1`. Each process then keeps the sessions of its clients, as without tickets. An empty value, or no annotation, disables early data, because a copied request could be replayed.",
         Default,
         None,
         |router, text| set(&mut router.edge.early_data, methods(text))
@@ -144,7 +144,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "ssl.protocols",
         "versions between spaces",
         "`TLSv1.2 TLSv1.3`",
-        "Versions of TLS that are spoken with clients. Versions before TLSv1.2 are gone (RFC 8996), and are told where they are named.",
+        "Versions of TLS for clients. Versions before TLSv1.2 are not supported (RFC 8996); naming one makes a finding.",
         Default,
         None,
         |router, text| set(&mut router.edge.protocols, protocols(text))
@@ -153,7 +153,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "ssl.ciphers",
         "a cipher list of OpenSSL",
         "all that rustls has, in the order that the client prefers",
-        "Cipher suites, in the order that the edge prefers. Those without forward secrecy or authenticated encryption are gone, and are told where they are named.",
+        "Cipher suites, in the order that the edge prefers. Those without forward secrecy or authenticated encryption are not supported; naming one makes a finding.",
         Default,
         None,
         |router, text| set(&mut router.edge.ciphers, ciphers(text))
@@ -180,7 +180,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "requestStartHeader",
         "boolean",
         "`false`",
-        "`X-Request-Start: t=<seconds>` tells applications when a request came.",
+        "`X-Request-Start: t=<seconds>` gives applications the arrival time of a request.",
         Default,
         None,
         |router, text| set(&mut router.request_start, boolean(text))
@@ -198,7 +198,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "enableRegexDomains",
         "boolean",
         "`false`",
-        "Whether `regexDomain` of applications acts. Whoever owns an application can then claim any host that nobody names.",
+        "Whether `regexDomain` of applications has an effect. The owner of an application can then claim any host that no other object names.",
         Default,
         None,
         |router, text| set(&mut router.regex_domains, boolean(text))
@@ -207,7 +207,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultServiceEnabled",
         "boolean",
         "`false`",
-        "Requests over plain HTTP for hosts that nobody names go to port 80 of `defaultServiceIP`, but for `/healthz`.",
+        "Requests over plain HTTP for hosts that no object names go to port 80 of `defaultServiceIP`, but for `/healthz`.",
         Default,
         None,
         |router, text| set(&mut router.default_service.enabled, boolean(text))
@@ -216,7 +216,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultServiceIP",
         "IP address",
         "none",
-        "Where those requests go, such as the cluster IP of a Service.",
+        "The destination of those requests, such as the cluster IP of a Service.",
         Default,
         None,
         |router, text| set(&mut router.default_service.address, address(text))
@@ -225,7 +225,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "defaultAppName",
         "text",
         "none",
-        "The name by which the access log and `explain` show where they go.",
+        "The name of that destination in the access log and in `explain`.",
         Default,
         None,
         |router, text| set(&mut router.default_service.name, Ok(text.into()))
@@ -244,7 +244,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "workerProcesses",
         "whole number, or `auto`",
         "`auto`",
-        "What `maxWorkerConnections` is taken times; `auto` is the number of traffic threads. How many those are says `--threads`.",
+        "The factor for `maxWorkerConnections`; `auto` is the number of traffic threads (`--threads`).",
         Default,
         None,
         |router, text| set(&mut router.edge.workers, workers(text))
@@ -271,7 +271,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "largeHeaderBuffersCount",
         "whole number up to 64",
         "`4`",
-        "How many times `largeHeaderBuffersSize` the head of a request may be large, up to 512k; a larger one is answered 431.",
+        "The maximum size of a request head in multiples of `largeHeaderBuffersSize`, up to 512k; a larger one is answered 431.",
         Default,
         None,
         |router, text| set(&mut router.edge.head_buffers, buffers(text))
@@ -280,7 +280,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
         "largeHeaderBuffersSize",
         "size from 1k to 512k",
         "`32k`",
-        "How large a request line and each header line may be: a larger request line is answered 414, a larger header line 431.",
+        "The maximum size of a request line and of each header line: a larger request line is answered 414, a larger header line 431.",
         Default,
         None,
         |router, text| set(&mut router.edge.head_buffer_bytes, buffer_size(text))

@@ -1,5 +1,5 @@
-//! The forms of values that the Deis router took, which it passed on to nginx. Errors are sentence fragments that say why a text
-//! has not the form.
+//! Parsers of the values that the Deis router passed on to nginx. Errors are predicates that say why a text is not
+//! valid.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,26 +12,26 @@ use crate::finding::printable;
 use crate::model::{AgentRegex, DisabledAgents, HostPattern, MediaTypes, PathMatch, Proxied, RegexCase, WildcardDepth};
 use crate::project::annotation_value::sources;
 
-/// The longest time that an annotation may set: a year.
+/// The longest time of an annotation: a year.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What an expression may take when it is compiled, in bytes.
+/// The maximum size of a compiled expression in bytes.
 pub(super) const EXPRESSION_BYTES_MAX: usize = 64 << 10;
 
-/// Media types that are compared with that of each response.
+/// The maximum number of media types, which are compared with that of each response.
 const MEDIA_TYPES_MAX: usize = 128;
 
 /// A domain of an application, as listed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeisDomain {
-    /// A name without a dot, which stands below the platform's domain.
+    /// A name without a dot, below the platform's domain.
     Short(Arc<str>),
     /// A whole name, or one with a leading star, which stands for any number of labels.
     Full(HostPattern),
 }
 
 impl fmt::Display for DeisDomain {
-    /// As it is listed, in lower case.
+    /// In the form of the list, in lower case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short(name) => f.write_str(name),
@@ -50,8 +50,8 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A time as nginx writes it: a whole number from 1, with at most one of the units ms, s, m, h, d, w, M and y; seconds without one.
-/// A month is 30 days and a year 365.
+/// A time of nginx: a whole number from 1, with at most one of the units ms, s, m, h, d, w, M and y; seconds without
+/// one. A month is 30 days and a year 365.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let why = || "is not a duration such as 30, 30s, 500ms or 2m".to_owned();
     let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
@@ -71,7 +71,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "is more than a year".to_owned())
 }
 
-/// A size in bytes, with `k` or `m` for powers of 1024; 0 where that has a meaning.
+/// A size in bytes, with `k` or `m` for powers of 1024; 0 only if `zero`.
 pub(super) fn size(text: &str, zero: bool) -> Result<u64, String> {
     let why = || "is not a size such as 512, 32k or 1m".to_owned();
     let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
@@ -85,7 +85,7 @@ pub(super) fn size(text: &str, zero: bool) -> Result<u64, String> {
         return Ok(0);
     }
     let number: u64 = digits.parse().ok().filter(|_| !digits.starts_with('0')).ok_or_else(why)?;
-    number.checked_mul(1 << shift).ok_or_else(|| "is more than can be counted".to_owned())
+    number.checked_mul(1 << shift).ok_or_else(|| "is too large".to_owned())
 }
 
 /// Any text.
@@ -99,7 +99,7 @@ pub(super) fn positive(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "is not a whole number from 1".to_owned())
 }
 
-/// One of some words.
+/// One of several words.
 pub(super) fn one_of<'w>(text: &str, words: &[&'w str]) -> Result<&'w str, String> {
     let word = words.iter().find(|word| **word == text);
     word.copied().ok_or_else(|| format!("is not one of {}", words.join(", ")))
@@ -115,12 +115,12 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "is not an IP address".to_owned())
 }
 
-/// Networks and addresses between commas. IPv6 is taken as well, which the router refused.
+/// Networks and addresses between commas. IPv6 is accepted, which the router refused.
 pub(super) fn networks(text: &str) -> Result<Box<[IpNet]>, String> {
     sources(text)
 }
 
-/// The domain that short names stand below: with a dot, and a last label of at least two characters.
+/// The parent domain of short names: with a dot, and a last label of at least two characters.
 pub(super) fn platform_domain(text: &str) -> Result<Arc<str>, String> {
     match domain(text)? {
         DeisDomain::Full(HostPattern::Exact(name)) => Ok(name),
@@ -153,12 +153,12 @@ pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
     }
 }
 
-/// The entries of a list between commas, without spaces around them. Empty ones say nothing.
+/// The entries of a list between commas, without surrounding spaces and without empty ones.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
 }
 
-/// `DOMAIN:NAME`: the domain as listed, in lower case, and the certificate that is shown for it.
+/// `DOMAIN:NAME`: the domain as listed, in lower case, and the name of its certificate.
 pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
     let why = || "is not a domain and the name of a certificate, such as www.example.com:www".to_owned();
     let (domain, name) = entry.split_once(':').ok_or_else(why)?;
@@ -167,8 +167,8 @@ pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
     if plain(name) { Ok((domain.to_ascii_lowercase().into(), name.into())) } else { Err(why()) }
 }
 
-/// The path of a `location` of nginx: characters that it starts with, or what its modifier says. `^~` asks that no expression
-/// goes before it.
+/// The path of a `location` of nginx: a prefix of characters, or the match of its modifier. `^~` gives the prefix
+/// precedence over expressions.
 pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch, String> {
     let (modifier, path) = match entry.split_once(char::is_whitespace) {
         Some((modifier, path)) => (modifier, path.trim_start()),
@@ -178,7 +178,7 @@ pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch
         "" | "^~" if path == "/" => Err("is every path of the host, which is the other application's".to_owned()),
         "" | "^~" => PathMatch::prefix_characters(path).map_err(str::to_owned),
         "=" => PathMatch::exact(path).map_err(str::to_owned),
-        "~" | "~*" if !may_be_expression => Err("is an expression too many".to_owned()),
+        "~" | "~*" if !may_be_expression => Err("exceeds the limit of expressions".to_owned()),
         "~" => expression(path, RegexCase::Sensitive),
         "~*" => expression(path, RegexCase::Insensitive),
         _ => Err("is not a path, nor one behind =, ^~, ~ or ~*".to_owned()),
@@ -189,13 +189,13 @@ fn expression(text: &str, case: RegexCase) -> Result<PathMatch, String> {
     PathMatch::regex_within(text, case, EXPRESSION_BYTES_MAX).map_err(|why| no_expression(&why))
 }
 
-/// In one line why a text is no regular expression.
+/// One line that says why a text is not a regular expression.
 pub(super) fn no_expression(why: &str) -> String {
     format!("is not a regular expression: {}", why.rsplit("error: ").next().unwrap_or_default())
 }
 
-/// User agents, all of them by one expression, or by the word that nginx has for the oldest. Empty, it would match everybody; nobody
-/// is meant.
+/// User agents that match one expression, or nginx's word for the oldest. An empty expression would match all agents;
+/// it stands for none.
 pub(super) fn agents(text: &str) -> Result<DisabledAgents, String> {
     match text.trim() {
         "" => Ok(DisabledAgents::Nobody),
@@ -204,7 +204,7 @@ pub(super) fn agents(text: &str) -> Result<DisabledAgents, String> {
     }
 }
 
-/// What nginx calls `gzip_proxied`.
+/// The values of nginx's `gzip_proxied`.
 pub(super) fn proxied(text: &str) -> Result<Box<[Proxied]>, String> {
     const WORDS: [(&str, Proxied); 9] = [
         ("off", Proxied::Off),

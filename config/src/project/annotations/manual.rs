@@ -8,7 +8,7 @@ use super::service::SERVICE;
 use super::{Annotation, Dialect, INGRESS, OnInvalid, TIDEGATE};
 use crate::model::Effective;
 
-/// The manual of all annotations in Markdown: what `docs/annotations.md` holds.
+/// The manual of all annotations in Markdown: the content of `docs/annotations.md`.
 #[must_use]
 pub fn manual() -> String {
     let mut text = MANUAL_HEAD.to_owned();
@@ -19,7 +19,7 @@ pub fn manual() -> String {
     text
 }
 
-/// The lines of a table.
+/// The rows of a table.
 fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut String) {
     for annotation in table {
         let default = (annotation.default)(&Effective::DEFAULT);
@@ -27,7 +27,7 @@ fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut 
             OnInvalid::Default => "the default applies",
             OnInvalid::Redirected => "plain-text requests are redirected",
             OnInvalid::Closed => "**every request is refused**",
-            OnInvalid::Dropped => "nobody is let in or believed by it",
+            OnInvalid::Dropped => "it is ignored and allows nothing",
             OnInvalid::Enforced => "**as if it were `true`**",
         };
         let Annotation { key, form, effect, inert, .. } = annotation;
@@ -49,7 +49,7 @@ These annotations on an Ingress apply to all of its routes.
 ";
 
 const MANUAL_SERVICE: &str = "
-This one on a Service applies to whichever route leads to it.
+These annotations on a Service apply to every route that leads to it.
 
 | annotation | value | default | effect | when it cannot be read |
 |---|---|---|---|---|
@@ -63,12 +63,12 @@ and a list that names nothing is refused, since it would let everybody in. One o
 
 `true` may also be written `1`, `t`, `T`, `TRUE` or `True`, and `false` likewise.
 
-A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, are told as findings: see
+A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, make findings: see
 `tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
 one's unreadable value: `allow-source-ranges` closes the routes.
 ";
 
-/// The manual of all annotations of the Deis router in Markdown: what `docs/annotations-deis.md` holds.
+/// The manual of all annotations of the Deis router in Markdown: the content of `docs/annotations-deis.md`.
 #[must_use]
 pub fn deis_manual() -> String {
     let mut text = DEIS_HEAD.to_owned();

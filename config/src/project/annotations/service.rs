@@ -8,14 +8,14 @@ use crate::project::annotation_value::{Zero, duration, proxy_header, whole};
 use crate::project::field::Found;
 use crate::project::source::Annotations;
 
-/// What the annotations of a Service ask for.
+/// The effects of a Service's annotations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::project) struct ServiceEffects {
-    /// Requests that may be at its endpoints; 0 for any number.
+    /// The maximum number of requests in flight to its endpoints; 0 for no limit.
     pub(in crate::project) requests_max: Option<u32>,
-    /// The header that connections which are passed on unread begin with.
+    /// The PROXY protocol header that its connections begin with, if they are passed on unread.
     pub(in crate::project) proxy_header: Option<ProxyHeader>,
-    /// Silence after which flows of datagrams to its UDP ports end.
+    /// The time without datagrams after which flows to its UDP ports end.
     pub(in crate::project) udp_idle_timeout: Option<Duration>,
 }
 
@@ -25,7 +25,7 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
         key: "requests-max",
         form: "whole number, or 0 for any number",
         default: |_| "that of `--service-requests-max`".to_owned(),
-        effect: "Requests that may be at the endpoints of each port at the same time; a further one is answered 503 with the reason `service-overloaded`.",
+        effect: "Maximum number of requests in flight to the endpoints of each port; a further one is answered 503 with the reason `service-overloaded`.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.requests_max, whole(text)),
@@ -34,7 +34,7 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
         key: "send-proxy-protocol",
         form: "`v1` or `v2`",
         default: |_| "none".to_owned(),
-        effect: "The header of the PROXY protocol with which connections to its endpoints begin, where they are passed on unread: the endpoints learn who the client is.",
+        effect: "The PROXY protocol header with the client's address, sent at the beginning of connections that are passed on unread.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.proxy_header, proxy_header(text)),
@@ -43,7 +43,7 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
         key: "udp-idle-timeout",
         form: "time",
         default: |_| "60s".to_owned(),
-        effect: "Silence in both directions after which a flow of datagrams to its UDP ports ends. Where a UDPRoute leads to several Services, the longest of theirs holds for all of its flows.",
+        effect: "Time without datagrams in either direction after which a flow to its UDP ports ends. For a UDPRoute to several Services the longest of theirs applies to all of its flows.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.udp_idle_timeout, duration(text, Zero::Refused)),

@@ -1,4 +1,4 @@
-//! What the annotations of an Ingress say of sessions, put together.
+//! The annotations of an Ingress about sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::object::Uid;
 use crate::project::field::Found;
 use crate::project::source::annotation_field;
 
-/// The annotations while they are read. The first one asks for sessions, and the others say what its cookie is like.
+/// The values of the annotations. `name` enables sessions, and the others are attributes of its cookie.
 #[derive(Default)]
 pub(super) struct SessionDraft {
     pub(super) name: Option<Arc<str>>,
@@ -20,7 +20,8 @@ pub(super) struct SessionDraft {
 }
 
 impl SessionDraft {
-    /// The sessions of an Ingress with this uid. Its rules share them: one that leads to the same Service as another takes its token.
+    /// The sessions of an Ingress with this uid. Its rules share one key: a rule to the same Service as another accepts
+    /// its tokens.
     pub(super) fn persistence(self, uid: Option<Uid>, found: &mut Found) -> Option<Arc<SessionPersistence>> {
         let Self { name, max_age, path, same_site, secure } = self;
         let field = |key: &str| annotation_field(&format!("{}{key}", TIDEGATE.prefix));

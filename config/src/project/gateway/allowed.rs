@@ -1,4 +1,4 @@
-//! Who may attach to a listener or to a Gateway: by namespace, and by kind.
+//! The objects that may attach to a listener or a Gateway: by namespace, and by kind.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use super::reference::{GroupKind, Unreadable, group_kind};
 use crate::object::Kind;
 use crate::project::field::{Found, read};
 
-/// Kinds that are read of one listener.
+/// The maximum number of kinds read of one listener.
 const KINDS_MAX: usize = 8;
 
 /// The namespaces whose objects may attach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AllowedNamespaces {
-    /// None. Also what stands for a field that cannot be read.
+    /// None. Also the value for a field that cannot be read.
     None,
-    /// That of the object that says so.
+    /// The namespace of the listener's or Gateway's own object.
     Same,
     /// All.
     All,
@@ -37,12 +37,12 @@ impl fmt::Display for AllowedNamespaces {
     }
 }
 
-/// Which routes may attach to a listener.
+/// The routes that may attach to a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllowedRoutes {
-    /// From which namespaces.
+    /// Their namespaces.
     pub namespaces: AllowedNamespaces,
-    /// Of which kinds; `None` for those that the listener's protocol is for. One that cannot be read is none that exists.
+    /// Their kinds; `None` for those of the listener's protocol. A kind that cannot be read matches no route.
     pub kinds: Option<Box<[Result<GroupKind, Unreadable>]>>,
 }
 
@@ -64,7 +64,7 @@ struct AllowedJson<'a> {
 }
 
 impl AllowedNamespaces {
-    /// Reads `namespaces`; absent, or without `from`, it is the default.
+    /// Reads `namespaces`; if it is absent or has no `from`, the default applies.
     pub(super) fn read(raw: Option<&RawValue>, field: &str, default: Self, found: &mut Found) -> Self {
         let Some(raw) = raw else { return default };
         let json: NamespacesJson<'_> = match read(raw, field) {
@@ -87,7 +87,7 @@ impl AllowedNamespaces {
                 }
             },
             (Some("Selector"), None) => {
-                found.attachment_refused(&format!("{field}.selector"), "", "is missing, and selects nothing");
+                found.attachment_refused(&format!("{field}.selector"), "", "is missing, so no namespace is selected");
                 Self::None
             }
             (Some(text), _) => {
@@ -99,7 +99,7 @@ impl AllowedNamespaces {
 }
 
 impl AllowedRoutes {
-    /// Reads `allowedRoutes`: routes of the same namespace unless it says something else.
+    /// Reads `allowedRoutes`; the default is routes of the same namespace.
     pub(super) fn read(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Self {
         let json: AllowedJson<'_> = match raw.map(|raw| read(raw, field)).transpose() {
             Ok(json) => json.unwrap_or_default(),
@@ -116,7 +116,7 @@ impl AllowedRoutes {
     }
 }
 
-/// An empty list is none, as the API has it.
+/// An empty list counts as absent, as the API defines.
 fn kinds(raw: &RawValue, field: &str, found: &mut Found) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
     let list: Vec<&RawValue> = match read(raw, field) {
         Ok(list) => list,

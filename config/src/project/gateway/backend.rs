@@ -1,4 +1,4 @@
-//! What routes lead to: backends and their weights.
+//! Backends of routes and their weights.
 
 use std::sync::Arc;
 
@@ -10,26 +10,27 @@ use crate::finding::{field_name, printable};
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{Found, Misread, read};
 
-/// Backends that are read of one rule.
+/// The maximum number of backends read of one rule.
 pub(super) const BACKENDS_MAX: usize = 16;
 /// The greatest weight.
 const WEIGHT_MAX: i64 = 1_000_000;
 
-/// What requests or connections may go to.
+/// A reference to a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BackendRef {
     /// A Service, or another object.
     pub object: ObjectReference,
-    /// Its port, which every Service needs.
+    /// Its port, which a Service requires.
     pub port: Option<u16>,
 }
 
-/// A share of what a rule takes.
+/// A share of the requests or connections of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WeightedBackend {
     /// The field, such as `spec.rules[0].backendRefs[1]`.
     pub field: Arc<str>,
-    /// Where it goes. What cannot be read keeps its share, which goes nowhere: HTTP is answered 500.
+    /// The backend. One that cannot be read keeps its share: HTTP is answered 500, connections are closed and datagrams
+    /// dropped.
     pub to: Result<BackendRef, Unreadable>,
     /// The share: the weight divided by the sum of all.
     pub weight: u32,
@@ -48,7 +49,7 @@ struct WeightJson<'a> {
     weight: Option<&'a RawValue>,
 }
 
-/// Reads what requests may go to.
+/// Reads a reference to a backend.
 pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Result<BackendRef, Misread> {
     let object = reference(raw, field, own, Form::of(Kind::Service))?;
     let json: PortJson = read(raw, field)?;
@@ -60,7 +61,7 @@ pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Resu
     Ok(BackendRef { object, port })
 }
 
-/// How it is told that a backend cannot be read: what follows depends on the kind of route.
+/// Adds the finding about an unreadable backend: its consequence depends on the kind of route.
 pub(super) type Tell = fn(&mut Found, &Misread) -> Unreadable;
 
 /// Reads a share.
@@ -75,7 +76,7 @@ pub(super) fn weighted(
     WeightedBackend { field: field_name(field), to, weight: weight(raw, field, found) }
 }
 
-/// The entries of `backendRefs`. What is no list is one backend that cannot be read.
+/// The entries of `backendRefs`. A value that is not a list counts as one backend that cannot be read.
 pub(super) fn backends<T: From<WeightedBackend>>(
     raw: Option<&RawValue>,
     field: &str,
@@ -96,7 +97,7 @@ pub(super) fn backends<T: From<WeightedBackend>>(
     }
 }
 
-/// A weight that cannot be read is the default. That of an entry that is no object is told with the entry.
+/// A weight that cannot be read takes the default. An entry that is not an object has a finding already.
 fn weight(raw: &RawValue, field: &str, found: &mut Found) -> u32 {
     let Some(raw) = read::<WeightJson<'_>>(raw, field).ok().and_then(|json| json.weight) else { return 1 };
     let field = format!("{field}.weight");

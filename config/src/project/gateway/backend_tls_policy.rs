@@ -1,4 +1,4 @@
-//! BackendTLSPolicy (`gateway.networking.k8s.io/v1`): how the edge speaks TLS to Services.
+//! BackendTLSPolicy (`gateway.networking.k8s.io/v1`): TLS of the edge with Services.
 
 use std::sync::Arc;
 
@@ -15,58 +15,58 @@ use crate::object::{Age, ObjectName};
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// Targets that are read of one policy.
+/// The maximum number of targets read of one policy.
 const TARGETS_MAX: usize = 16;
-/// References to authorities that are read.
+/// The maximum number of references to authorities.
 const AUTHORITIES_MAX: usize = 8;
-/// Names that are verified.
+/// The maximum number of subject alternative names.
 const NAMES_MAX: usize = 5;
-/// Bytes of a URI.
+/// The maximum length of a URI in bytes.
 const URI_BYTES_MAX: usize = 253;
 
-/// What routing reads of a BackendTLSPolicy.
+/// The parts of a BackendTLSPolicy that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BackendTlsPolicy {
     /// Its name and age.
     pub age: Age,
     /// `spec.targetRefs`.
     pub targets: Box<[PolicyTarget]>,
-    /// `spec.validation`. Where it cannot be read, its targets get no requests: never in plain text, and never unverified.
+    /// `spec.validation`. If it cannot be read, the targets get no requests, neither in plain text nor unverified.
     pub validation: Result<BackendValidation, Unreadable>,
-    /// `spec.options`, which nothing says the meaning of.
+    /// `spec.options`. None are defined.
     pub options: Options,
 }
 
-/// What a policy is for.
+/// A target of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyTarget {
     /// A Service, or another object, of the same namespace.
     pub object: ObjectReference,
-    /// The name of one of its ports; `None` for all of them, and where it cannot be read.
+    /// The name of one of its ports; `None` for all ports, also if the name cannot be read.
     pub section: Option<Arc<str>>,
 }
 
-/// Who an endpoint has to be.
+/// The verification of endpoint certificates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BackendValidation {
-    /// Whom to trust.
+    /// The trusted authorities.
     pub authorities: Authorities,
-    /// The server name that is asked for, and verified where `names` is empty.
+    /// The server name of handshakes; verified if `names` is empty.
     pub hostname: Arc<str>,
-    /// The names one of which is verified instead.
+    /// The names of which a certificate must have one instead.
     pub names: Box<[SubjectAltName]>,
 }
 
-/// Whom to trust.
+/// The trusted authorities.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Authorities {
-    /// Those that the system trusts.
+    /// Those of the system.
     System,
-    /// Those of these objects. One that cannot be read is one that does not exist.
+    /// Those in these objects. A reference that cannot be read counts as one to a missing object.
     These(Box<[Result<ObjectReference, Unreadable>]>),
 }
 
-/// A name of a certificate.
+/// A subject alternative name of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SubjectAltName {
     /// A DNS name.
@@ -133,7 +133,7 @@ fn fault(field: String, value: &str, why: &str) -> Misread {
     Misread { field, value: printable(value), why: why.to_owned() }
 }
 
-/// A port whose name cannot be read is every port, so that none is left without TLS that should have it.
+/// A section name that cannot be read selects every port, so that no port is left without TLS.
 fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Option<PolicyTarget> {
     let object = reference(raw, field, own, Form::LOCAL).map_err(|misread| found.misread(&misread)).ok()?;
     let json: TargetJson<'_> = found.entry(raw, field)?;
@@ -150,7 +150,7 @@ fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> O
     Some(PolicyTarget { object, section: section.filter(|name: &Arc<str>| !name.is_empty()) })
 }
 
-/// Read whole or not at all: with a name less, another name would be verified.
+/// Reads the validation whole or not at all: without one of the names, another would be verified.
 fn validation(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Result<BackendValidation, Misread> {
     let json: ValidationJson<'_> = read(raw, field)?;
     let hostname = checked(json.hostname, field, "hostname", |text| precise_hostname(text).map(|_| ()))?;
@@ -163,7 +163,7 @@ fn validation(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) 
         (Some("System"), true) => Authorities::System,
         (Some(text), true) => return Err(fault(format!("{field}.wellKnownCACertificates"), text, "is not System")),
         (Some(text), false) => {
-            let why = "stands beside caCertificateRefs, so that neither says what holds";
+            let why = "cannot be combined with caCertificateRefs";
             return Err(fault(format!("{field}.wellKnownCACertificates"), text, why));
         }
         (None, true) => {
@@ -193,7 +193,7 @@ fn name(json: NameJson, field: &str) -> Result<SubjectAltName, Misread> {
             if plain && scheme {
                 Ok(SubjectAltName::Uri(text))
             } else {
-                Err(fault(format!("{field}.uri"), &text, "is no absolute URI"))
+                Err(fault(format!("{field}.uri"), &text, "is not an absolute URI"))
             }
         }
         ("Hostname", None, _) => Err(fault(format!("{field}.hostname"), "", "is missing, and its type requires it")),

@@ -1,4 +1,4 @@
-//! Cross-origin requests (CORS), as filters write them.
+//! Cross-origin requests (CORS), as filters configure them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::model::Scheme;
 pub use crate::model::{AnyOr, Cors, CorsOrigin as Origin};
 use crate::project::field::{Found, Misread, read};
 
-/// Origins, and names of headers, that are read of one list.
+/// The maximum number of origins, or of header names, in one list.
 const ENTRIES_MAX: usize = 64;
-/// Methods that are read.
+/// The maximum number of methods.
 const METHODS_MAX: usize = 9;
-/// Seconds that a client may keep an answer where nothing is written.
+/// The default of `maxAge` in seconds.
 const MAX_AGE_S: u32 = 5;
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct CorsJson<'a> {
     max_age: Option<i64>,
 }
 
-/// Reads who may ask for what. An entry that cannot be read allows nothing, and neither does a star beside other entries.
+/// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries.
 pub(super) fn cors(raw: &RawValue, field: &str, found: &mut Found) -> Result<Cors, Misread> {
     let json: CorsJson<'_> = read(raw, field)?;
     let mut lists = Lists { field, found };
@@ -53,7 +53,7 @@ pub(super) fn cors(raw: &RawValue, field: &str, found: &mut Found) -> Result<Cor
         None => MAX_AGE_S,
         Some((Ok(seconds @ 1..), _)) => seconds,
         Some((_, number)) => {
-            found.ignored(&format!("{field}.maxAge"), &number.to_string(), "is no number of seconds from 1");
+            found.ignored(&format!("{field}.maxAge"), &number.to_string(), "is not a number of seconds from 1");
             MAX_AGE_S
         }
     };
@@ -79,7 +79,7 @@ impl Lists<'_> {
             let Some(text) = self.found.entry::<String>(raw, &field) else { continue };
             match parse(&text) {
                 _ if text == "*" && alone => return AnyOr::Any,
-                _ if text == "*" => self.found.dropped(&field, &text, "stands beside other entries"),
+                _ if text == "*" => self.found.dropped(&field, &text, "cannot be combined with other entries"),
                 Ok(entry) => entries.push(entry),
                 Err(why) => self.found.dropped(&field, &text, why),
             }
@@ -91,7 +91,7 @@ impl Lists<'_> {
 fn method(text: &str) -> Result<Arc<str>, &'static str> {
     match text {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text.into()),
-        _ => Err("is not a method that the API knows"),
+        _ => Err("is not a method of the API"),
     }
 }
 

@@ -1,13 +1,13 @@
-//! Durations as the Gateway API writes them (GEP-2257).
+//! Durations of the Gateway API (GEP-2257).
 
 use std::time::Duration;
 
-/// Numbers with units that one duration may have.
+/// The maximum number of parts (a number with a unit) of one duration.
 const PARTS_MAX: usize = 4;
-/// Digits of one of them.
+/// The maximum number of digits of a part.
 const DIGITS_MAX: usize = 5;
 
-/// Reads a duration such as `500ms` or `1h30m`. Zero is one.
+/// Parses a duration such as `500ms` or `1h30m`. Zero is valid.
 pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     const NOT_ONE: &str = "is not a duration such as 500ms, 10s or 1h30m";
     let mut sum = Duration::ZERO;
@@ -23,7 +23,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
             _ => return Err(NOT_ONE),
         };
         let number: u64 = digits.parse().ok().filter(|_| digits.len() <= DIGITS_MAX).ok_or(NOT_ONE)?;
-        // Five digits of hours, four times: about 46 years.
+        // At most five digits of hours, four times: about 46 years.
         sum = sum.saturating_add(Duration::from_millis(number.saturating_mul(ms)));
         if after.is_empty() {
             return Ok(sum);

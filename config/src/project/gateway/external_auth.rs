@@ -1,4 +1,4 @@
-//! External authorisation, as filters write it. Read whole or not at all: what restricts access fails closed.
+//! External authorisation filters. They are read whole or not at all, because access restrictions fail closed.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,19 +10,19 @@ use crate::model::{AuthProtocol, ExternalAuth as Asked, normalize};
 use crate::object::ObjectName;
 use crate::project::field::{Misread, read};
 
-/// Names of headers that one list may have.
+/// The maximum number of header names in one list.
 const HEADERS_MAX: usize = 64;
-/// Bytes of the path.
+/// The maximum length of the path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
 
 /// `externalAuth`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExternalAuth {
-    /// Who is asked.
+    /// The authorisation service.
     pub backend: BackendRef,
-    /// How.
+    /// The protocol.
     pub protocol: AuthProtocol,
-    /// Bytes of a request's body that are sent with the question, a longer one being refused; 0 for no body.
+    /// The maximum size of a request's body that is sent to the service; a longer one is refused. 0 sends no body.
     pub body_bytes_max: u32,
 }
 
@@ -57,7 +57,7 @@ struct BodyJson {
     max_size: Option<i64>,
 }
 
-/// Reads an authorisation.
+/// Reads an external authorisation filter.
 pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ExternalAuth, Misread> {
     let json: AuthJson<'_> = read(raw, field)?;
     let fault = |below: &str, value: &str, why: &str| Misread {
@@ -73,7 +73,7 @@ pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Re
             let http = http.unwrap_or_default();
             let path = http.path.unwrap_or_default();
             if !is_prefix(&path) {
-                return Err(fault("http.path", &path, "is not a path that a request could have"));
+                return Err(fault("http.path", &path, "is not a valid path of a request"));
             }
             AuthProtocol::Http {
                 path: path.into(),
@@ -90,7 +90,7 @@ pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Re
     };
     let bytes = json.forward_body.and_then(|body| body.max_size).unwrap_or_default();
     let bytes_fault = |why: &str| fault("forwardBody.maxSize", &bytes.to_string(), why);
-    let body_bytes_max = u32::try_from(bytes).map_err(|_| bytes_fault("is no number of bytes"))?;
+    let body_bytes_max = u32::try_from(bytes).map_err(|_| bytes_fault("is not a number of bytes"))?;
     if body_bytes_max > Asked::BODY_BYTES_MAX {
         return Err(bytes_fault(&format!(
             "is more than the {} bytes of a body that can be held",

@@ -1,4 +1,4 @@
-//! GatewayClass (`gateway.networking.k8s.io/v1`): which Gateways are ours.
+//! GatewayClass (`gateway.networking.k8s.io/v1`): the controller of its Gateways.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use crate::object::ObjectName;
 use crate::project::field::{Found, Misread, read_or_default};
 use crate::project::source::Source;
 
-/// What routing reads of a GatewayClass.
+/// The parts of a GatewayClass that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayClass {
     /// Its name; the namespace is empty.
     pub name: ObjectName,
-    /// `spec.controllerName`; one that is empty is nobody's.
+    /// `spec.controllerName`; an empty one matches no controller.
     pub controller: Arc<str>,
-    /// `spec.parametersRef`. One that cannot be read is one that does not exist: the class is not accepted.
+    /// `spec.parametersRef`. A reference that cannot be read counts as one to a missing object: the class is not
+    /// accepted.
     pub parameters: Option<Result<ObjectReference, Unreadable>>,
 }
 

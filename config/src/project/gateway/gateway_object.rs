@@ -1,4 +1,4 @@
-//! Gateway (`gateway.networking.k8s.io/v1`): listeners, addresses, and what is made for them.
+//! Gateway (`gateway.networking.k8s.io/v1`): listeners, addresses, and infrastructure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use crate::object::{Age, ObjectName};
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// Addresses that are read of one Gateway.
+/// The maximum number of addresses read of one Gateway.
 const ADDRESSES_MAX: usize = 16;
-/// Labels that are read of `infrastructure`.
+/// The maximum number of labels in `infrastructure`.
 const LABELS_MAX: usize = 8;
-/// Annotations that are read of it.
+/// The maximum number of annotations in `infrastructure`.
 const ANNOTATIONS_MAX: usize = 16;
 
-/// What routing reads of a Gateway.
+/// The parts of a Gateway that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gateway {
     /// Its name and age.
     pub age: Age,
-    /// `spec.gatewayClassName`: the GatewayClass. An empty name is that of none.
+    /// `spec.gatewayClassName`: the GatewayClass. No class has an empty name.
     pub class: ObjectName,
     /// `spec.listeners`.
     pub listeners: Box<[Listener]>,
-    /// `spec.addresses`: those that it asks for; none leaves them to the edge.
+    /// `spec.addresses`: the requested addresses; empty leaves the choice to the edge.
     pub addresses: Box<[GatewayAddress]>,
     /// `spec.infrastructure`.
     pub infrastructure: Infrastructure,
-    /// `spec.allowedListeners.namespaces`: whose ListenerSets may attach.
+    /// `spec.allowedListeners.namespaces`: the namespaces whose ListenerSets may attach.
     pub allowed_listeners: AllowedNamespaces,
     /// `spec.tls`.
     pub tls: GatewayTls,
-    /// The IP addresses in `status.addresses`: those that it has been given, and keeps where it can.
+    /// The IP addresses in `status.addresses`: those assigned before, which it keeps if possible.
     pub assigned: Box<[IpAddr]>,
 }
 
-/// An address that a Gateway asks for.
+/// A requested address of a Gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GatewayAddress {
     /// An IP address; `None` for any.
     Ip(Option<IpAddr>),
     /// A DNS name; `None` for any.
     Hostname(Option<Arc<str>>),
-    /// One of another type, or one that is none of its type.
+    /// An address of another type, or an invalid one.
     Unsupported {
         /// The type.
         kind: Arc<str>,
@@ -60,14 +60,14 @@ pub enum GatewayAddress {
     },
 }
 
-/// What is made for a Gateway, outside the edge.
+/// `spec.infrastructure`: settings of the objects that are created for a Gateway.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Infrastructure {
-    /// Labels of it.
+    /// Labels for them.
     pub labels: Options,
-    /// Annotations of it.
+    /// Annotations for them.
     pub annotations: Options,
-    /// More of it. What cannot be read is one that does not exist.
+    /// A reference to parameters. One that cannot be read counts as one to a missing object.
     pub parameters: Option<Result<ObjectReference, Unreadable>>,
 }
 
@@ -141,13 +141,13 @@ fn address(json: AddressJson, field: &str, found: &mut Found) -> GatewayAddress 
         ("Hostname", "") => return GatewayAddress::Hostname(None),
         ("IPAddress", text) => match text.parse() {
             Ok(address) => return GatewayAddress::Ip(Some(address)),
-            Err(_) => "is no IP address",
+            Err(_) => "is not an IP address",
         },
         ("Hostname", text) => match precise_hostname(text) {
             Ok(name) => return GatewayAddress::Hostname(Some(name)),
             Err(why) => why,
         },
-        // Not a mistake: the type is another implementation's.
+        // This is not an error: the type belongs to another implementation.
         _ => return GatewayAddress::Unsupported { kind, value },
     };
     found.dropped(&format!("{field}.value"), &value, why);

@@ -1,5 +1,5 @@
-//! The Service of a Gateway: what stands in a Service that is made for one, read so that every replica knows which ports of the
-//! edge's pods the Gateway has, and where it is reached.
+//! The Service of a Gateway: the contents of a Service that was created for a Gateway, read so that every replica knows
+//! the ports of the edge's pods that the Gateway has, and its addresses.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -14,23 +14,23 @@ use crate::project::public_address::{self, PublicAddress};
 use crate::project::service::{PORTS_MAX, port_number, transport};
 use crate::project::source::Source;
 
-/// The annotation that names the controller by which a Service was made for a Gateway: its `controllerName`.
+/// The annotation with the controller that created a Service for a Gateway: its `controllerName`.
 pub const CONTROLLER_ANNOTATION: &str = "tidegate.io/gateway-controller";
 
-/// What a Service says that a Gateway owns (`metadata.ownerReferences`, as its controller).
+/// The contents of a Service that a Gateway owns (`metadata.ownerReferences`, with `controller: true`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayService {
-    /// The name of the Gateway, which is of the Service's namespace.
+    /// The name of the Gateway, in the Service's namespace.
     pub gateway: Arc<str>,
     /// The uid of the Gateway.
     pub uid: Uid,
-    /// The controller that it was made by; `None` where somebody else made it.
+    /// The controller that created it; `None` if Tidegate did not create it.
     pub controller: Option<Arc<str>>,
     /// `spec.ports`: the `targetPort` of each port, where that is a number.
     pub targets: BTreeMap<(Transport, u16), u16>,
-    /// Where it is reached, each address once and in order.
+    /// Its addresses, each once and in order.
     pub addresses: Box<[PublicAddress]>,
-    /// A number that is another one when anything else stands in its labels, its annotations or its `spec`.
+    /// A digest of its labels, annotations and `spec`, which changes with them.
     pub digest: u64,
 }
 
@@ -59,8 +59,8 @@ struct PortJson {
     target_port: i64,
 }
 
-/// What a Service says of the Gateway that owns it. Whoever can write a Service can write this, so it is no more than a wish: who
-/// reads it looks whether the ports are free, and what it cannot read is not there.
+/// Reads the Service of a Gateway. Any author of a Service can write these fields, so they are only a request: the
+/// caller checks whether the ports are free. Fields that cannot be read count as absent.
 pub(in crate::project) fn of(source: &Source<'_>) -> Option<GatewayService> {
     let owners: Vec<&RawValue> = serde_json::from_str(source.owners?.get()).ok()?;
     let owners = owners.into_iter().filter_map(|raw| serde_json::from_str::<OwnerJson>(raw.get()).ok());

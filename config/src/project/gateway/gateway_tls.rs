@@ -1,4 +1,4 @@
-//! `spec.tls` of a Gateway: the certificates of clients, and its own as a client.
+//! `spec.tls` of a Gateway: the verification of client certificates, and its own certificate as a client.
 
 use std::sync::Arc;
 
@@ -9,24 +9,25 @@ use super::reference::{Form, ObjectReference, Unreadable, port, reference};
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{Found, Misread, read};
 
-/// Ports that are read of `perPort`.
+/// The maximum number of ports in `perPort`.
 const PORTS_MAX: usize = 64;
-/// References to authorities that are read of one validation.
+/// The maximum number of references to authorities in one validation.
 const AUTHORITIES_MAX: usize = 16;
 
 /// `spec.tls`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GatewayTls {
-    /// How the certificates of clients are checked, unless a port says something else; `None` where none is asked for.
+    /// The verification of client certificates, unless a port overrides it; `None` requests no certificate.
     pub frontend: Option<ClientValidation>,
-    /// The ports that say something else, in their order: instead of the above, and not beside it.
+    /// The ports with a verification of their own, in ascending order. It replaces `frontend`.
     pub by_port: Box<[(u16, Option<ClientValidation>)]>,
-    /// `backend.clientCertificateRef`: what the edge shows to endpoints. One that cannot be read is one that does not exist.
+    /// `backend.clientCertificateRef`: the edge's certificate for endpoints. A reference that cannot be read counts as
+    /// one to a missing object.
     pub backend: Option<Result<ObjectReference, Unreadable>>,
 }
 
 impl GatewayTls {
-    /// How the certificates of clients are checked that come to a port.
+    /// The verification of client certificates on a port.
     #[must_use]
     pub fn validation(&self, port: u16) -> Option<&ClientValidation> {
         match self.by_port.binary_search_by_key(&port, |(port, _)| *port).ok().and_then(|place| self.by_port.get(place))
@@ -37,26 +38,26 @@ impl GatewayTls {
     }
 }
 
-/// How the certificates of clients are checked. Without a usable authority none can be valid.
+/// The verification of client certificates. Without a usable authority no certificate is valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientValidation {
-    /// What becomes of clients without a valid one.
+    /// The treatment of clients without a valid certificate.
     pub mode: ValidationMode,
-    /// The objects with the authorities. One that cannot be read is one that does not exist.
+    /// The objects with the authorities. A reference that cannot be read counts as one to a missing object.
     pub authorities: Arc<[Result<ObjectReference, Unreadable>]>,
 }
 
-/// What becomes of clients without a valid certificate.
+/// The treatment of clients without a valid certificate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ValidationMode {
-    /// They are refused. Also what stands for a mode that cannot be read.
+    /// They are refused. Also the value for a mode that cannot be read.
     AllowValidOnly,
-    /// They are let in.
+    /// They are accepted.
     AllowInsecureFallback,
 }
 
 impl ClientValidation {
-    /// Lets nobody in: what stands for a validation that cannot be read.
+    /// Refuses all clients: the value for a validation that cannot be read.
     fn closed() -> Self {
         Self { mode: ValidationMode::AllowValidOnly, authorities: Arc::default() }
     }
@@ -142,7 +143,7 @@ impl Reader<'_> {
         self.found.closed(&misread.field, &misread.value, &misread.why);
     }
 
-    /// An entry whose port cannot be read could be for any port, so that every port is closed.
+    /// An entry whose port cannot be read could be for any port, so every port is closed.
     fn frontend(&mut self, raw: &RawValue) -> Frontend {
         self.try_frontend(raw).unwrap_or_else(|misread| {
             self.closed(&misread);
@@ -159,7 +160,7 @@ impl Reader<'_> {
             return Err(Misread {
                 field: format!("{FIELD}.perPort"),
                 value: format!("{} entries", list.len()),
-                why: format!("go beyond the limit of {PORTS_MAX}"),
+                why: format!("exceed the limit of {PORTS_MAX}"),
             });
         }
         let mut by_port: Vec<(u16, Option<ClientValidation>)> = Vec::new();
@@ -170,7 +171,7 @@ impl Reader<'_> {
             let own = json.tls.and_then(|raw| self.config(raw, &format!("{field}.tls")));
             match by_port.binary_search_by_key(&port, |(port, _)| *port) {
                 Ok(_) => {
-                    let why = "is the port of an earlier entry, so that neither says what holds".to_owned();
+                    let why = "is also the port of an earlier entry".to_owned();
                     return Err(Misread { field: format!("{field}.port"), value: port.to_string(), why });
                 }
                 Err(place) => by_port.insert(place, (port, own)),

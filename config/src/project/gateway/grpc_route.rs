@@ -1,4 +1,4 @@
-//! GRPCRoute (`gateway.networking.k8s.io/v1`): which calls go where.
+//! GRPCRoute (`gateway.networking.k8s.io/v1`): routes of gRPC calls.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::object::Age;
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// Bytes of the name of a service, and of a method.
+/// The maximum length in bytes of the name of a service or method.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// What routing reads of a GRPCRoute.
+/// The parts of a GRPCRoute that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcRoute {
     /// Its name and age.
@@ -29,35 +29,35 @@ pub struct GrpcRoute {
     pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`.
     pub hostnames: Hostnames,
-    /// `spec.rules` that can be read, in their order.
+    /// The valid rules of `spec.rules`, in their order.
     pub rules: Box<[GrpcRule]>,
-    /// The places in `spec.rules` of those that cannot.
+    /// The indexes in `spec.rules` of the invalid ones.
     pub dropped: Box<[usize]>,
 }
 
 /// One rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcRule {
-    /// Its place in `spec.rules`.
+    /// Its index in `spec.rules`.
     pub place: usize,
-    /// `name`, by which policies know it.
+    /// `name`, which policies refer to.
     pub name: Option<Arc<str>>,
-    /// What it matches; one of them is enough.
+    /// Its matches; one of them must hold.
     pub matches: Box<[GrpcMatch]>,
-    /// What is done with calls.
+    /// The filters.
     pub filters: HttpFilters,
-    /// Where they go.
+    /// The backends.
     pub backends: Box<[HttpBackend]>,
     /// `sessionPersistence`.
     pub session: Option<RuleSession>,
 }
 
-/// What a call must be.
+/// A match of calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcMatch {
-    /// The service as it is written; its length counts among the rules that take a call.
+    /// The service as written; its length counts in the precedence of rules.
     pub service: Option<Arc<str>>,
-    /// The method likewise.
+    /// The method as written; likewise.
     pub method: Option<Arc<str>>,
     /// Both as a match of the path of a call (`/service/method`).
     pub path: PathMatch,
@@ -124,7 +124,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     })
 }
 
-/// What a rule without matches takes.
+/// The match of a rule without matches.
 fn every_call() -> GrpcMatch {
     GrpcMatch { service: None, method: None, path: PathMatch::Prefix(Arc::default()), headers: Box::default() }
 }
@@ -152,13 +152,13 @@ fn grpc_match(
         (None | Some("Exact"), service, method) => {
             for (below, name) in [("service", service), ("method", method)] {
                 if let Some(name) = name.as_deref().filter(|name| !is_name(name, below == "service")) {
-                    return Err(fault(below, name, "is not a name that gRPC has"));
+                    return Err(fault(below, name, "is not a valid name of gRPC"));
                 }
             }
             exact(service.as_deref(), method.as_deref(), expressions)
         }
         (Some("RegularExpression"), service, method) => {
-            // Each by itself first: what is no expression could close its group early.
+            // Each is compiled by itself first: an invalid expression could close its group early.
             for (below, pattern) in [("service", service), ("method", method)] {
                 if let Some(pattern) = pattern {
                     expressions.whole(pattern).map_err(|why| fault(below, pattern, &why))?;
@@ -174,7 +174,7 @@ fn grpc_match(
     Ok(GrpcMatch { service, method, path, headers })
 }
 
-/// A part of the path; what is empty is absent.
+/// A part of the path; an empty text counts as absent.
 fn part(text: Option<Arc<str>>, field: &str, below: &str) -> Result<Option<Arc<str>>, Misread> {
     match text.filter(|text| !text.is_empty()) {
         Some(text) if text.len() > NAME_BYTES_MAX => {
@@ -189,7 +189,7 @@ fn exact(service: Option<&str>, method: Option<&str>, expressions: &mut Expressi
     match (service, method) {
         (Some(service), Some(method)) => PathMatch::exact(&format!("/{service}/{method}")).map_err(str::to_owned),
         (Some(service), None) => PathMatch::prefix(&format!("/{service}")).map_err(str::to_owned),
-        // A name has no characters that mean something in an expression.
+        // A name has no characters with a meaning in expressions.
         (None, method) => expressions.path(&format!("/[^/]+/{}", method.unwrap_or_default())),
     }
 }

@@ -1,4 +1,4 @@
-//! Edits of headers, as filters write them.
+//! Header edits of filters.
 
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -8,9 +8,9 @@ use crate::finding::printable;
 use crate::model::HeaderEdits;
 use crate::project::field::{Found, Misread, read};
 
-/// Headers that one list may have.
+/// The maximum number of headers in one list.
 const HEADERS_MAX: usize = 16;
-/// Bytes of a value.
+/// The maximum length of a value in bytes.
 const VALUE_BYTES_MAX: usize = 4096;
 
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Re
     })
 }
 
-/// Headers with values. Of equal names the first counts, as the API says.
+/// Headers with values. The first of equal names counts, as the API defines.
 fn headers(
     list: Option<Vec<HeaderJson>>,
     field: &str,
@@ -85,12 +85,12 @@ fn header_name(text: &str, field: &str) -> Result<HeaderName, Misread> {
     })
 }
 
-/// A list that may not be longer.
+/// A list within a limit.
 pub(super) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, Misread> {
     let list = list.unwrap_or_default();
     if list.len() <= limit {
         return Ok(list);
     }
     let value = format!("{} entries", list.len());
-    Err(Misread { field: field.to_owned(), value, why: format!("go beyond the limit of {limit}") })
+    Err(Misread { field: field.to_owned(), value, why: format!("exceed the limit of {limit}") })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{HostPattern, WildcardDepth};
 
-/// Reads a hostname. A star stands for one label or more.
+/// Parses a hostname. A star stands for one label or more.
 pub(super) fn hostname(text: &str) -> Result<HostPattern, &'static str> {
     HostPattern::parse(text).map(|host| match host {
         HostPattern::Wildcard(suffix, WildcardDepth::One) => HostPattern::Wildcard(suffix, WildcardDepth::Any),
@@ -16,12 +16,12 @@ pub(super) fn hostname(text: &str) -> Result<HostPattern, &'static str> {
     })
 }
 
-/// Reads a hostname without a star.
+/// Parses a hostname without a star.
 pub(super) fn precise_hostname(text: &str) -> Result<Arc<str>, &'static str> {
     match HostPattern::parse(text)? {
         HostPattern::Exact(name) => Ok(name),
         HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
-            Err("is a wildcard, and one name is wanted")
+            Err("is a wildcard, where a single name is required")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filters of routes, in the order in which they are listed.
+//! Filters of routes, in the order of their list.
 
 use std::collections::BTreeSet;
 
@@ -16,58 +16,58 @@ use crate::model::{Filter, PathRewrite, ResponseEdits};
 use crate::object::ObjectName;
 use crate::project::field::{Found, Misread, read};
 
-/// Filters that one list may have.
+/// The maximum number of filters in one list.
 const FILTERS_MAX: usize = 16;
 
 /// One filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HttpFilter {
-    /// Header edits and rewrites, as the model has them. A rewrite of host and path is two.
+    /// Header edits and rewrites, in the form of the model. A rewrite of host and path becomes two filters.
     Edit(Filter),
-    /// Sends the client elsewhere.
+    /// Redirects the client.
     Redirect(RequestRedirect),
-    /// Sends copies of requests elsewhere.
+    /// Sends copies of requests to another backend.
     Mirror(RequestMirror),
-    /// Says whose pages may ask.
+    /// A CORS policy.
     Cors(Cors),
-    /// Asks a service whether a request may pass.
+    /// Calls an authorisation service.
     ExternalAuth(ExternalAuth),
-    /// Is defined by an object of another kind.
+    /// A filter defined by an object of another kind.
     Extension(ObjectReference),
 }
 
 /// The filters of a rule or of a backend.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HttpFilters {
-    /// Those that can be read, in their order.
+    /// The valid filters, in their order.
     pub list: Box<[HttpFilter]>,
-    /// Why they cannot be applied: requests are answered 500 then, because none of them may be passed over.
+    /// The reason why they cannot be applied: requests are answered 500 then, because no filter may be skipped.
     pub fault: Option<FilterFault>,
 }
 
-/// Why filters cannot be applied.
+/// The reason why filters cannot be applied.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FilterFault {
-    /// One cannot be read, or is of a kind that is not known.
+    /// A filter cannot be read, or is of an unknown kind.
     Unsupported,
-    /// Each can be read, and they contradict each other or the rule.
+    /// All can be read, but they contradict each other or the rule.
     Incompatible,
 }
 
-/// What a filter stands in.
+/// The context of a list of filters.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
     /// The object.
     pub(super) own: &'p ObjectName,
     /// Whether it is a GRPCRoute, which has fewer kinds of filters.
     pub(super) grpc: bool,
-    /// Whether the rule matches on exactly one path, and by prefix: what can be replaced.
+    /// Whether the rule has exactly one path match, and it is a prefix, which can be replaced.
     pub(super) one_prefix: bool,
-    /// Whether the rule has backends, as far as it matters: redirects go to none.
+    /// Whether the rule has backends, which a redirect must not have.
     pub(super) backends: bool,
 }
 
-/// A fault and where it is.
+/// A fault and its place.
 pub(super) struct Fault {
     misread: Misread,
     fault: FilterFault,
@@ -109,7 +109,7 @@ struct FilterJson<'a> {
 }
 
 impl<'a> FilterJson<'a> {
-    /// The kind of filter and the field that configures it, for each that is written.
+    /// The kind of filter and its field, for each configured one.
     fn written(&self) -> impl Iterator<Item = (&'static str, &'static str, &'a RawValue)> + use<'a> {
         let all = [
             ("RequestHeaderModifier", "requestHeaderModifier", self.request_header_modifier),
@@ -152,7 +152,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    /// Of several faults the first is the reason.
+    /// The first of several faults is the reason.
     fn tell(&mut self, Fault { misread, fault }: Fault) {
         self.fault.get_or_insert(fault);
         self.found.answered_with_500(&misread);
@@ -175,19 +175,23 @@ impl Reader<'_> {
             (None, _) if KINDS.contains(&text) => {
                 return Err(fault("type", text, "is a filter that is not configured").into());
             }
-            _ => return Err(fault("type", text, "is not a kind of filter that is known").into()),
+            _ => return Err(fault("type", text, "is not a known type of filter").into()),
         };
         if self.place.grpc && !GRPC_KINDS.contains(&kind) {
-            return Err(fault("type", text, "is not a kind of filter that a GRPCRoute can have").into());
+            return Err(fault("type", text, "is not a type of filter for a GRPCRoute").into());
         }
         if !self.seen.insert(kind) && !REPEATED_KINDS.contains(&kind) {
-            return Err(Fault::incompatible(fault("type", text, "is a kind of filter that an earlier entry has")));
+            return Err(Fault::incompatible(fault(
+                "type",
+                text,
+                "is the type of an earlier filter, and may occur once",
+            )));
         }
         if ["RequestRedirect", "URLRewrite"].iter().all(|kind| self.seen.contains(kind)) {
             return Err(Fault::incompatible(fault(
                 "type",
                 text,
-                "stands beside the other of both: a rule redirects or rewrites",
+                "cannot be combined: a rule either redirects or rewrites",
             )));
         }
         self.of_kind(kind, raw, &format!("{field}.{below}"))
@@ -206,7 +210,7 @@ impl Reader<'_> {
                 let redirect = redirect(raw, field)?;
                 self.check_prefix(redirect.path.as_ref(), field)?;
                 if self.place.backends {
-                    let why = "stands beside backends, and redirected requests go to none".to_owned();
+                    let why = "cannot be combined with backends: redirected requests go to none".to_owned();
                     return Err(Fault::incompatible(Misread { field: field.to_owned(), value: kind.to_owned(), why }));
                 }
                 HttpFilter::Redirect(redirect)
@@ -227,7 +231,7 @@ impl Reader<'_> {
         Ok(vec![filter])
     }
 
-    /// A prefix can be replaced where it is the one thing that the rule matches the path by.
+    /// A prefix can be replaced only if it is the rule's only path match.
     fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), Fault> {
         match path {
             Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => Err(Fault::incompatible(Misread {
@@ -251,7 +255,7 @@ const KINDS: [&str; 8] = [
     "ExternalAuth",
     "ExtensionRef",
 ];
-/// Those that a GRPCRoute can have.
+/// The kinds that a GRPCRoute may have.
 const GRPC_KINDS: [&str; 4] = ["RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "ExtensionRef"];
-/// Those that one list can have several of.
+/// The kinds that may occur several times in one list.
 const REPEATED_KINDS: [&str; 2] = ["RequestMirror", "ExtensionRef"];

@@ -1,4 +1,4 @@
-//! What rules of HTTPRoutes match on.
+//! Matches of rules of HTTPRoutes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use serde_json::value::RawValue;
 use crate::model::{Conditions, PathMatch, RegexCase, TextMatch, ValueMatch, WholeRegex};
 use crate::project::field::{Found, Misread, read};
 
-/// Bytes of one path.
+/// The maximum length of one path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-/// Bytes of one value of a header, and of a query parameter.
+/// The maximum length in bytes of one value of a header or query parameter.
 const VALUE_BYTES_MAX: usize = 4096;
-/// Headers, and query parameters, that are read of one match.
+/// The maximum number of headers, and of query parameters, of one match.
 const VALUES_MAX: usize = 16;
-/// Expressions that are read of one route.
+/// The maximum number of expressions of one route.
 const EXPRESSIONS_MAX: usize = 128;
-/// Bytes that one of them may take when it is compiled.
+/// The maximum size of a compiled expression in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1 << 18;
 
-/// What a request must be. One of the matches of a rule is enough.
+/// A match of requests. One of the matches of a rule must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpMatch {
-    /// Its path. Expressions have to take all of it.
+    /// Its path. Expressions must match all of it.
     pub path: PathMatch,
     /// Method, headers and query parameters.
     pub conditions: Conditions,
@@ -58,7 +58,7 @@ struct ValueJson {
     value: Option<String>,
 }
 
-/// Compiles the expressions of one route, and bounds them together.
+/// Compiles the expressions of one route, and limits their number.
 pub(super) struct Expressions {
     left: usize,
 }
@@ -71,34 +71,34 @@ impl Expressions {
     fn take(&mut self) -> Result<(), String> {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
-            None => return Err(format!("goes beyond the limit of {EXPRESSIONS_MAX} expressions of one route")),
+            None => return Err(format!("exceeds the limit of {EXPRESSIONS_MAX} expressions of one route")),
         }
         Ok(())
     }
 
-    /// An expression that has to take a whole text.
+    /// An expression that must match a whole text.
     pub(super) fn whole(&mut self, pattern: &str) -> Result<WholeRegex, String> {
         self.take()?;
         WholeRegex::within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX).map_err(|why| reason(&why))
     }
 
-    /// An expression that has to take a whole path.
+    /// An expression that must match a whole path.
     pub(super) fn path(&mut self, pattern: &str) -> Result<PathMatch, String> {
         self.take()?;
         let build = |pattern: &str| PathMatch::regex_within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX);
-        // By itself first: what is no expression could close the group early and escape the anchors.
+        // Compiled by itself first: an invalid expression could close the group early and escape the anchors.
         build(pattern).map_err(|why| reason(&why))?;
         build(&format!(r"\A(?:{pattern})\z")).map_err(|why| reason(&why))
     }
 }
 
-/// The last line of what is said of an expression; the lines before it show the expression.
+/// The last line of an error about an expression; the lines before it show the expression.
 fn reason(why: &str) -> String {
     let line = why.lines().next_back().unwrap_or_default();
-    format!("is not an expression that can be used ({})", line.strip_prefix("error: ").unwrap_or(line))
+    format!("is not a usable expression ({})", line.strip_prefix("error: ").unwrap_or(line))
 }
 
-/// Every request: what a rule without matches takes.
+/// The match of a rule without matches: every request.
 pub(super) fn every_request() -> HttpMatch {
     HttpMatch { path: PathMatch::Prefix(Arc::default()), conditions: Conditions::default() }
 }
@@ -137,28 +137,28 @@ fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<Pa
     path.map_err(|why| fault("value", text, why))
 }
 
-/// The methods that the API knows.
+/// The methods of the API.
 fn method(text: Arc<str>, field: &str) -> Result<Arc<str>, Misread> {
     match &*text {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text),
         _ => {
-            let why = "is not a method that the API knows".to_owned();
+            let why = "is not a method of the API".to_owned();
             Err(Misread { field: format!("{field}.method"), value: text.to_string(), why })
         }
     }
 }
 
-/// What is compared by name.
+/// The kind of a named value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
-    /// A header: names have no case.
+    /// A header: names are case-insensitive.
     Header,
-    /// A query parameter: names have.
+    /// A query parameter: names are case-sensitive.
     Query,
 }
 
-/// Headers or query parameters. Of equal names the first counts, as the API says. Where there are too many, the match would
-/// take more without the rest, so that it cannot be read.
+/// Headers or query parameters. The first of equal names counts, as the API defines. If there are too many, the match
+/// cannot be read: without the rest it would match more requests.
 pub(super) fn values(
     list: Option<Vec<&RawValue>>,
     named: Named,
@@ -168,7 +168,7 @@ pub(super) fn values(
 ) -> Result<Box<[ValueMatch]>, Misread> {
     let list = list.unwrap_or_default();
     if list.len() > VALUES_MAX {
-        let why = format!("go beyond the limit of {VALUES_MAX}");
+        let why = format!("exceed the limit of {VALUES_MAX}");
         return Err(Misread { field: field.to_owned(), value: format!("{} entries", list.len()), why });
     }
     let mut names = BTreeSet::new();
@@ -194,7 +194,7 @@ fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expression
         why,
     };
     let text = json.name.unwrap_or_default();
-    // The schema has the names of parameters be tokens too.
+    // The schema requires the names of parameters to be tokens too.
     let header = HeaderName::from_bytes(text.as_bytes())
         .map_err(|_| fault("name", &text, "is not a name of letters, digits and !#$%&'*+-.^_`|~".to_owned()))?;
     let name: Arc<str> = match named {

@@ -1,4 +1,4 @@
-//! HTTPRoute (`gateway.networking.k8s.io/v1`): which requests go where, and what is changed on the way.
+//! HTTPRoute (`gateway.networking.k8s.io/v1`): routes of HTTP requests.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::object::Age;
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// Hostnames that are read of one route.
+/// The maximum number of hostnames of one route.
 pub(super) const HOSTNAMES_MAX: usize = 16;
 
-/// What routing reads of an HTTPRoute.
+/// The parts of an HTTPRoute that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpRoute {
     /// Its name and age.
@@ -30,28 +30,28 @@ pub struct HttpRoute {
     pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`.
     pub hostnames: Hostnames,
-    /// `spec.rules` that can be read, in their order.
+    /// The valid rules of `spec.rules`, in their order.
     pub rules: Box<[HttpRule]>,
-    /// The places in `spec.rules` of those that cannot.
+    /// The indexes in `spec.rules` of the invalid ones.
     pub dropped: Box<[usize]>,
 }
 
 /// One rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpRule {
-    /// Its place in `spec.rules`.
+    /// Its index in `spec.rules`.
     pub place: usize,
-    /// `name`, by which policies know it.
+    /// `name`, which policies refer to.
     pub name: Option<Arc<str>>,
-    /// What it matches; one of them is enough.
+    /// Its matches; one of them must hold.
     pub matches: Box<[HttpMatch]>,
-    /// What is done with requests.
+    /// The filters.
     pub filters: HttpFilters,
-    /// Where they go.
+    /// The backends.
     pub backends: Box<[HttpBackend]>,
     /// `timeouts`.
     pub timeouts: Timeouts,
-    /// `retry`; `None` for the edge's own way.
+    /// `retry`; `None` for the default behaviour of the edge.
     pub retry: Option<Retry>,
     /// `sessionPersistence`.
     pub session: Option<RuleSession>,
@@ -60,9 +60,9 @@ pub struct HttpRule {
 /// A share of the requests of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpBackend {
-    /// Where it goes.
+    /// The backend and its weight.
     pub share: WeightedBackend,
-    /// What is done with its requests, after the filters of the rule.
+    /// The filters of its requests, after those of the rule.
     pub filters: HttpFilters,
 }
 
@@ -115,27 +115,27 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let parents = parents(spec.parent_refs, own, found);
     let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
     let (rules, dropped) = match spec.rules {
-        // The API server writes that one into it.
+        // The API server adds this rule to the object as a default.
         None => ([every_rule()].into(), Box::default()),
         list => Rules::of(&source.meta, found).read(list, rule),
     };
     Ok(HttpRoute { age, parents, hostnames, rules, dropped })
 }
 
-/// The name of a rule. One that cannot be read is none: nothing in traffic depends on it.
+/// The name of a rule. A name that cannot be read counts as absent: traffic does not depend on it.
 pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, found: &mut Found) -> Option<Arc<str>> {
     let name = name?;
     section(&name).map_err(|why| found.ignored(&format!("{field}.name"), &name, why)).ok()?;
     Some(name)
 }
 
-/// The shares of a rule. One that cannot be read is answered 500.
+/// The shares of a rule. A backend that cannot be read is answered 500.
 pub(super) fn shares(raw: Option<&RawValue>, field: &str, within: Place<'_>, found: &mut Found) -> Box<[HttpBackend]> {
     let field = format!("{field}.backendRefs");
     backends(raw, &field, found, Found::answered_with_500, |raw, field, found| backend(raw, field, within, found))
 }
 
-/// A backend with filters of its own. What is no object has none, and says so itself.
+/// A backend with filters of its own. An entry that is not an object has none; it has a finding already.
 fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut Found) -> HttpBackend {
     let share = weighted(raw, field, place.own, found, Found::answered_with_500);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
@@ -143,7 +143,7 @@ fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut Found) -> 
     HttpBackend { share, filters }
 }
 
-/// The rule of a route that says nothing of rules: for every request.
+/// The rule of a route without `rules`: for every request.
 fn every_rule() -> HttpRule {
     HttpRule {
         place: 0,
@@ -182,7 +182,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     })
 }
 
-/// Whether backends are written, be they readable or not.
+/// Returns `true` if the rule lists backends, readable or not.
 pub(super) fn has_backends(raw: Option<&RawValue>) -> bool {
     raw.is_some_and(|raw| read::<Vec<&RawValue>>(raw, "").map_or(true, |list| !list.is_empty()))
 }

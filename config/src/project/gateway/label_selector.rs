@@ -1,4 +1,4 @@
-//! Label selectors (`metav1.LabelSelector`): which namespaces are selected by their labels.
+//! Label selectors (`metav1.LabelSelector`) for namespaces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::project::field::{Misread, read};
 /// Labels by key.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Requirements that are read of one selector, and values of one requirement. The API has no limit.
+/// The maximum number of requirements of one selector, and of values of one requirement. The API has no limit.
 const ENTRIES_MAX: usize = 256;
 
-/// What the labels of an object must be. All requirements must hold; without any, every object is selected.
+/// Requirements on the labels of an object. All must hold; without any, every object is selected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelSelector(Box<[Requirement]>);
 
@@ -52,7 +52,7 @@ struct ExpressionJson {
 }
 
 impl LabelSelector {
-    /// Reads a selector, whole or not at all: one that lacks a requirement selects more than was meant.
+    /// Reads a selector, whole or not at all: without one of its requirements it would select more objects.
     pub(super) fn read(raw: &RawValue, field: &str) -> Result<Self, Misread> {
         let json: SelectorJson<'_> = read(raw, field)?;
         let labels = json.match_labels.unwrap_or_default();
@@ -67,7 +67,7 @@ impl LabelSelector {
         Ok(Self(labels.map(Ok).chain(expressions).collect::<Result<_, _>>()?))
     }
 
-    /// Whether an object with these labels is selected. A label that is absent is none of any values.
+    /// Returns `true` if an object with these labels is selected. An absent label has no value.
     #[must_use]
     pub fn selects(&self, labels: &Labels) -> bool {
         self.0.iter().all(|Requirement { key, operator }| {
@@ -108,7 +108,7 @@ fn requirement(raw: &RawValue, field: &str) -> Result<Requirement, Misread> {
 }
 
 fn too_many(field: &str, number: usize, what: &str) -> Misread {
-    let why = format!("go beyond the limit of {ENTRIES_MAX}");
+    let why = format!("exceed the limit of {ENTRIES_MAX}");
     Misread { field: field.to_owned(), value: format!("{number} {what}"), why }
 }
 

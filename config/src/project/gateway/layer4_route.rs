@@ -1,4 +1,5 @@
-//! TCPRoute and UDPRoute (`gateway.networking.k8s.io/v1`): where the connections, or the datagrams, of a listener go. Both have one form.
+//! TCPRoute and UDPRoute (`gateway.networking.k8s.io/v1`): routes of the connections or datagrams of a listener. Both
+//! have the same schema.
 
 use std::sync::Arc;
 
@@ -11,14 +12,14 @@ use crate::object::Age;
 use crate::project::field::{Found, Misread, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// What routing reads of a TCPRoute or a UDPRoute.
+/// The parts of a TCPRoute or UDPRoute that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layer4Route {
     /// Its name and age.
     pub age: Age,
     /// `spec.parentRefs`.
     pub parents: Arc<[ParentRef]>,
-    /// The one rule of `spec.rules`, where it can be read.
+    /// The one rule of `spec.rules`, if it is valid.
     pub rule: Option<StreamRule>,
 }
 

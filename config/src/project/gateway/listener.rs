@@ -1,4 +1,4 @@
-//! Listeners, as Gateways and ListenerSets write them.
+//! Listeners of Gateways and ListenerSets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,11 @@ use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{Found, Misread, read};
 
-/// Listeners that are read of one object.
+/// The maximum number of listeners of one object.
 pub(super) const LISTENERS_MAX: usize = 64;
-/// Certificates that are read of one listener.
+/// The maximum number of certificates of one listener.
 const CERTIFICATES_MAX: usize = 64;
-/// Options that are read of one listener.
+/// The maximum number of options of one listener.
 pub(super) const OPTIONS_MAX: usize = 16;
 
 /// Text values by key.
@@ -29,28 +29,28 @@ pub type Options = BTreeMap<Arc<str>, Arc<str>>;
 pub struct Listener {
     /// The field, such as `spec.listeners[1]`.
     pub field: Arc<str>,
-    /// Its name, which no other listener of the object has.
+    /// Its name, unique within the object.
     pub name: Arc<str>,
-    /// What it asks for. Where a part of it cannot be read that says which requests it takes, it takes none.
+    /// Its specification. If a part of it that selects requests cannot be read, it takes no requests.
     pub spec: Result<ListenerSpec, Unreadable>,
 }
 
-/// What a listener asks for.
+/// The specification of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerSpec {
     /// The hosts that it takes.
     pub host: HostPattern,
     /// The port.
     pub port: u16,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: ListenerProtocol,
-    /// `tls`, where it is written.
+    /// `tls`, if present.
     pub tls: Option<ListenerTls>,
-    /// Who may attach.
+    /// The routes that may attach.
     pub routes: AllowedRoutes,
 }
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ListenerProtocol {
     /// Plain-text HTTP.
@@ -63,7 +63,7 @@ pub enum ListenerProtocol {
     Tcp,
     /// UDP.
     Udp,
-    /// Another one, which is nothing that Tidegate speaks.
+    /// Another protocol, which Tidegate does not support.
     Other(Arc<str>),
 }
 
@@ -83,15 +83,16 @@ impl fmt::Display for ListenerProtocol {
 /// `tls` of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerTls {
-    /// Where TLS ends.
+    /// The end of TLS.
     pub mode: TlsMode,
-    /// The Secrets, or other objects, with its certificates. One that cannot be read is one that does not exist.
+    /// The Secrets, or other objects, with its certificates. A reference that cannot be read counts as one to a missing
+    /// object.
     pub certificates: Box<[Result<ObjectReference, Unreadable>]>,
-    /// `options`, which nothing says the meaning of.
+    /// `options`. None are defined.
     pub options: Options,
 }
 
-/// Where TLS ends.
+/// The end of TLS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TlsMode {
     /// At the edge.
@@ -128,7 +129,8 @@ struct TlsJson<'a> {
     options: Option<&'a RawValue>,
 }
 
-/// The listeners that have a name, which is what status and routes know them by. Of two with one name the first stays.
+/// The listeners with a valid name, by which status and routes refer to them. The first of two with the same name is
+/// kept.
 pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Box<[Listener]> {
     let mut listeners: Vec<Listener> = Vec::new();
     for (field, raw) in found.entries(list, LISTENERS_MAX, "spec.listeners") {
@@ -197,12 +199,12 @@ fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Resu
     Ok(ListenerTls { mode, certificates, options })
 }
 
-/// Reads texts by key, the first ones in the order of keys where there are too many.
+/// Reads texts by key; the first ones in the order of keys if there are too many.
 pub(super) fn options(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Options {
     texts(raw, field, OPTIONS_MAX, found)
 }
 
-/// As above, with a limit.
+/// Like [`options`], with a given limit.
 pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &mut Found) -> Options {
     let Some(raw) = raw else { return Options::new() };
     let mut texts: Options = match read(raw, field) {
@@ -213,7 +215,7 @@ pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &m
         }
     };
     if let Some(more @ 1..) = texts.len().checked_sub(limit) {
-        found.dropped(field, &format!("{more} more entries"), format_args!("go beyond the limit of {limit}"));
+        found.dropped(field, &format!("{more} more entries"), format_args!("exceed the limit of {limit}"));
         texts = texts.into_iter().take(limit).collect();
     }
     texts

@@ -9,12 +9,12 @@ use crate::object::{Age, Kind};
 use crate::project::field::{Found, Misread, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// What routing reads of a ListenerSet.
+/// The parts of a ListenerSet that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerSet {
     /// Its name and age.
     pub age: Age,
-    /// `spec.parentRef`: the Gateway, or another object. Without one that can be read it is attached to nothing.
+    /// `spec.parentRef`: the Gateway, or another object. Without a readable one the set is not attached.
     pub parent: Result<ObjectReference, Unreadable>,
     /// `spec.listeners`.
     pub listeners: Box<[Listener]>,

@@ -1,4 +1,4 @@
-//! Mirrored requests, as filters write them.
+//! Request mirrors of filters.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,11 +11,11 @@ use crate::project::field::{Misread, read};
 /// `requestMirror`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestMirror {
-    /// Where copies of requests go.
+    /// The backend of the copies.
     pub to: BackendRef,
-    /// Of how many requests: this many,
+    /// The numerator of the fraction of mirrored requests.
     pub numerator: u32,
-    /// of this many, at least 1.
+    /// The denominator, at least 1.
     pub denominator: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
         (Some(percent), None) => (percent, 100, "percent"),
         (None, Some(FractionJson { numerator, denominator })) => (numerator, denominator.unwrap_or(100), "fraction"),
         (Some(percent), Some(_)) => {
-            let misread = fault(format!("{field}.percent"), percent.to_string(), "stands beside a fraction");
+            let misread = fault(format!("{field}.percent"), percent.to_string(), "cannot be combined with a fraction");
             return Err(Fault::incompatible(misread));
         }
     };
@@ -58,7 +58,7 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
         }
         _ => {
             let value = format!("{numerator}/{denominator}");
-            Err(fault(format!("{field}.{written}"), value, "is not between nothing and everything").into())
+            Err(fault(format!("{field}.{written}"), value, "is not between 0 and 1").into())
         }
     }
 }

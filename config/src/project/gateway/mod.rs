@@ -1,10 +1,10 @@
-//! The kinds of the Gateway API (v1.7, `gateway.networking.k8s.io`), and the labels of Namespaces. All versions of a kind that
-//! are served have one form, so there is one reader for them.
+//! The kinds of the Gateway API (v1.7, `gateway.networking.k8s.io`), and the labels of Namespaces. All served versions
+//! of a kind have the same schema, so there is one reader for them.
 //!
-//! The API server refuses most of what is wrong here, but not in objects that were stored by an older release of the API.
-//! So nothing is taken for granted. What a rule matches on and cannot be read drops that rule; a filter or a backend that
-//! cannot be read answers 500 for its rule or share; what restricts access, or who may attach, fails closed. Lists are as
-//! long as the schema allows; what goes beyond is left out and told.
+//! The API server rejects most invalid objects, but objects stored by an older release of the API may be invalid here.
+//! So every field is checked. A match that cannot be read drops its rule; a filter or backend that cannot be read
+//! answers 500 for its rule or share; access restrictions, and restrictions of attachment, fail closed. The limits of
+//! lists are those of the schema; entries beyond them are left out, with a finding.
 
 mod allowed;
 mod backend;

@@ -1,14 +1,15 @@
-//! Namespace (`v1`): its labels, by which listeners select the routes that may attach to them.
+//! Namespace (`v1`): its labels, by which listeners select the routes that may attach.
 
 use super::label_selector::Labels;
 use crate::object::ObjectName;
 use crate::project::field::{Misread, read_or_default};
 use crate::project::source::Source;
 
-/// What routing reads of a Namespace. One whose labels cannot be read is not selected: its labels could be any.
+/// The parts of a Namespace that routing reads. One whose labels cannot be read is not selected, because its labels are
+/// unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Namespace {
-    /// Its name; the namespace of that is empty.
+    /// Its name; the namespace part is empty.
     pub name: ObjectName,
     /// `metadata.labels`.
     pub labels: Labels,

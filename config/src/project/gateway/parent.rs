@@ -12,28 +12,28 @@ use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{Found, Misread, read};
 
-/// Parents that are read of one route.
+/// The maximum number of parents of one route.
 const PARENTS_MAX: usize = 32;
 
-/// One of `spec.parentRefs`: what a route asks to be attached to.
+/// One of `spec.parentRefs`: a requested attachment of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParentRef {
     /// The Gateway, or another object.
     pub parent: ObjectReference,
-    /// Whether the namespace is written. The status repeats the reference as it is.
+    /// Whether the reference has a namespace. The status repeats the reference as written.
     pub namespace_written: bool,
-    /// The name of a listener; `None` for every one.
+    /// The name of a listener; `None` for all.
     pub section: Option<Arc<str>>,
-    /// The port of listeners; `None` for every one.
+    /// The port of listeners; `None` for all.
     pub port: Option<u16>,
 }
 
 /// The hostnames of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Hostnames {
-    /// None are written: those of the listener.
+    /// The route has none: those of the listener apply.
     Any,
-    /// These, each once and as they are written. None where none of those that are written can be read.
+    /// These, each once and as written. Empty if all of the route's are invalid.
     These(Box<[HostPattern]>),
 }
 
@@ -45,8 +45,8 @@ struct ParentJson {
     port: Option<i64>,
 }
 
-/// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, more listeners
-/// would be meant than was written.
+/// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, the route would
+/// attach to more listeners.
 pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Arc<[ParentRef]> {
     let mut parents: Vec<ParentRef> = Vec::new();
     for (field, raw) in found.entries(list, PARENTS_MAX, "spec.parentRefs") {
@@ -76,7 +76,7 @@ fn section_name(text: &str) -> Result<(), &'static str> {
     section(text)
 }
 
-/// The hostnames of a route, at most so many.
+/// The hostnames of a route, up to a limit.
 pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut Found) -> Hostnames {
     let list = list.unwrap_or_default();
     if list.is_empty() {
@@ -86,7 +86,7 @@ pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut 
     for (field, raw) in found.entries(Some(list), limit, "spec.hostnames") {
         let Some(text) = found.entry::<String>(raw, &field) else { continue };
         match hostname(&text) {
-            // A route says nothing more by saying it twice.
+            // A duplicate has no effect and needs no finding.
             Ok(host) if seen.contains(&host) => {}
             Ok(host) => {
                 seen.insert(host.clone());

@@ -1,4 +1,4 @@
-//! Redirects and rewrites, as filters write them.
+//! Redirects and rewrites of filters.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ pub use crate::model::Scheme;
 use crate::model::{Filter, PathRewrite, normalize};
 use crate::project::field::{Misread, read};
 
-/// Bytes of a path.
+/// The maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
-/// The status of a redirect that names none.
+/// The default status of a redirect.
 const STATUS: i64 = 302;
 
 /// `requestRedirect`.
@@ -24,7 +24,7 @@ pub struct RequestRedirect {
     pub scheme: Option<Scheme>,
     /// The host; `None` for that of the request.
     pub host: Option<Arc<str>>,
-    /// The port; `None` for that of the scheme where one is given, else for that of the listener.
+    /// The port; `None` for that of the scheme if that is given, else for that of the listener.
     pub port: Option<u16>,
     /// The path; `None` for that of the request.
     pub path: Option<PathRewrite>,
@@ -62,7 +62,7 @@ fn fault(field: String, value: &str, why: impl Into<String>) -> Misread {
     Misread { field, value: printable(value), why: why.into() }
 }
 
-/// Reads a redirect.
+/// Reads a redirect filter.
 pub(super) fn redirect(raw: &RawValue, field: &str) -> Result<RequestRedirect, Misread> {
     let json: RedirectJson = read(raw, field)?;
     let scheme = json.scheme.map(|text| {
@@ -85,7 +85,7 @@ pub(super) fn redirect(raw: &RawValue, field: &str) -> Result<RequestRedirect, M
     })
 }
 
-/// Reads a rewrite: of the host, of the path, or of both.
+/// Reads a rewrite filter: of the host, of the path, or of both.
 pub(super) fn rewrite(raw: &RawValue, field: &str) -> Result<Vec<Filter>, Misread> {
     let json: RewriteJson = read(raw, field)?;
     let host = host(json.hostname, field)?.map(Filter::Host);
@@ -120,14 +120,14 @@ fn path(json: PathJson, field: &str) -> Result<PathRewrite, Misread> {
     }
 }
 
-/// A path that can stand in a request: without query and fragment, and without anything that would have to be encoded.
+/// A path that can occur in a request: without query and fragment, and without characters that must be encoded.
 fn replacement(text: &str, field: &str) -> Result<Arc<str>, Misread> {
     if text.len() > PATH_BYTES_MAX {
         return Err(fault(field.to_owned(), text, format!("is longer than {PATH_BYTES_MAX} bytes")));
     }
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'"' | b'<' | b'>' | b'\\'));
     if !plain || normalize(text).is_none_or(|path| path.had_dot_segments) {
-        return Err(fault(field.to_owned(), text, "is not a path that a request could have"));
+        return Err(fault(field.to_owned(), text, "is not a valid path of a request"));
     }
     Ok(text.into())
 }

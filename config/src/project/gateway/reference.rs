@@ -1,4 +1,4 @@
-//! References from one object to another, and what may stand in the names of them.
+//! References from one object to another, and the validation of names in them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::project::field::{Misread, read};
 use crate::project::service::port_number;
 use crate::project::source::is_segment;
 
-/// What is said of a port that none can be.
+/// The reason for an invalid port.
 const NOT_A_PORT: &str = "is not between 1 and 65535";
 
-/// Stands where something was written and cannot be read, and where that is another thing than nothing. A finding says why.
+/// A value that was written and cannot be read, where that differs from an absent one. A finding has the reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Unreadable;
 
-/// A group and a kind, as references name them.
+/// A group and a kind, as in references.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupKind {
-    /// One that has a projection.
+    /// A kind with a projection.
     Known(Kind),
     /// Any other.
     Other {
@@ -69,12 +69,13 @@ impl fmt::Debug for GroupKind {
     }
 }
 
-/// An object that another one names. Whether it exists, and whether its namespace grants the reference, is not known here.
+/// A reference to another object. Whether it exists, and whether a ReferenceGrant permits the reference, is not known
+/// here.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectReference {
     /// Its group and kind.
     pub kind: GroupKind,
-    /// Its name, and its namespace: that of the object that names it, unless another one is written.
+    /// Its name and namespace; the default namespace is that of the referring object.
     pub name: ObjectName,
 }
 
@@ -90,25 +91,25 @@ impl fmt::Debug for ObjectReference {
     }
 }
 
-/// How a reference is written.
+/// The form of a reference.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
-    /// The kind where group and kind are absent, each by itself; without it both are required.
+    /// The default of group and kind, each by itself; without a default both are required.
     default: Option<Kind>,
-    /// Whether another namespace can be named.
+    /// Whether another namespace is allowed.
     elsewhere: bool,
 }
 
 impl Form {
-    /// A reference to a kind, unless another is written, in any namespace.
+    /// A reference with this kind as the default, in any namespace.
     pub(super) const fn of(kind: Kind) -> Self {
         Self { default: Some(kind), elsewhere: true }
     }
 
-    /// A reference to a kind that has to be written, in any namespace.
+    /// A reference with a required kind, in any namespace.
     pub(super) const ANY: Self = Self { default: None, elsewhere: true };
 
-    /// A reference to a kind that has to be written, in the same namespace.
+    /// A reference with a required kind, in the same namespace.
     pub(super) const LOCAL: Self = Self { default: None, elsewhere: false };
 }
 
@@ -128,7 +129,7 @@ struct KindJson {
     kind: Option<String>,
 }
 
-/// Reads what an object names.
+/// Reads a reference to another object.
 pub(super) fn reference(raw: &RawValue, field: &str, own: &ObjectName, form: Form) -> Result<ObjectReference, Misread> {
     let json: ReferenceJson = read(raw, field)?;
     let kind = checked_kind(json.group, json.kind, field, form.default)?;
@@ -140,7 +141,7 @@ pub(super) fn reference(raw: &RawValue, field: &str, own: &ObjectName, form: For
     Ok(ObjectReference { kind, name })
 }
 
-/// Reads a group and a kind by themselves.
+/// Reads a group and a kind.
 pub(super) fn group_kind(raw: &RawValue, field: &str, default_group: Option<Kind>) -> Result<GroupKind, Misread> {
     let json: KindJson = read(raw, field)?;
     let group = json.group.or_else(|| default_group.map(|kind| kind.group().to_owned()));
@@ -163,7 +164,7 @@ fn checked_kind(
     })
 }
 
-/// A text that has to be there and to be what is checked for; `below` is the part of the field that it stands in.
+/// A required text that passes a check; `below` is its field below `field`.
 pub(super) fn checked<T: AsRef<str>>(
     text: Option<T>,
     field: &str,
@@ -180,29 +181,29 @@ pub(super) fn checked<T: AsRef<str>>(
     Ok(text)
 }
 
-/// A port that can be connected to.
+/// A valid port number.
 pub(super) fn port(number: i64, field: &str) -> Result<u16, Misread> {
     let fault = || Misread { field: field.to_owned(), value: number.to_string(), why: NOT_A_PORT.to_owned() };
     port_number(number).ok_or_else(fault)
 }
 
-/// The name of an object.
+/// Checks the name of an object.
 pub(super) fn name(text: &str) -> Result<(), &'static str> {
     let fits = (1..=253).contains(&text.len()) && is_segment(text);
-    if fits { Ok(()) } else { Err("is not a name that an object can have") }
+    if fits { Ok(()) } else { Err("is not a valid name of an object") }
 }
 
-/// A namespace (RFC 1123, label).
+/// Checks a namespace (RFC 1123, label).
 pub(super) fn label(text: &str) -> Result<(), &'static str> {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let fits = (1..=63).contains(&text.len()) && inner && !text.starts_with('-') && !text.ends_with('-');
-    if fits { Ok(()) } else { Err("is not a label of small letters, digits and inner hyphens") }
+    if fits { Ok(()) } else { Err("is not a label of lower-case letters, digits and inner hyphens") }
 }
 
-/// The name of a listener or of a rule: labels with dots between them.
+/// Checks the name of a listener or rule: labels separated by dots.
 pub(super) fn section(text: &str) -> Result<(), &'static str> {
     let fits = text.len() <= 253 && text.split('.').all(|part| !part.is_empty() && label_of_any_length(part));
-    if fits { Ok(()) } else { Err("is not a name of small letters, digits, and inner hyphens and dots") }
+    if fits { Ok(()) } else { Err("is not a name of lower-case letters, digits, and inner hyphens and dots") }
 }
 
 fn label_of_any_length(text: &str) -> bool {

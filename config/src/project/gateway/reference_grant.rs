@@ -1,4 +1,4 @@
-//! ReferenceGrant (`gateway.networking.k8s.io/v1beta1` and `v1`): who may refer to objects of its namespace.
+//! ReferenceGrant (`gateway.networking.k8s.io/v1beta1` and `v1`): permitted references to objects of its namespace.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::object::ObjectName;
 use crate::project::field::{Found, Misread, read, read_or_default};
 use crate::project::source::Source;
 
-/// Entries that are read of `from`, and of `to`.
+/// The maximum number of entries of `from`, and of `to`.
 const ENTRIES_MAX: usize = 16;
 
-/// What routing reads of a ReferenceGrant. An entry that cannot be read grants nothing.
+/// The parts of a ReferenceGrant that routing reads. An entry that cannot be read grants nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReferenceGrant {
-    /// Its name. The objects that may be referred to are in its namespace.
+    /// Its name. The permitted references are to objects in its namespace.
     pub name: ObjectName,
-    /// `spec.from`: who may refer.
+    /// `spec.from`: the referring objects.
     pub from: Box<[GrantFrom]>,
-    /// `spec.to`: to what.
+    /// `spec.to`: the objects that they may refer to.
     pub to: Box<[GrantTo]>,
 }
 
@@ -43,7 +43,7 @@ pub struct GrantTo {
 }
 
 impl ReferenceGrant {
-    /// Whether objects of a kind in a namespace may refer to an object.
+    /// Returns `true` if objects of a kind in a namespace may refer to an object.
     #[must_use]
     pub fn permits(&self, from: &GroupKind, namespace: &str, to: &ObjectReference) -> bool {
         let named = |entry: &GrantTo| entry.name.as_ref().is_none_or(|name| *name == to.name.name);
@@ -90,7 +90,7 @@ fn grant_from(raw: &RawValue, field: &str) -> Result<GrantFrom, Misread> {
     Ok(GrantFrom { kind, namespace: checked(json.namespace, field, "namespace", label)? })
 }
 
-/// An empty name is that of no object, and not that of all: for those the field is absent.
+/// An empty name matches no object; only an absent field stands for all.
 fn grant_to(raw: &RawValue, field: &str) -> Result<GrantTo, Misread> {
     let kind = group_kind(raw, field, None)?;
     let json: ToJson = read(raw, field)?;

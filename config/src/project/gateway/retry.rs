@@ -8,26 +8,26 @@ use serde_json::value::RawValue;
 use super::duration::duration;
 use crate::project::field::{Found, read};
 
-/// Codes that are read of one rule: as many as there can be.
+/// The maximum number of codes of one rule: as many as there can be.
 const CODES_MAX: usize = 200;
 
-/// `timeouts`. Zero is none; absent is the default.
+/// `timeouts`. Zero disables a timeout; an absent one has the default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Timeouts {
-    /// From a request to the end of its response, all tries included.
+    /// From a request to the end of its response, including all attempts.
     pub request: Option<Duration>,
-    /// For one try.
+    /// For one attempt.
     pub backend_request: Option<Duration>,
 }
 
 /// `retry`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retry {
-    /// The statuses of endpoints after which another try is made, in ascending order.
+    /// The statuses of endpoints that are retried, in ascending order.
     pub codes: Box<[u16]>,
-    /// Tries after the first; 0 for none.
+    /// Attempts after the first; 0 for none.
     pub attempts: u32,
-    /// Time between two tries.
+    /// The least time between two attempts.
     pub backoff: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ struct RetryJson<'a> {
     backoff: Option<&'a RawValue>,
 }
 
-/// Reads a setting, or takes its default.
+/// Reads a setting; if it cannot be read, the default applies.
 fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found: &mut Found) -> Option<T> {
     let read = raw.map(|raw| read(raw, field)).transpose();
     read.unwrap_or_else(|misread| {
@@ -87,7 +87,9 @@ pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut Found) -> O
     codes.dedup();
     let attempts = format!("{field}.attempts");
     let attempts = setting::<i64>(json.attempts, &attempts, found).and_then(|number| {
-        u32::try_from(number).map_err(|_| found.ignored(&attempts, &number.to_string(), "is no number of tries")).ok()
+        u32::try_from(number)
+            .map_err(|_| found.ignored(&attempts, &number.to_string(), "is not a number of attempts"))
+            .ok()
     });
     let backoff = time(json.backoff, &format!("{field}.backoff"), found);
     Some(Retry { codes: codes.into(), attempts: attempts.unwrap_or(1), backoff })

@@ -1,4 +1,4 @@
-//! How the rules of a route and their matches are read, and how many: the same for HTTPRoute and GRPCRoute.
+//! The reader of rules and their matches, with its limits, for HTTPRoute and GRPCRoute.
 
 use serde_json::value::RawValue;
 
@@ -7,14 +7,14 @@ use crate::object::{ObjectName, Uid};
 use crate::project::Meta;
 use crate::project::field::{Found, Misread};
 
-/// Rules that are read of one route.
+/// The maximum number of rules of one route.
 const RULES_MAX: usize = 16;
-/// Matches that are read of one rule.
+/// The maximum number of matches of one rule.
 const RULE_MATCHES_MAX: usize = 64;
-/// Matches that are read of all rules of a route.
+/// The maximum number of matches of all rules of a route.
 const MATCHES_MAX: usize = 128;
 
-/// What reading the rules of one route has in common.
+/// The common state of reading the rules of one route.
 pub(super) struct Rules<'r> {
     /// The route.
     pub(super) own: &'r ObjectName,
@@ -26,13 +26,13 @@ pub(super) struct Rules<'r> {
 }
 
 impl<'r> Rules<'r> {
-    /// Nothing is read yet.
+    /// The state before the first rule.
     pub(super) fn of(route: &'r Meta, found: &'r mut Found) -> Self {
         let (own, uid) = (&route.object.name, route.uid);
         Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
     }
 
-    /// The rules that can be read, and the places of those that cannot.
+    /// The valid rules, and the indexes of the invalid ones.
     pub(super) fn read<R>(
         mut self,
         list: Option<Vec<&RawValue>>,
@@ -51,8 +51,8 @@ impl<'r> Rules<'r> {
         (rules.into(), dropped.into())
     }
 
-    /// The matches of a rule; without any, `every`. One that cannot be read drops the rule. Matches beyond the limits are left out,
-    /// unless that leaves none.
+    /// The matches of a rule; without any, `every`. An invalid match drops the rule. Matches beyond the limits are left
+    /// out, unless that leaves none.
     pub(super) fn matches<M>(
         &mut self,
         list: Option<Vec<&RawValue>>,
@@ -67,7 +67,7 @@ impl<'r> Rules<'r> {
         let (field, limit) = (format!("{field}.matches"), RULE_MATCHES_MAX.min(self.matches_left));
         if limit == 0 {
             let value = format!("{} entries", list.len());
-            let why = format!("go beyond the limit of {MATCHES_MAX} of all rules");
+            let why = format!("exceed the limit of {MATCHES_MAX} of all rules");
             return Err(Misread { field, value, why });
         }
         let entries = self.found.entries(Some(list), limit, &field);

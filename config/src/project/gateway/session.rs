@@ -1,5 +1,5 @@
-//! `sessionPersistence` of a rule (GEP-1619, experimental channel). It holds whole or not at all: a session that is kept in another
-//! way than was written is none that an application could build on.
+//! `sessionPersistence` of a rule (GEP-1619, experimental channel). It is applied whole or not at all: an application
+//! cannot rely on a session with other properties than configured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use crate::object::Uid;
 use crate::project::cookie::{is_name, is_path};
 use crate::project::field::{Found, Misread, read};
 
-/// What a rule says of sessions, where it says anything.
+/// The session persistence of a rule that configures it.
 pub type RuleSession = Result<Arc<SessionPersistence>, SessionRefused>;
 
-/// Why the clients of a rule do not come back to their endpoint although it asks for that.
+/// The reason why a rule has no session persistence although it configures it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionRefused {
-    /// The field, and what is wrong with it, for the status of the route.
+    /// The field and the error, for the status of the route.
     pub message: Arc<str>,
 }
 
-/// What tells a rule from the others of all routes.
+/// The identity of a rule among those of all routes.
 #[derive(Clone, Copy)]
 pub(super) struct RuleId<'a> {
     /// The uid of its route.
     pub(super) uid: Option<Uid>,
-    /// Its name, by which it is known wherever it stands.
+    /// Its name, which identifies it independent of its place.
     pub(super) name: Option<&'a str>,
-    /// Its place.
+    /// Its index.
     pub(super) place: usize,
 }
 
@@ -44,7 +44,7 @@ impl RuleId<'_> {
     }
 }
 
-/// The form of v1.7, and that of the releases before it (`sessionName`, `cookieConfig`, `idleTimeout`).
+/// The schema of v1.7, and that of the releases before it (`sessionName`, `cookieConfig`, `idleTimeout`).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct SessionJson<'a> {
@@ -73,7 +73,7 @@ struct HeaderJson {
     name: Option<Arc<str>>,
 }
 
-/// A field below that of the sessions, what stands there, and why that cannot be.
+/// A field below that of the sessions, its value, and the error.
 type Fault = (&'static str, String, &'static str);
 
 pub(super) fn session(raw: Option<&RawValue>, field: &str, rule: RuleId<'_>, found: &mut Found) -> Option<RuleSession> {
@@ -92,7 +92,7 @@ pub(super) fn session(raw: Option<&RawValue>, field: &str, rule: RuleId<'_>, fou
 
 fn persistence(json: SessionJson<'_>, rule: RuleId<'_>) -> Result<SessionPersistence, Fault> {
     if let Some(raw) = json.idle_timeout {
-        let why = "is not supported: the edge keeps nothing of a session, and so no time at which it was used last";
+        let why = "is not supported: the edge keeps no session state, so it does not know the last use";
         return Err((".idleTimeout", raw.get().trim_matches('"').to_owned(), why));
     }
     let absolute_timeout = json.absolute_timeout.map(limit).transpose()?;
@@ -147,7 +147,7 @@ fn carried(
     Ok(SessionCookie { name, path: Some(path), permanent, same_site: SameSite::default(), secure: None })
 }
 
-/// The header. One that frames messages, or is the connection's, can carry nothing else.
+/// The header. It must not be one that frames messages or describes the connection.
 fn named(header: Option<HeaderJson>, session_name: Option<Arc<str>>) -> Result<HeaderName, Fault> {
     const TAKEN: [HeaderName; 9] =
         [CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
@@ -157,7 +157,7 @@ fn named(header: Option<HeaderJson>, session_name: Option<Arc<str>>) -> Result<H
     let header = HeaderName::from_bytes(name.as_bytes()).ok().filter(|_| is_name(&name));
     let header = header.ok_or_else(|| fault("is not the name of a header"))?;
     if TAKEN.contains(&header) || matches!(header.as_str(), "keep-alive" | "proxy-connection") {
-        return Err(fault("is a header that means something else"));
+        return Err(fault("is a header with another meaning"));
     }
     Ok(header)
 }

@@ -1,5 +1,5 @@
-//! What one controller says in the status of objects of the Gateway API: read to compare it with what ought to be said, and made
-//! by those who say it. Times are no part of it: they follow from what changes.
+//! The part of a Gateway API object's status that one controller writes: read for comparison with the desired status,
+//! and built by the code that writes it. Times are not included: they follow from changes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,17 +13,17 @@ use serde_json::value::RawValue;
 use crate::object::Kind;
 use crate::project::source::Source;
 
-/// Types of conditions on objects that Tidegate writes. Others stay as they are.
+/// Types of conditions on objects that Tidegate writes. Others are left unchanged.
 pub const OWN_CONDITIONS: [&str; 5] =
     ["Accepted", "Programmed", "ResolvedRefs", "InsecureFrontendValidationMode", "SupportedVersion"];
-/// Types of conditions on listeners that Tidegate writes. Others stay as they are.
+/// Types of conditions on listeners that Tidegate writes. Others are left unchanged.
 pub const OWN_LISTENER_CONDITIONS: [&str; 5] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig"];
 
-/// The finalizer of a GatewayClass for as long as Gateways use it, so that it is not deleted from under them.
+/// The finalizer of a GatewayClass while Gateways use it, so that it is not deleted before them.
 pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 
-/// A text that is mostly one of ours.
+/// A text, usually a constant.
 pub type Text = Cow<'static, str>;
 
 /// A condition (Kubernetes API conventions), without the time of its last transition.
@@ -35,12 +35,12 @@ pub struct Condition {
     pub kind: Text,
     /// `True`, `False` or `Unknown`.
     pub status: Text,
-    /// Why, in one word.
+    /// The reason, in CamelCase.
     pub reason: Text,
-    /// Why, for people.
+    /// The message.
     #[serde(default)]
     pub message: Text,
-    /// The generation of the object that it is about.
+    /// The generation of the object that the condition describes.
     #[serde(default)]
     pub observed_generation: i64,
 }
@@ -52,7 +52,7 @@ pub struct Feature {
     pub name: Text,
 }
 
-/// Where a Gateway is reached.
+/// An address of a Gateway.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct StatusAddress {
     /// `IPAddress` or `Hostname`.
@@ -66,7 +66,7 @@ const fn ip_address() -> Text {
     Cow::Borrowed("IPAddress")
 }
 
-/// A group and a kind of routes that a listener takes.
+/// A group and a kind of routes that a listener supports.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct RouteKind {
     /// The API group.
@@ -76,16 +76,16 @@ pub struct RouteKind {
     pub kind: Text,
 }
 
-/// What is said of one listener.
+/// The status of one listener.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that it supports.
     #[serde(default)]
     pub supported_kinds: Vec<RouteKind>,
-    /// How many routes are attached to it.
+    /// The number of attached routes.
     #[serde(default)]
     pub attached_routes: u64,
     /// Its conditions.
@@ -93,7 +93,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A reference to a parent or an ancestor, as it is written.
+/// A reference to a parent or an ancestor, as written.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WrittenRef {
@@ -103,7 +103,7 @@ pub struct WrittenRef {
     /// The kind.
     #[serde(default = "gateway_kind")]
     pub kind: Text,
-    /// The namespace, where it is written.
+    /// The namespace, if the reference has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Arc<str>>,
     /// The name.
@@ -124,7 +124,7 @@ const fn gateway_kind() -> Text {
     Cow::Borrowed(Kind::Gateway.as_str())
 }
 
-/// What is said of an object for one of its parents, or of a policy for one of its ancestors.
+/// The status of an object for one of its parents, or of a policy for one of its ancestors.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct ParentStatus {
     /// The parent.
@@ -133,19 +133,18 @@ pub struct ParentStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What one controller says in the status of an object, and of a GatewayClass by its finalizer; of each part nothing where the kind has
-/// none.
+/// The status that one controller writes, and for a GatewayClass its finalizer; parts that the kind does not have are empty.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize)]
 pub struct OwnStatus {
     /// Conditions of the object as a whole, in the order of their types.
     pub conditions: Vec<Condition>,
     /// Features, in the order of their names.
     pub features: Vec<Feature>,
-    /// Where it is reached.
+    /// Its addresses.
     pub addresses: Vec<StatusAddress>,
     /// Its listeners, in their order.
     pub listeners: Vec<ListenerStatus>,
-    /// How many ListenerSets are attached to it.
+    /// The number of attached ListenerSets.
     pub attached_sets: Option<u64>,
     /// Its parents or ancestors, in order.
     pub parents: Vec<ParentStatus>,
@@ -154,15 +153,15 @@ pub struct OwnStatus {
 }
 
 impl OwnStatus {
-    /// A number that is equal for equal statuses, in every process.
+    /// A digest that is equal for equal statuses, in every process.
     #[must_use]
     pub fn digest(&self) -> u64 {
         foldhash::quality::FixedState::with_seed(0).hash_one(self)
     }
 }
 
-/// What the controllers of an object's status say, each as a number to compare with [`OwnStatus::digest`]. What belongs to no single
-/// controller has an empty name.
+/// The digests of the controllers' parts of an object's status, to compare with [`OwnStatus::digest`]. Parts that
+/// belong to no single controller have an empty name.
 pub type StatusDigests = BTreeMap<Arc<str>, u64>;
 
 #[derive(Deserialize)]
@@ -193,7 +192,7 @@ struct ParentJson {
     conditions: Vec<Condition>,
 }
 
-/// What stands in a status. One that cannot be read says nothing, and so is written anew.
+/// The digests of a status. One that cannot be read gives none, and so will be written again.
 pub(in crate::project) fn digests(kind: Kind, source: &Source<'_>) -> StatusDigests {
     let in_use = (kind == Kind::GatewayClass).then(|| source.has_finalizer(CLASS_FINALIZER));
     digests_of(kind, source.status, in_use)
@@ -244,7 +243,7 @@ struct AddressesJson {
     addresses: Vec<StatusAddress>,
 }
 
-/// The IP addresses that a status says a Gateway has.
+/// The IP addresses in the status of a Gateway.
 pub(super) fn assigned(status: Option<&RawValue>) -> Box<[IpAddr]> {
     let read = status.and_then(|raw| serde_json::from_str::<AddressesJson>(raw.get()).ok()).unwrap_or_default();
     read.addresses.iter().filter_map(|address| address.value.parse().ok()).collect()

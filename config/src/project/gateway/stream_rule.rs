@@ -1,4 +1,4 @@
-//! The one rule of routes that pass connections or datagrams on.
+//! The one rule of routes that pass on connections or datagrams.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::http_route::rule_name;
 use crate::object::ObjectName;
 use crate::project::field::{Found, read};
 
-/// Rules that are read of one route.
+/// The maximum number of rules of one route.
 const RULES_MAX: usize = 1;
 
-/// A rule that takes all that its route takes.
+/// A rule for all connections or datagrams of its route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamRule {
-    /// `name`, by which policies know it.
+    /// `name`, which policies refer to.
     pub name: Option<Arc<str>>,
-    /// Where connections or datagrams go. The share of one that cannot be read is closed or dropped.
+    /// The backends. The share of one that cannot be read is closed or dropped.
     pub backends: Box<[WeightedBackend]>,
 }
 
@@ -30,7 +30,7 @@ struct RuleJson<'a> {
     backend_refs: Option<&'a RawValue>,
 }
 
-/// The rule of a route, where it has one that can be read.
+/// The rule of a route, if it has a valid one.
 pub(super) fn stream_rule(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Option<StreamRule> {
     let (field, raw) = found.entries(list, RULES_MAX, "spec.rules").next()?;
     let json: RuleJson<'_> = match read(raw, &field) {

@@ -1,4 +1,4 @@
-//! TLSRoute (`gateway.networking.k8s.io/v1`): where the connections for a server name go.
+//! TLSRoute (`gateway.networking.k8s.io/v1`): routes of the connections for a server name.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::object::Age;
 use crate::project::field::{Found, Misread, read_or_default};
 use crate::project::source::{Source, created_s};
 
-/// Hostnames that are read of one route.
+/// The maximum number of hostnames of one route.
 const HOSTNAMES_MAX: usize = 1024;
 
-/// What routing reads of a TLSRoute.
+/// The parts of a TLSRoute that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsRoute {
     /// Its name and age.
@@ -21,7 +21,7 @@ pub struct TlsRoute {
     pub parents: Arc<[ParentRef]>,
     /// `spec.hostnames`: the server names.
     pub hostnames: Hostnames,
-    /// The one rule of `spec.rules`, where it can be read.
+    /// The one rule of `spec.rules`, if it is valid.
     pub rule: Option<StreamRule>,
 }
 
