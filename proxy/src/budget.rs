@@ -1,22 +1,22 @@
-//! What traffic may take of the process's files and memory at once, over all threads. Connections and requests are charged
-//! before they are served, at fixed costs, so that no client and no endpoint decides how much that is.
+//! The budget of the process's files and memory for traffic, over all threads. Connections and requests are charged at
+//! fixed costs before they are served, independent of the client and the endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tidegate_config::model::BindProtocol;
 
-/// Bits of [`Cost`] that count memory, in KiB; the bits above them count files.
+/// The low bits of [`Cost`], which count memory in KiB; the bits above them count files.
 const MEMORY_BITS: u32 = 40;
 
-/// The share of the memory limit above which the resident memory speaks of pressure, in percent.
+/// The percentage of the memory limit above which the resident memory counts as pressure.
 const RESIDENT_PRESSED: u64 = 80;
 
-/// The part of the memory, as its divisor, that is left to what can be done without. Half of this would be pressure, and this much of
-/// traffic would have the resident memory be held against it.
+/// The divisor of the memory for optional work: a quarter. Half of the memory is pressure, and with a quarter charged
+/// to traffic the resident memory is compared with the limit.
 const SPARE_PART: u64 = 4;
 
-/// The share of the memory limit above which nothing more is charged, in percent.
+/// The percentage of the memory limit above which nothing more is charged.
 const RESIDENT_EXHAUSTED: u64 = 90;
 
 /// Files and memory as one number, so that both are charged by one atomic operation.
@@ -24,36 +24,36 @@ const RESIDENT_EXHAUSTED: u64 = 90;
 pub(crate) struct Cost(u64);
 
 impl Cost {
-    /// A connection of a client in plain text: its socket, and the buffer of a head that arrives.
+    /// A plain-text downstream connection: its socket, and the buffer of an incoming head.
     pub(crate) const PLAIN: Self = Self::new(1, 8);
-    /// A connection of a client over TLS.
+    /// A downstream connection over TLS.
     pub(crate) const TLS: Self = Self::new(1, 16);
-    /// What HTTP/2 adds to a connection: the state of h2, and its buffers for reading and writing.
+    /// The additional cost of HTTP/2: the state of h2, and its read and write buffers.
     pub(crate) const HTTP2: Self = Self::new(0, 40);
-    /// A request in the native driver: its connection to an endpoint, and a buffer for each end of both directions.
+    /// A request in the native driver: its upstream connection, and a buffer for each end of both directions.
     pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
-    /// A request in the full driver, where Pingora buffers up to ten pieces of a response that its client does not take, 160 KiB of an
-    /// endpoint in HTTP/2, and h2 decodes heads before anybody can refuse them.
+    /// A request in the full driver, where Pingora buffers up to ten pieces of a response for a slow client (160 KiB
+    /// from an HTTP/2 endpoint), and h2 decodes heads before they can be refused.
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
-    /// A tunnel, such as a WebSocket, which is mostly silent.
+    /// A tunnel, such as a WebSocket, which is mostly idle.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
-    /// What the encoder of a compressed response adds to its request: the window, the tables of what was seen in it, and what waits
-    /// to be given.
+    /// The additional cost of a compressed response: the window and the hash tables of the encoder, and its pending
+    /// output.
     pub(crate) const COMPRESSION: Self = Self::new(0, 376);
 
-    /// A copy of a request for another target: its connection, its head and its body.
+    /// A mirrored request: its connection, its head and its body.
     pub(crate) const MIRROR: Self = Self::new(1, 72);
 
-    /// A question to an authorisation service: its connection, and the head and the answer, which may be as long as a held body.
+    /// A call to an authorisation service: its connection, head and answer, which is up to the size of a held body.
     pub(crate) const EXTERNAL_AUTH: Self = Self::new(1, 96);
 
-    /// A connection that is passed on unread: its socket and that to an endpoint, and a piece that waits in each direction.
+    /// A connection that is passed on unread: its socket and the upstream one, and a pending piece in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
 
-    /// A flow of datagrams: its socket to an endpoint, its task, and what the kernel keeps of it.
+    /// A flow of datagrams: its upstream socket, its task, and the kernel's buffers.
     pub(crate) const FLOW: Self = Self::new(1, 8);
 
-    /// What a connection takes before it has a request.
+    /// The cost of a connection before its first request.
     pub(crate) const fn of_connection(protocol: BindProtocol) -> Self {
         match protocol {
             BindProtocol::Http => Self::PLAIN,
@@ -63,12 +63,12 @@ impl Cost {
         }
     }
 
-    /// So many files and so many KiB of memory.
+    /// A cost in files and KiB of memory.
     pub(crate) const fn new(files: u32, memory_kib: u32) -> Self {
         Self::of(files as u64, memory_kib as u64)
     }
 
-    /// So many files and so many KiB of memory, each within what can be counted.
+    /// A cost in files and KiB of memory, each within the range of the type.
     const fn of(files: u64, memory_kib: u64) -> Self {
         Self((files << MEMORY_BITS) + memory_kib)
     }
@@ -83,72 +83,72 @@ impl Cost {
         self.0 & ((1 << MEMORY_BITS) - 1)
     }
 
-    /// This and another one.
+    /// The sum of two costs.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
-    /// How much more it is than a smaller one.
+    /// The difference to a smaller cost.
     pub(crate) const fn beyond(self, smaller: Self) -> Self {
         Self(self.0.saturating_sub(smaller.0))
     }
 
-    /// Whether neither files nor memory are more than those of another.
+    /// Returns `true` if neither files nor memory exceed those of another cost.
     const fn is_within(self, other: Self) -> bool {
         self.files() <= other.files() && self.memory_kib() <= other.memory_kib()
     }
 }
 
-/// Files and memory that are taken, to be charged and released by several threads.
+/// Charged files and memory, shared by several threads.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(AtomicU64);
 
 impl Taken {
-    /// Adds a cost; what is taken then.
+    /// Adds a cost and returns the new sum.
     pub(crate) fn add(&self, cost: Cost) -> Cost {
         Cost(self.0.fetch_add(cost.0, Relaxed) + cost.0)
     }
 
-    /// Adds a cost if what is taken then may be; whether it did.
+    /// Adds a cost if the new sum is allowed. Returns `true` if it was added.
     fn add_if(&self, cost: Cost, may: impl Fn(Cost) -> bool) -> bool {
         let more = |taken: u64| Some(Cost(taken).and(cost)).filter(|then| may(*then)).map(|then| then.0);
         self.0.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// Takes back a cost that was added.
+    /// Subtracts a cost that was added.
     pub(crate) fn sub(&self, cost: Cost) {
         self.0.fetch_sub(cost.0, Relaxed);
     }
 
-    /// What is taken now.
+    /// The current sum.
     pub(crate) fn now(&self) -> Cost {
         Cost(self.0.load(Relaxed))
     }
 }
 
-/// The most that traffic may take, and how it is shared out.
+/// The limits of the budget, and its fair shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BudgetLimits {
-    /// Sockets of clients and to endpoints that may be in use at the same time; idle ones to endpoints are counted
+    /// The maximum number of open sockets of clients and to endpoints; idle connections to endpoints are counted
     /// elsewhere. From 1 to 8,388,607.
     pub files: u32,
-    /// Memory that connections and requests may take at the same time, in KiB, from 1 to 274,877,906,943.
+    /// The maximum memory of connections and requests together, in KiB, from 1 to 274,877,906,943.
     pub memory_kib: u64,
-    /// The limit of the whole process's memory, in KiB, against which its resident memory is held; 0 for none.
+    /// The limit of the whole process's resident memory in KiB; 0 for none.
     pub resident_max_kib: u64,
-    /// The share of either, in percent from 1 to 100, that one client address may hold once half of it is taken; 100 lets it
-    /// hold everything.
+    /// The share of either, in percent from 1 to 100, that one client address may hold under pressure, which begins
+    /// when half is taken; 100 for no limit.
     pub client_share: u8,
-    /// Connections of one client address; 0 for any number.
+    /// The maximum number of connections of one client address; 0 for no limit.
     pub client_connections: u32,
-    /// Requests at endpoints of one client address; 0 for any number.
+    /// The maximum number of requests in flight of one client address; 0 for no limit.
     pub client_requests: u32,
-    /// Requests at the endpoints of one Service port, where the Service says nothing else; 0 for any number.
+    /// The maximum number of requests in flight to one Service port, unless the Service sets its own; 0 for no limit.
     pub service_requests: u32,
 }
 
 impl Default for BudgetLimits {
-    /// As much as can be counted, a quarter for each client address, and 1,024 requests for each Service port.
+    /// The largest possible limits, a quarter for each client address, and 1,024 requests for each Service port.
     fn default() -> Self {
         Self {
             files: (1 << 23) - 1,
@@ -162,22 +162,22 @@ impl Default for BudgetLimits {
     }
 }
 
-/// What is taken, and how much may be.
+/// The charged costs and their limits.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// What the process may take.
+    /// The limits of the process.
     max: Cost,
-    /// Files that the configuration allows: `u64::MAX` where it leaves that to the process.
+    /// The limit of files in the configuration; `u64::MAX` for that of the process.
     files_max: AtomicU64,
     client_percent: u64,
     resident_max_kib: u64,
     taken: Taken,
-    /// What the resident memory says.
+    /// The state of the resident memory.
     resident_pressed: AtomicBool,
     resident_exhausted: AtomicBool,
 }
 
-/// A cost that is charged for as long as this lives.
+/// A cost that is charged until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -191,7 +191,7 @@ impl Drop for Charge {
 }
 
 impl Budget {
-    /// Nothing is taken yet.
+    /// A budget with nothing charged.
     pub(crate) fn new(limits: &BudgetLimits) -> Self {
         let most = BudgetLimits::default();
         let files = limits.files.clamp(1, most.files);
@@ -207,7 +207,7 @@ impl Budget {
         }
     }
 
-    /// Charges a cost unless that would be more than there may be; whether it did. What was charged is to be given back by
+    /// Charges a cost unless that exceeds the limits. Returns `true` if it was charged; the caller must return it with
     /// [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
         let fits = self.taken.add(cost).is_within(self.max());
@@ -217,52 +217,53 @@ impl Budget {
         fits
     }
 
-    /// Charges what a request can do without, as long as less than a quarter of the memory is taken with it, and nothing is pressed;
-    /// whether it did. By itself it never brings about pressure.
+    /// Charges optional work of a request, while less than a quarter of the memory is taken with it and there is no
+    /// pressure. Returns `true` if it was charged. Optional work alone never causes pressure.
     pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
         let is_spare = |taken: Cost| taken.memory_kib() * SPARE_PART < self.max.memory_kib();
         !self.is_pressed() && self.taken.add_if(cost, is_spare)
     }
 
-    /// Gives back what was charged.
+    /// Returns a charged cost.
     pub(crate) fn release(&self, cost: Cost) {
         self.taken.sub(cost);
     }
 
-    /// Keeps what was charged until the returned value is dropped.
+    /// Keeps a charged cost until the returned value is dropped.
     pub(crate) fn keep(self: &Arc<Self>, cost: Cost) -> Charge {
         Charge { budget: Arc::clone(self), cost }
     }
 
-    /// What is taken now.
+    /// The sum of the charged costs.
     pub(crate) fn taken(&self) -> Cost {
         self.taken.now()
     }
 
-    /// The most that may be taken.
+    /// The limits.
     pub(crate) fn max(&self) -> Cost {
         Cost::of(self.max.files().min(self.files_max.load(Relaxed)), self.max.memory_kib())
     }
 
-    /// Notes how many files the configuration allows, `None` for as many as the process may have. It holds for what is charged
-    /// from now on; what is taken already ends by itself.
+    /// Sets the limit of files in the configuration, `None` for that of the process. It applies to later charges;
+    /// existing ones end by themselves.
     pub(crate) fn allow_files(&self, files: Option<u64>) {
         let files = files.map_or(u64::MAX, |files| files.max(1));
-        // Written only when it differs, for all traffic threads read it.
+        // Written only if it differs, because all traffic threads read it.
         if self.files_max.load(Relaxed) != files {
             self.files_max.store(files, Relaxed);
         }
     }
 
-    /// Requests that one Service port may have, whatever it or the operator says: half of as many as there may be at all, so that
-    /// no tenant's endpoints take everything.
+    /// The maximum number of requests of one Service port, whatever it or the operator sets: half of the possible
+    /// requests, so that the endpoints of one tenant do not take everything.
     pub(crate) fn service_max(&self) -> u32 {
         let max = self.max();
         let half = max.files().min(max.memory_kib() / Cost::NATIVE_REQUEST.memory_kib()).div_ceil(2).max(1);
         u32::try_from(half).unwrap_or(u32::MAX)
     }
 
-    /// Whether half of the files or of the memory is taken: from here on slow clients and those that hold much give way.
+    /// Returns `true` under pressure: half of the files or of the memory is taken. Slow clients, and those that hold
+    /// much, are then disconnected or refused.
     pub(crate) fn is_pressed(&self) -> bool {
         let (taken, max) = (self.taken(), self.max());
         taken.files() * 2 >= max.files()
@@ -270,31 +271,31 @@ impl Budget {
             || self.resident_pressed.load(Relaxed)
     }
 
-    /// Whether the resident memory leaves room for nothing more, whatever is charged.
+    /// Returns `true` if the resident memory leaves no room, whatever is charged.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.resident_exhausted.load(Relaxed)
     }
 
-    /// Whether one client may hold so much, now.
+    /// Returns `true` if one client may hold this cost at present.
     pub(crate) fn is_fair(&self, held: Cost) -> bool {
         self.is_within_share(held) || !self.is_pressed()
     }
 
-    /// Whether that is no more than one client's share, which counts under pressure.
+    /// Returns `true` if this is within one client's share, which limits clients under pressure.
     pub(crate) fn is_within_share(&self, held: Cost) -> bool {
         let max = self.max();
         self.is_part(held.files(), max.files()) && self.is_part(held.memory_kib(), max.memory_kib())
     }
 
-    /// Whether one client's share of all is so much.
+    /// Returns `true` if `held` is within one client's share of `all`.
     pub(crate) fn is_part(&self, held: u64, all: u64) -> bool {
-        // All of it is more than there is: what is to give way may be the client's own.
+        // With 100 percent there is no limit: pressure may come from the client's own connections.
         self.client_percent == 100 || held <= (all * self.client_percent / 100).max(1)
     }
 
-    /// Notes the resident memory of the process, in KiB. Costs are what usual requests take; the resident memory shows when
-    /// traffic takes more. A process that is large for other reasons goes on serving: only while traffic is charged for at
-    /// least a quarter of its memory is it refused.
+    /// Sets the resident memory of the process, in KiB. Costs are those of typical requests; the resident memory shows
+    /// when traffic takes more. A process that is large for other reasons continues to serve: it refuses traffic only
+    /// while a quarter of its memory is charged to traffic.
     pub(crate) fn note_resident(&self, kib: u64) {
         let above = |percent: u64| self.resident_max_kib > 0 && kib * 100 >= self.resident_max_kib * percent;
         let is_traffic = self.taken().memory_kib() * SPARE_PART >= self.max.memory_kib();

@@ -1,5 +1,5 @@
-//! The buffers of a traffic thread. They come and go with every request, so that a connection holds none while it is idle,
-//! and a thread allocates only for more requests at once than ever before.
+//! The buffers of a traffic thread. A request takes them and returns them, so that an idle connection holds none, and a
+//! thread allocates only when its number of concurrent requests grows.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,45 +7,44 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::BytesMut;
 
-/// The room of a buffer.
+/// The capacity of a buffer.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 
-/// The room of a large buffer, for bodies of which there is more at once than a small one takes: what they cost is system
-/// calls.
+/// The capacity of a large buffer, for large bodies: it saves system calls.
 pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
-/// What is left free when content is added, for what frames it.
+/// The space that is left free for framing when content is added.
 const SLACK_BYTES: usize = 1024;
 
-/// Buffers that a thread keeps: 4 MiB of them.
+/// The maximum number of free buffers that a thread keeps: 4 MiB.
 const KEPT_MAX: usize = 256;
 
-/// Large buffers that a thread has in all, which is 16 MiB: clients that take their time with large bodies get no more of
-/// its memory than that, and whoever comes after them makes do with small ones.
+/// The maximum number of large buffers of a thread, 16 MiB: slow clients with large bodies get no more memory than
+/// that, and later requests use small buffers.
 pub(crate) const LARGE_MAX: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Free> = const { RefCell::new(Free { small: Vec::new(), large: Vec::new(), large_out: 0 }) };
 }
 
-/// What nobody uses at the moment.
+/// The free buffers.
 struct Free {
     small: Vec<BytesMut>,
     large: Vec<BytesMut>,
-    /// Large buffers in use.
+    /// The number of large buffers in use.
     large_out: usize,
 }
 
-/// Bytes in a buffer of the thread. It has none until there is to be room in it, and gives it back when it is let go.
+/// A buffer of the thread. It is allocated on first use and returned when it is dropped.
 #[derive(Default)]
 pub(crate) struct Buffer {
     bytes: BytesMut,
-    /// The room that it was given, in bytes; 0 while it has none.
+    /// Its capacity in bytes; 0 before it is allocated.
     room: usize,
 }
 
 impl Buffer {
-    /// Makes room for the next read or write. One that is empty has all of its room again, wherever in it the last bytes
+    /// Makes room for the next read or write. An empty buffer has its whole capacity again, wherever its last bytes
     /// were.
     pub(crate) fn make_room(&mut self) {
         if self.bytes.is_empty() {
@@ -60,22 +59,22 @@ impl Buffer {
         }
     }
 
-    /// Whether there are bytes and no room behind them.
+    /// Returns `true` if it holds bytes and has no room behind them.
     pub(crate) fn is_full(&self) -> bool {
         !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity()
     }
 
-    /// Whether it is a large one.
+    /// Returns `true` for a large buffer.
     pub(crate) const fn is_large(&self) -> bool {
         self.room == LARGE_BYTES
     }
 
-    /// How much content may be added, besides what frames it.
+    /// The number of bytes of content that may be added, without its framing.
     pub(crate) fn space(&self) -> usize {
         (self.room.max(BUFFER_BYTES) - SLACK_BYTES).saturating_sub(self.bytes.len())
     }
 
-    /// Moves the bytes to a large buffer, if it is none already and the thread has one left; whether it is another now.
+    /// Moves the bytes to a large buffer, if this is a small one and the thread has one left. Returns `true` if it did.
     pub(crate) fn grow(&mut self) -> bool {
         if self.is_large() {
             return false;
@@ -93,18 +92,18 @@ impl Buffer {
         true
     }
 
-    /// Forgets the bytes and gives the room back.
+    /// Discards the bytes and returns the buffer to the thread.
     pub(crate) fn give(&mut self) {
         let (mut bytes, room) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.room));
-        // Bytes that nobody has made room for are its own.
+        // A buffer without an assigned room was not taken from the thread.
         if room == 0 {
             return;
         }
         let large = room == LARGE_BYTES;
         bytes.clear();
-        // One that has grown by itself is let go, and so is one of which a part lives on elsewhere.
+        // A buffer that has grown is freed, and so is one that is still shared.
         let kept = !bytes.try_reclaim(room + 1) && bytes.try_reclaim(room);
-        // At the end of the thread there is nobody to keep it.
+        // At the end of the thread the list may be gone.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             free.large_out -= usize::from(large);
@@ -115,14 +114,14 @@ impl Buffer {
         });
     }
 
-    /// Gives a large buffer back when there is nothing in it.
+    /// Returns a large buffer to the thread if it is empty.
     pub(crate) fn shrink_if_empty(&mut self) {
         if self.is_large() {
             self.give_if_empty();
         }
     }
 
-    /// Gives the room back when there is nothing in it.
+    /// Returns the buffer to the thread if it is empty.
     pub(crate) fn give_if_empty(&mut self) {
         if self.bytes.is_empty() {
             self.give();
@@ -210,7 +209,7 @@ mod tests {
     #[test]
     fn a_buffer_that_has_grown_by_itself_or_is_shared_is_let_go() {
         drop(with(10 * BUFFER_BYTES));
-        // Nor one that has just as much left as another has in all.
+        // The same for a buffer with exactly as much left as another has in all.
         let mut grown = with(2 * BUFFER_BYTES);
         grown.advance(BUFFER_BYTES);
         drop(grown);

@@ -1,4 +1,4 @@
-//! The only place of this crate that reads a clock; everything that decides takes the time as an argument.
+//! The only place in this crate that reads a clock; all decisions get the time as an argument.
 
 #![allow(clippy::disallowed_methods, reason = "this is the shell that reads the clock")]
 

@@ -1,12 +1,12 @@
-//! How many flows there may be at once. They are charged as connections are, yet never more than a part of everything: whoever
-//! forges the addresses of clients fills that part alone, and brings about no pressure on others.
+//! The budget of datagram flows. They are charged like connections, but only up to a part of the whole budget: a sender
+//! of forged addresses can fill that part alone, and causes no pressure on connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::budget::{Budget, Cost};
 
-/// The part of the files and of the memory, as its divisor, that flows may take.
+/// The divisor of the files and of the memory for flows.
 const PART: u64 = 4;
 
 /// The flows of the process.
@@ -17,18 +17,18 @@ pub(crate) struct FlowBudget {
 }
 
 impl FlowBudget {
-    /// Without any.
+    /// No flows.
     pub(crate) const fn new(budget: Arc<Budget>) -> Self {
         Self { budget, flows: AtomicU64::new(0) }
     }
 
-    /// As many as there may be.
+    /// The maximum number of flows.
     fn max(&self) -> u64 {
         let (max, flow) = (self.budget.max(), Cost::FLOW);
         (max.files() / PART / flow.files()).min(max.memory_kib() / PART / flow.memory_kib()).max(1)
     }
 
-    /// Charges a flow unless there are as many as there may be, or the process has no room; whether it did.
+    /// Charges a flow, unless the maximum is reached or the process has no room. Returns `true` if it was charged.
     pub(crate) fn charge(&self) -> bool {
         let max = self.max();
         let more = |flows: u64| (flows < max).then_some(flows + 1);
@@ -42,13 +42,13 @@ impl FlowBudget {
         fits
     }
 
-    /// Gives back what was charged for a flow.
+    /// Returns the charge of a flow.
     pub(crate) fn release(&self) {
         self.flows.fetch_sub(1, Relaxed);
         self.budget.release(Cost::FLOW);
     }
 
-    /// Whether a client may have so many flows: once half of them are taken, no more than its share.
+    /// Returns `true` if a client may have this number of flows: once half of the maximum is reached, only its share.
     pub(crate) fn is_fair(&self, held: u32) -> bool {
         let max = self.max();
         self.flows.load(Relaxed) * 2 < max || self.budget.is_part(held.into(), max)

@@ -1,10 +1,11 @@
 //! The data plane: accepts connections on the binds of the snapshot and carries requests to endpoints.
 //!
-//! The folders stand in the order in which a connection and then a request meet them. Every step in `request` is a plain
-//! function over a read-only view of the head that returns its decision as data; `driver::pingora` is the only place that
-//! knows Pingora's phases. The request path reads one snapshot and per-endpoint atomics.
+//! The folders are in the order in which a connection and then a request pass through them. Every step in `request` is
+//! a plain function over a read-only view of the head that returns its decision as data; only `driver::pingora` uses
+//! Pingora's phases. The request path reads one snapshot and per-endpoint atomics.
 //!
-//! Folders know each other in one direction: `listen` → `driver` → `request` → `observe`, `upstream`, `connection`, `http`.
+//! Folders depend on each other in one direction: `listen` → `driver` → `request` → `observe`, `upstream`,
+//! `connection`, `http`.
 
 mod options;
 mod start;
@@ -43,7 +44,7 @@ pub use options::{
 pub use request::cdn_loop::{LoopToken, NoToken};
 pub use start::{Memory, Proxy, StartError, Sweeper};
 
-/// Reads bytes by both parsers of requests, and panics when they disagree about what the native driver takes.
+/// Parses bytes with both request parsers, and panics if they disagree about a request that the native driver takes.
 #[cfg(feature = "fuzzing")]
 pub fn requests_agree(bytes: &[u8]) {
     driver::native::agreement::check(bytes);

@@ -1,5 +1,4 @@
-//! Every limit and deadline of the data plane in one place. What routes may set for themselves is not here
-//! but in the snapshot.
+//! All limits and timeouts of the data plane in one place. Settings of routes are in the snapshot.
 
 use std::time::Duration;
 
@@ -7,15 +6,15 @@ use crate::budget::BudgetLimits;
 use crate::observe::access_log::AccessLogSink;
 use crate::request::cdn_loop::LoopToken;
 
-/// How the data plane behaves whatever the snapshot says. The defaults suit an edge that strangers reach. Times of less
-/// than a millisecond count as one.
+/// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
+/// Times of less than a millisecond count as one.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that carry traffic, at least 1; each has its own runtime, sockets and upstream connections.
+    /// The number of traffic threads, at least 1; each has its own runtime, sockets and upstream connections.
     pub threads: usize,
-    /// What all traffic together may take of the process's files and memory.
+    /// The files and memory of the process that all traffic together may take.
     pub budget: BudgetLimits,
-    /// What a client may cost.
+    /// The limits of a client.
     pub client: ClientLimits,
     /// HTTP/2 with clients.
     pub http2: Http2Limits,
@@ -23,78 +22,79 @@ pub struct Options {
     pub upstream: UpstreamLimits,
     /// TLS with clients.
     pub tls: TlsLimits,
-    /// How connections and flows end when their bind or endpoint goes away.
+    /// The drain of connections and flows whose bind or endpoint is removed.
     pub drain: DrainLimits,
-    /// The upgrade tokens (RFC 9110 section 7.8) that may pass, in lower case.
+    /// The allowed upgrade tokens (RFC 9110 section 7.8), in lower case.
     pub upgrade_tokens: Vec<String>,
-    /// Whether a client's `X-Request-Id` is kept where it is well-formed, instead of replaced.
+    /// Whether a client's valid `X-Request-Id` is kept instead of replaced.
     pub keep_request_id: bool,
-    /// Whether responses that name no server, and answers of the edge's own, have `Server: tidegate`.
+    /// Whether responses without `Server`, and answers of the edge's own, get `Server: tidegate`.
     pub server_header: bool,
-    /// The name under which passes through this edge are counted in `CDN-Loop` (RFC 8586). Edges that may stand behind one
-    /// another share it or not: with a name of its own, each counts for itself.
+    /// The name for counting passes through this edge in `CDN-Loop` (RFC 8586). Edges in front of one another may share
+    /// it or not: each name is counted separately.
     pub loop_token: LoopToken,
-    /// How often a request may have passed an edge of this name already; one that comes once more is refused.
+    /// How often a request may have passed an edge of this name already; beyond that it is refused.
     pub passes_max: usize,
-    /// Where the access log goes.
+    /// The destination of the access log.
     pub access_log: AccessLogSink,
-    /// Who carries requests.
+    /// The drivers of requests.
     pub driver: Driver,
-    /// How often each thread compares its sockets with what the snapshot wants although nothing has happened.
+    /// The interval at which each thread compares its sockets with the snapshot although nothing has changed.
     pub audit: Duration,
 }
 
-/// Who carries requests. Whichever does, the endpoint is sent the same and the client gets the same.
+/// The drivers of requests. The choice does not change the messages to endpoints and clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Driver {
-    /// The native driver carries what it may, plain requests beyond doubt, and the full one everything else.
+    /// The native driver for unambiguous plain requests, and the full one for all others.
     #[default]
     Both,
-    /// The full driver carries everything; the native one is off.
+    /// The full driver for all requests; the native one is off.
     Full,
 }
 
-/// What a client may cost in connections, bytes and time.
+/// The limits of a client in connections, bytes and time.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
-    /// Whether every connection has to begin with a header of the PROXY protocol, version 1 or 2, as load balancers send it that
-    /// pass connections on. It is believed from trusted proxies (those of the snapshot), and read and ignored from others; a
-    /// connection without one is closed.
+    /// Whether every connection must begin with a PROXY protocol header, version 1 or 2, as sent by load balancers. It
+    /// is used from trusted proxies (those of the snapshot), and read and ignored from others; a connection without one
+    /// is closed.
     pub proxy_header: bool,
-    /// Bytes of one HTTP/1 request head, from the request line to the empty line.
+    /// The maximum size of an HTTP/1 request head in bytes, from the request line to the empty line.
     pub head_bytes_max: usize,
-    /// Header lines of one HTTP/1 request head. Pingora itself takes no more than 256.
+    /// The maximum number of header lines of an HTTP/1 request head. Pingora itself accepts at most 256.
     pub head_lines_max: usize,
-    /// For a new connection's PROXY header, for its first byte, and from the first byte of each request head to its end.
+    /// The timeout of a new connection's PROXY header, of its first byte, and of each request head from its first byte
+    /// to its end.
     pub head_deadline: Duration,
-    /// Silence between two requests of a connection.
+    /// The idle timeout between two requests of a connection.
     pub keep_alive_idle: Duration,
-    /// Silence in the middle of a request body.
+    /// The idle timeout within a request body.
     pub body_read_stall: Duration,
-    /// For the rest of a request body that nobody wants any more, before the connection is closed.
+    /// The timeout for discarding the rest of a request body before the connection is closed.
     pub body_discard: Duration,
-    /// For one write to a client that does not read.
+    /// The timeout of one write to a client that does not read.
     pub write_stall: Duration,
-    /// The rate that clients have to keep up while the edge waits for them.
+    /// The minimum rate of clients while the edge waits for them.
     pub rates: RateLimits,
 }
 
-/// The least rate at which a client sends a request body or takes a response. Only time in which the edge waits for the client
-/// counts: an endpoint that is slow to take a body or to produce a response costs its client nothing.
+/// The minimum rate at which a client sends a request body or reads a response. Only time in which the edge waits for
+/// the client counts: a slow endpoint does not affect its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateLimits {
-    /// Bytes a second in either direction; 0 counts as [`Enforce::Never`].
+    /// Bytes per second in either direction; 0 counts as [`Enforce::Never`].
     pub bytes_per_second: u32,
-    /// How much waiting has to add up before a rate is judged.
+    /// The accumulated waiting time after which a rate is checked.
     pub grace: Duration,
-    /// When a client that is slower is disconnected.
+    /// Whether a slower client is disconnected.
     pub enforce: Enforce,
 }
 
-/// When clients that are too slow are disconnected.
+/// Whether clients that are too slow are disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Enforce {
-    /// Once half of the [`Options::budget`] is in use.
+    /// If half of the [`Options::budget`] is in use.
     #[default]
     UnderPressure,
     /// Always.
@@ -106,61 +106,64 @@ pub enum Enforce {
 /// HTTP/2 with clients.
 #[derive(Clone, Debug)]
 pub struct Http2Limits {
-    /// Requests at the same time on one connection.
+    /// The maximum number of concurrent requests on one connection.
     pub streams_max: u32,
-    /// Bytes of one decoded header list, with 32 for each field (RFC 9113 section 6.5.2).
+    /// The maximum size of one decoded header list in bytes, plus 32 for each field (RFC 9113 section 6.5.2).
     pub header_list_bytes_max: u32,
-    /// Bytes of one request's body that a client may send before they are taken (RFC 9113 section 6.9), from 65,535 to
-    /// 2,147,483,647. An upload gets no further than this in one round trip.
+    /// The flow-control window of one request's body (RFC 9113 section 6.9) in bytes, from 65,535 to 2,147,483,647. It
+    /// limits an upload per round trip.
     pub stream_window_bytes: u32,
-    /// The same for all requests of a connection together, in the same range: besides a buffer and a frame for each request,
-    /// this is what a client can have held for it in memory.
+    /// The same for all requests of a connection together, in the same range. With a buffer and a frame for each
+    /// request, it is the memory that a client can occupy.
     pub connection_window_bytes: u32,
-    /// Bytes of one response, from 1 to 4,294,967,295, that are held while its client does not take them, whatever window it announces; with
-    /// [`Self::streams_max`], this is what a client can have held for a connection in this direction.
+    /// The maximum number of buffered bytes of one response that its client does not read, from 1 to 4,294,967,295,
+    /// whatever window the client announces. With [`Self::streams_max`] it is the memory that a connection can occupy
+    /// in this direction.
     pub send_buffer_bytes: usize,
-    /// Silence of a connection without a request.
+    /// The idle timeout of a connection without a request.
     pub idle: Duration,
 }
 
 /// Connections to endpoints.
 #[derive(Clone, Debug)]
 pub struct UpstreamLimits {
-    /// Endpoints tried for one request at most, the first included, whatever its route allows; at least 1.
+    /// The maximum number of endpoints tried for one request, including the first, whatever its route allows; at least
+    /// 1.
     pub tries_max: usize,
-    /// Idle connections that each thread keeps to endpoints in HTTP/1.1, as many to those in HTTP/2, and as many to authorisation services.
+    /// The maximum number of idle connections of each thread, separately for HTTP/1.1 endpoints, HTTP/2 endpoints and
+    /// authorisation services.
     pub pool_size: usize,
-    /// How long a connection is kept idle; less than what upstreams usually wait (60 s and more).
+    /// The idle timeout of a connection; shorter than that of usual upstreams (60 s and more).
     pub idle: Duration,
-    /// Requests at the same time on one HTTP/2 connection to an endpoint.
+    /// The maximum number of concurrent requests on one HTTP/2 connection to an endpoint.
     pub http2_streams_max: usize,
-    /// How long an authorisation service is waited for, from the connection to the end of its answer.
+    /// The timeout of a call to an authorisation service, from connecting to the end of its answer.
     pub external_auth: Duration,
 }
 
 /// TLS with clients.
 #[derive(Clone, Debug)]
 pub struct TlsLimits {
-    /// For the whole handshake.
+    /// The timeout of the whole handshake.
     pub handshake_deadline: Duration,
-    /// Sessions kept for clients that resume without a ticket, in the whole process.
+    /// The maximum number of cached sessions, for clients that resume without a ticket, in the whole process.
     pub sessions_max: usize,
 }
 
-/// How connections and flows end when their bind or endpoint goes away.
+/// The drain of connections and flows whose bind or endpoint is removed.
 #[derive(Clone, Debug)]
 pub struct DrainLimits {
-    /// How long the requests and flows of a bind that left the snapshot may go on.
+    /// How long the requests and flows of a removed bind may continue.
     pub removed_bind_grace: Duration,
-    /// Silence after which a flow of datagrams ends whose bind is to end, where its route has it wait longer.
+    /// The idle timeout of a datagram flow while its bind drains, if that of its route is longer.
     pub flow_silence: Duration,
-    /// How long a flow of datagrams stays with an endpoint that its route no longer leads to.
+    /// How long a datagram flow stays with an endpoint that is no longer one of its route's.
     pub endpoint_grace: Duration,
 }
 
 impl Options {
-    /// The same with every time at least a millisecond and at least one of what nothing works without: Pingora's timers
-    /// cannot count less than a millisecond, and panic in builds that check for overflow.
+    /// The same with minimum values: all times at least a millisecond, which is the resolution of Pingora's timers
+    /// (they panic in builds with overflow checks), and required counts at least 1.
     pub(crate) fn floored(mut self) -> Self {
         self.threads = self.threads.max(1);
         self.passes_max = self.passes_max.max(1);

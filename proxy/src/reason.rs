@@ -1,20 +1,20 @@
-//! Why the edge answers a request itself, or gives it up. Every refusal and every fault of an upstream is one [`Reason`], so
-//! the status, the metric and the log line come from one table.
+//! The reasons why the edge answers a request itself, or aborts it. Every refusal and every upstream failure is one
+//! [`Reason`], so the status, the metric and the log line come from one table.
 
-/// Why a request was not answered by an endpoint, or not to the end. The name is the label of the metric and of the log line.
+/// The reason why no endpoint answered a request completely. The name is the label of the metric and of the log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// The head breaks the rules of HTTP.
+    /// The head is not valid HTTP.
     MalformedRequest,
     /// HTTP/1.1 without a Host header (RFC 9112 section 3.2).
     MissingHost,
-    /// A Host that is no `uri-host [":" port]`, or several that differ.
+    /// An invalid Host, or several that differ.
     MalformedHost,
-    /// A path that cannot be brought into the form in which rules compare paths.
+    /// A path that cannot be normalised.
     MalformedPath,
-    /// Several lengths, or a length beside a transfer coding (RFC 9112 section 6.3).
+    /// Several lengths, or both a length and a transfer coding (RFC 9112 section 6.3).
     AmbiguousLength,
-    /// A `Connection` header that names a header of the edge's own.
+    /// A `Connection` header with the name of a header that the edge sets.
     ProtectedNomination,
     /// `CONNECT` or `TRACE`.
     MethodNotAllowed,
@@ -24,53 +24,53 @@ pub(crate) enum Reason {
     HeadTooLarge,
     /// A longer request line than allowed.
     TargetTooLong,
-    /// It came before the TLS handshake was over, and has a method that may not (RFC 8470 section 5.2).
+    /// It came before the TLS handshake was complete, with a method that is not allowed then (RFC 8470 section 5.2).
     TooEarly,
-    /// It has come this way too often: somewhere behind the edge it is led back to it.
+    /// It has passed this edge too often: a destination behind the edge leads back to it.
     LoopDetected,
-    /// The TLS handshake was with another listener than the one that takes its host (RFC 9110 section 15.5.20).
+    /// The TLS handshake was with another listener than that of its host (RFC 9110 section 15.5.20).
     Misdirected,
-    /// No host or path takes it.
+    /// No host or path matches.
     NoRoute,
-    /// A guard says no.
+    /// A guard refuses it.
     Denied,
-    /// An authorisation service says no.
+    /// An authorisation service denies it.
     ExternalAuthDenied,
-    /// An authorisation service cannot be asked, or what it says cannot be understood.
+    /// The authorisation service cannot be reached, or its answer is invalid.
     ExternalAuthFailed,
-    /// An authorisation service said nothing in time.
+    /// The authorisation service did not answer in time.
     ExternalAuthTimeout,
-    /// A guard or the route sends the client elsewhere.
+    /// A guard or the route redirects the client.
     Redirect,
-    /// The route has a response of its own, or a status for a share of its requests.
+    /// The route has a direct response, or a status for a share of its requests.
     DirectResponse,
     /// More body than the route allows.
     BodyTooLarge,
     /// The client stopped sending its body.
     BodyStalled,
-    /// The client went away, or stopped reading.
+    /// The client disconnected, or stopped reading.
     ClientGone,
-    /// Nothing is there to send it to.
+    /// There is no endpoint.
     NoEndpoints,
     /// The edge itself has no file descriptor or memory left for a connection.
     OutOfResources,
-    /// The Service has as many requests in flight as it may have.
+    /// The Service has its maximum number of requests in flight.
     ServiceOverloaded,
-    /// The client's address holds as much of the edge's files and memory as it may hold.
+    /// The client's address has reached its share of the edge's files and memory.
     ClientOverShare,
-    /// No connection could be made.
+    /// No connection could be opened.
     ConnectFailed,
-    /// No connection could be made in time.
+    /// No connection could be opened in time.
     ConnectTimeout,
-    /// The connection broke, or what came over it was not HTTP.
+    /// The connection broke, or its bytes were not HTTP.
     UpstreamBroken,
-    /// The endpoint said nothing for too long.
+    /// The endpoint did not send for too long.
     UpstreamTimeout,
-    /// Nothing passed through a tunnel for too long, so it was closed.
+    /// A tunnel was idle for too long and was closed.
     TunnelIdle,
-    /// The request was dropped before it ended: the process is going down.
+    /// The request was aborted: the process is shutting down.
     Abandoned,
-    /// A fault of the edge.
+    /// An error inside the edge.
     Internal,
 }
 
@@ -113,7 +113,7 @@ impl Reason {
         Self::Internal,
     ];
 
-    /// The status and the name. 499 is never sent: it stands in the log where nobody is left to answer.
+    /// The status and the name. 499 is never sent: it is only logged, when the client has disconnected.
     const fn describe(self) -> (u16, &'static str) {
         match self {
             Self::MalformedRequest => (400, "malformed-request"),
@@ -153,7 +153,7 @@ impl Reason {
         }
     }
 
-    /// The status that goes with it, where the answer has none of its own.
+    /// The default status of an answer with this reason.
     pub(crate) const fn status(self) -> u16 {
         self.describe().0
     }
@@ -163,7 +163,7 @@ impl Reason {
         self.describe().1
     }
 
-    /// Whether the framing of what follows on the connection is in doubt, so that it must be closed.
+    /// Returns `true` if the framing of the following bytes is in doubt, so that the connection must be closed.
     pub(crate) const fn closes(self) -> bool {
         let refused = matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::TooEarly);
         let asked = matches!(self, Self::ExternalAuthDenied | Self::ExternalAuthFailed | Self::ExternalAuthTimeout);
@@ -172,7 +172,7 @@ impl Reason {
         !sound && !self.is_overload()
     }
 
-    /// Whether the same request may do better a moment later (`Retry-After`, RFC 9110 section 10.2.3).
+    /// Returns `true` if a retry may succeed (`Retry-After`, RFC 9110 section 10.2.3).
     pub(crate) const fn is_overload(self) -> bool {
         matches!(self, Self::OutOfResources | Self::ServiceOverloaded | Self::ClientOverShare)
     }

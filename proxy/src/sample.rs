@@ -4,7 +4,7 @@ use tidegate_config::model::Head;
 
 use crate::http::names::HeaderNames;
 
-/// A head with exactly what a test gives it.
+/// A head with exactly the parts that a test sets.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Sample {
     method: String,
@@ -20,13 +20,13 @@ impl Sample {
         Self { authority: Some(host.to_owned()), ..Self::default() }.method("GET").path(path)
     }
 
-    /// With another method.
+    /// Sets the method.
     pub(crate) fn method(mut self, method: &str) -> Self {
         method.clone_into(&mut self.method);
         self
     }
 
-    /// With another target.
+    /// Sets the target.
     pub(crate) fn path(mut self, target: &str) -> Self {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         path.clone_into(&mut self.path);
@@ -34,7 +34,7 @@ impl Sample {
         self
     }
 
-    /// With one more header line; the name in lower case.
+    /// Adds a header line; the name in lower case.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

@@ -20,7 +20,7 @@ pub(crate) fn path(text: &str) -> PathMatch {
     PathMatch::prefix(text).unwrap()
 }
 
-/// A route of `Ingress shop/NAME` that leads nowhere.
+/// A route of `Ingress shop/NAME` without a backend.
 pub(crate) fn route(name: &str, path: PathMatch) -> Route {
     let name = ObjectName::new("shop", name);
     let origin = Origin {
@@ -37,7 +37,7 @@ pub(crate) fn backend_key(name: &str) -> BackendKey {
     BackendKey::tcp(ObjectName::new("shop", name), 80)
 }
 
-/// A target that is the backend of a name, spoken to in a protocol.
+/// A target with a protocol, to the backend of a name.
 pub(crate) fn weighted(name: &str, protocol: AppProtocol, weight: u32) -> WeightedTarget {
     let target = Target { backend: backend_key(name), protocol, tls: None, fixed: None };
     WeightedTarget::new(Arc::new(target), weight)
@@ -68,7 +68,7 @@ pub(crate) fn parts(hosts: Vec<(&str, Vec<Route>)>, fallback: Option<Route>) -> 
     parts
 }
 
-/// Gives a backend its endpoints.
+/// Sets the endpoints of a backend.
 pub(crate) fn endpoints(parts: &mut SnapshotParts, name: &str, addresses: &[SocketAddr]) {
     let key = backend_key(name);
     let endpoints = addresses.iter().map(|address| Endpoint::tcp(*address, None)).collect();

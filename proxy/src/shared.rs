@@ -1,5 +1,5 @@
-//! What the traffic threads share: limits, metrics, the states of endpoints and the access log. It outlives
-//! snapshots, and all of it is atomics and bounded queues.
+//! The state shared by the traffic threads: limits, metrics, endpoint states and the access log. It outlives snapshots,
+//! and consists of atomics and bounded queues.
 
 use std::sync::Arc;
 
@@ -25,33 +25,33 @@ use crate::upstream::own_addresses::Listening;
 /// Shared by all traffic threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Limits and deadlines.
+    /// Limits and timeouts.
     pub(crate) options: Options,
-    /// What traffic takes of files and memory.
+    /// The files and memory of traffic.
     pub(crate) budget: Arc<Budget>,
-    /// What each client takes of it.
+    /// The share of each client.
     pub(crate) clients: Arc<Clients>,
-    /// How large a head may be, and how far it may have come.
+    /// The limits of request heads.
     pub(crate) head_limits: HeadLimits,
-    /// What is counted.
+    /// The metrics of requests.
     pub(crate) metrics: Metrics,
-    /// What is counted of copies of requests.
+    /// The metrics of mirrored requests.
     pub(crate) mirrors: MirrorMetrics,
-    /// What is counted of questions to authorisation services.
+    /// The metrics of calls to authorisation services.
     pub(crate) external_auth: ExternalAuthMetrics,
-    /// Where the process listens in TCP.
+    /// The addresses on which the process listens for TCP.
     pub(crate) listening: Arc<Listening>,
-    /// Where it does in UDP.
+    /// The addresses on which it listens for UDP.
     pub(crate) listening_udp: Arc<Listening>,
     /// The flows of datagrams.
     pub(crate) flows: Flows,
-    /// What they take.
+    /// The budget of the flows.
     pub(crate) flow_budget: Arc<FlowBudget>,
-    /// What is known of endpoints.
+    /// The states of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
-    /// Whether there is anything to forget.
+    /// Whether a sweep has anything to remove.
     sweep_trigger: Arc<SweepTrigger>,
-    /// Where requests are written down.
+    /// The access log.
     pub(crate) access_log: AccessLog,
 }
 
@@ -59,7 +59,7 @@ impl Shared {
     /// Registers the metrics and opens the access log.
     ///
     /// # Errors
-    /// When a metric's name is taken, or the access log cannot be opened.
+    /// If the registry has one of the names already, or the access log cannot be opened.
     pub(crate) fn new(options: &Options, registry: &Registry) -> Result<Arc<Self>, prometheus::Error> {
         let sweep_trigger = Arc::new(SweepTrigger::default());
         let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
@@ -93,9 +93,9 @@ impl Shared {
         }))
     }
 
-    /// Charges a cost. When it is more than there may be, as many connections of this thread give way as it takes, those that
-    /// have waited for a request for longest; whether there is room. While the resident memory is too large, something has to
-    /// give way in any case.
+    /// Charges a cost. If there is no room, the longest idle connections of this thread are closed, as many as
+    /// necessary. Returns `true` if it was charged. While the resident memory is too large, a connection must be closed
+    /// in any case.
     pub(crate) fn charge(&self, cost: Cost) -> bool {
         if self.budget.is_exhausted() && !self.give_way() {
             return false;
@@ -117,13 +117,13 @@ impl Shared {
         freed.is_some()
     }
 
-    /// [`Self::charge`] until the returned value is dropped; `None` when there is no room.
+    /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.
     pub(crate) fn room(&self, cost: Cost) -> Option<Charge> {
         self.charge(cost).then(|| self.budget.keep(cost))
     }
 
-    /// Forgets what the snapshot no longer names, if there can be anything new to forget. The work grows with the whole
-    /// model, so this is for a control thread, now and then.
+    /// Removes the state of objects that are not in the snapshot, if there can be any. The cost grows with the whole
+    /// model, so a control thread should call this periodically.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.metrics.sound();
         self.clients.sweep();
@@ -160,7 +160,7 @@ mod tests {
         };
         let gone = Endpoint::tcp(([10, 0, 0, 9], 80).into(), None).id;
         shared.sweep(&snapshot);
-        // Twice: the last request of a gone object, and then one that was there even longer.
+        // Twice: with the last request of a removed object, and then with a request that took even longer.
         for _ in 0..2 {
             for name in ["web", "gone"] {
                 let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));

@@ -21,17 +21,17 @@ use crate::options::Options;
 use crate::runtime::{self, Process};
 use crate::shared::Shared;
 
-/// What threads get to end after their connections' time is up, before they are left behind.
+/// The additional time for threads to end after the deadline of their connections.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
-/// Why the data plane could not start.
+/// The reason why the data plane cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// TLS could not be set up.
+    /// TLS cannot be configured.
     Tls(TlsSetupError),
-    /// A metric's name was taken.
+    /// The metrics registry has one of the names already.
     Metrics(prometheus::Error),
-    /// There was no thread to be had.
+    /// A thread cannot be started.
     Thread(io::Error),
 }
 
@@ -47,7 +47,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The running data plane. Dropping it cuts all traffic; [`Proxy::announce_end`] and then [`Proxy::drain`] end it well.
+/// The running data plane. Dropping it aborts all traffic; [`Proxy::announce_end`] and then [`Proxy::drain`] end it
+/// gracefully.
 #[derive(Debug)]
 pub struct Proxy {
     leaving: watch::Sender<bool>,
@@ -58,7 +59,7 @@ pub struct Proxy {
     shared: Arc<Shared>,
 }
 
-/// Forgets what outlived its objects. It has to be asked: the data plane does no work of this size by itself.
+/// Removes state that outlived its objects. It must be called: the data plane does no work of this size by itself.
 #[derive(Clone, Debug)]
 pub struct Sweeper {
     published: Published,
@@ -66,33 +67,34 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Forgets the state and the metrics of what the published snapshot no longer names. The work grows with the whole
-    /// model, unless nothing was published or made since the last time: call it now and then, from a thread that carries no
-    /// traffic.
+    /// Removes the state and the metrics of objects that are not in the published snapshot. The cost grows with the
+    /// whole model, unless nothing was published or created since the last call: call it periodically, from a thread
+    /// without traffic.
     pub fn sweep(&self) {
         self.shared.sweep(&self.published.pin());
     }
 }
 
-/// Takes the resident memory of the process into account. It has to be told: the data plane reads no files.
+/// Receives the resident memory of the process, because the data plane reads no files.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Budget>);
 
 impl Memory {
-    /// Notes the resident memory, in KiB. Above 80 % of [`BudgetLimits::resident_max_kib`](crate::BudgetLimits) slow clients
-    /// and those that hold much give way; above 90 % new requests are answered 503 and new connections take the places of
-    /// idle ones, while traffic is charged for a quarter of its memory or more.
+    /// Sets the resident memory, in KiB. Above 80 % of [`BudgetLimits::resident_max_kib`](crate::BudgetLimits) slow
+    /// clients and those that hold much are disconnected or refused; above 90 % new requests are answered 503 and new
+    /// connections replace idle ones, while at least a quarter of the memory is charged to traffic.
     pub fn note_resident(&self, kib: u64) {
         self.0.note_resident(kib);
     }
 }
 
 impl Proxy {
-    /// Starts the traffic threads. They listen on the binds of the published snapshot, and look again whenever
-    /// `changes` says that there is a new one.
+    /// Starts the traffic threads. They listen on the binds of the published snapshot, and reconcile them whenever
+    /// `changes` has a new generation.
     ///
     /// # Errors
-    /// When TLS, the metrics or a thread cannot be had. A bind that cannot be opened is no such error: see [`Self::bound`].
+    /// If TLS, the metrics or a thread cannot be set up. A bind that cannot be opened is not an error here: see
+    /// [`Self::bound`].
     pub fn start(
         published: Published,
         changes: watch::Receiver<Generation>,
@@ -127,46 +129,46 @@ impl Proxy {
         Ok(Self { leaving, stop, bound, threads, published, shared })
     }
 
-    /// What forgets the state and the metrics of objects and endpoints that are gone.
+    /// The sweeper of state and metrics of removed objects and endpoints.
     #[must_use]
     pub fn sweeper(&self) -> Sweeper {
         Sweeper { published: self.published.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// What is told of the process's memory.
+    /// The receiver of the process's memory usage.
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory(Arc::clone(&self.shared.budget))
     }
 
-    /// Whether the routes of an object had requests lately: since the sweep before the last.
+    /// A function that returns `true` if the routes of an object had requests since the sweep before the last.
     pub fn lately(&self) -> impl Fn(&ObjectRef) -> bool + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move |object| shared.metrics.lately(object)
     }
 
-    /// The binds as they really are: addresses with their real ports, and errors of those that cannot be opened.
+    /// The actual state of the binds: addresses with their actual ports, and errors of those that cannot be opened.
     #[must_use]
     pub fn bound(&self) -> watch::Receiver<Bound> {
         self.bound.clone()
     }
 
-    /// Tells clients that the end is near: HTTP/1.1 connections close after their next response, HTTP/2 ones are told to go
-    /// away. Everything is served as before, and so are new connections, which are told the same.
+    /// Announces the end to clients: HTTP/1.1 connections close after their next response, HTTP/2 ones get a GOAWAY.
+    /// Everything is served as before, including new connections, which are treated the same.
     pub fn announce_end(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Stops listening at once, lets requests in flight finish for as long as `grace`, and cuts the rest. Idle
-    /// connections close, HTTP/1.1 ones close after their next response, HTTP/2 ones are told to go away.
+    /// Stops listening at once, lets requests in flight finish within `grace`, and aborts the rest. Idle connections
+    /// close, HTTP/1.1 ones close after their next response, HTTP/2 ones get a GOAWAY.
     ///
-    /// Returns how many connections were cut.
+    /// Returns the number of aborted connections.
     pub async fn drain(self, grace: Duration) -> usize {
         let until = Instant::from_std(clock::now()) + grace;
         self.stop.send_replace(Some(until));
         let mut cut = 0;
         for thread in self.threads {
-            // A thread that does not answer has lost its connections with itself.
+            // A thread without an answer has ended together with its connections.
             cut += timeout_at(until + STRAGGLERS, thread).await.ok().and_then(Result::ok).unwrap_or_default();
         }
         cut

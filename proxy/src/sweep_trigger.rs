@@ -1,11 +1,11 @@
-//! Whether there is anything to forget. What outlives snapshots is made by requests, and the last request of an object can
-//! end long after the object: a sweep that looked only at snapshots would miss what came back.
+//! Whether a sweep has anything to remove. Requests create state that outlives snapshots, and the last request of an
+//! object can end long after the object: a sweep that only follows snapshots would miss state that was created again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tidegate_config::model::Generation;
 
-/// What the last sweep saw, and whether anything was made since.
+/// The state of the last sweep, and whether anything was created since.
 #[derive(Debug, Default)]
 pub(crate) struct SweepTrigger {
     made: AtomicBool,
@@ -13,12 +13,12 @@ pub(crate) struct SweepTrigger {
 }
 
 impl SweepTrigger {
-    /// Notes that there is something new that a sweep may have to forget; to be called when it is there to be found.
+    /// State was created that a sweep may have to remove; call it after the state is visible.
     pub(crate) fn mark(&self) {
         self.made.store(true, Relaxed);
     }
 
-    /// Whether a sweep by this generation is due; it counts as done.
+    /// Returns `true` if a sweep for this generation is due, and marks it as done.
     pub(crate) fn take_if_due(&self, generation: Generation) -> bool {
         let made = self.made.swap(false, Relaxed);
         self.swept.swap(generation.0, Relaxed) != generation.0 || made

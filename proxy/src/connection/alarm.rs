@@ -1,5 +1,5 @@
-//! One timer for all the deadlines of a connection. They change with every request and hardly ever pass, so the timer is
-//! set anew only when a deadline comes before it, or when it rings too early.
+//! One timer for all the deadlines of a connection. They change with every request and rarely pass, so the timer is
+//! reset only if a deadline is earlier, or when it fires too early.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,12 +12,12 @@ use tokio::time::{Sleep, sleep_until};
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// One that is not set.
+    /// A timer that is not set.
     pub(crate) const fn new() -> Self {
         Self(None)
     }
 
-    /// Ready once the time has come. The time of the last call counts.
+    /// Ready at the given time. The time of the last call counts.
     pub(crate) fn poll_at(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let at = at.into();
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -53,7 +53,7 @@ mod tests {
         assert!(poll_fn(|cx| Poll::Ready(alarm.poll_at(at(90), cx))).await.is_pending());
         poll_fn(|cx| alarm.poll_at(at(70), cx)).await;
         assert_eq!(start.elapsed().as_secs(), 70);
-        // What has passed rings at once.
+        // A time in the past fires at once.
         poll_fn(|cx| alarm.poll_at(at(5), cx)).await;
         assert_eq!(start.elapsed().as_secs(), 70);
     }

@@ -1,5 +1,6 @@
-//! Whether a body in chunks that passes by keeps the grammar, and where it ends. Pingora takes sizes without digits, and any byte
-//! behind them; a proxy in front of the edge may read another body in those bytes, and a request behind it that is none.
+//! The grammar check of a chunked body that passes through, which also finds its end. Pingora accepts chunk sizes
+//! without digits, and any bytes after them; a proxy in front of the edge may parse another body from those bytes, and
+//! a smuggled request after it.
 
 use std::io;
 
@@ -7,48 +8,48 @@ use tokio::io::ReadBuf;
 
 use crate::http::body::{Body, Framing, Malformed, Piece};
 
-/// Reads along with a driver.
+/// Parses the bytes that a driver reads.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     /// Bytes of the head that have not passed yet.
     head: usize,
     body: Body,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
     broken: bool,
 }
 
 impl Chunks {
-    /// A body behind a head of so many bytes.
+    /// For a body after a head of `head` bytes.
     pub(crate) const fn behind(head: usize) -> Self {
         Self { head, body: Body::new(Framing::Chunked), line: Vec::new(), broken: false }
     }
 
-    /// Whether anything may pass.
+    /// Checks whether bytes may pass.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] once the grammar was broken.
+    /// [`io::ErrorKind::InvalidData`] after a violation of the grammar.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.broken { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
     }
 
-    /// Lets pass what was read behind the first `before` bytes of a buffer, or as much of it as keeps the grammar.
+    /// Lets the bytes after the first `before` bytes of a buffer pass, as far as they follow the grammar.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when that is nothing.
+    /// [`io::ErrorKind::InvalidData`] if none of them do.
     pub(crate) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
         let bytes = &buf.filled()[before..];
         let own = self.own(bytes)?;
-        // What follows the body is not looked at.
+        // The bytes after the body are not checked.
         let passed = if self.is_over() { bytes.len() } else { own };
         buf.set_filled(before + passed);
         Ok(())
     }
 
-    /// Sees the next bytes; how many of them are the head's and the body's, and keep the grammar.
+    /// Parses the next bytes. Returns how many of them belong to the head and the body and follow the grammar.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when none do.
+    /// [`io::ErrorKind::InvalidData`] if none do.
     pub(crate) fn own(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.see(bytes) {
             0 => self.check().map(|()| 0),
@@ -56,7 +57,7 @@ impl Chunks {
         }
     }
 
-    /// Whether the body has come to its end.
+    /// Returns `true` at the end of the body.
     pub(crate) const fn is_over(&self) -> bool {
         self.head == 0 && self.body.is_over()
     }
@@ -78,7 +79,7 @@ impl Chunks {
         seen
     }
 
-    /// Takes a piece; how many bytes it has.
+    /// Parses a complete piece and returns its length in bytes.
     fn whole(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         Ok(match self.body.next(bytes)? {
             Piece::Content(count) => {
@@ -96,7 +97,7 @@ impl Chunks {
         })
     }
 
-    /// Adds a byte to a line that has begun.
+    /// Adds a byte to an incomplete line.
     fn piecemeal(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         self.line.extend_from_slice(&bytes[..1]);
         if let Piece::Framing(_, then) = self.body.next(&self.line)? {
@@ -111,7 +112,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// A body of so many bytes is found in what comes, or `None` where that breaks the grammar.
+    /// Checks the length of the body in `came`; `None` if it violates the grammar.
     #[track_caller]
     fn check(came: &str, want: Option<usize>) {
         let bytes = format!("head{came}").into_bytes();

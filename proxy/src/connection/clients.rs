@@ -1,5 +1,6 @@
-//! How much each client address holds of the budget, so that one cannot take everything. An address is an IPv4 address or an
-//! IPv6 network of 64 bits, which is what one subscriber has. Trusted proxies speak for many clients and are not counted.
+//! The share of each client address in the budget, so that one client cannot take everything. A client is an IPv4
+//! address or an IPv6 network of 64 bits, which is the usual allocation of a subscriber. Trusted proxies act for many
+//! clients and are not counted.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,17 +10,17 @@ use foldhash::fast::RandomState;
 
 use crate::budget::{Budget, BudgetLimits, Cost, Taken};
 
-/// Stands for the places of a client that is forgotten: a connection or flow that finds it looks the client up again.
+/// The marker of a removed client in `places`: a connection or flow that finds it looks the client up again.
 const FORGOTTEN: u64 = u64::MAX;
 
-/// The most connections, and the most flows, that are counted.
+/// The largest count of connections, and of flows.
 const COUNT_MAX: u32 = u32::MAX - 1;
 
-/// Clients without connections and flows that are remembered until the next sweep, so that one that comes again and again is not made
-/// anew each time.
+/// The number of clients without connections and flows that are kept until the next sweep, so that a client that
+/// reconnects often is not allocated each time.
 const REMEMBERED_MAX: usize = 16 * 1024;
 
-/// The clients that have connections or flows, or had them lately.
+/// The clients that have connections or flows, or had some recently.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections_max: u32,
@@ -28,17 +29,17 @@ pub(crate) struct Clients {
     by_address: papaya::HashMap<IpAddr, Arc<Held>, RandomState>,
 }
 
-/// What a client holds.
+/// The connections, flows and costs of a client.
 #[derive(Debug, Default)]
 struct Held {
-    /// By its connections and requests. Flows have a budget and a share of their own.
+    /// The cost of its connections and requests. Flows have a separate budget and share.
     taken: Taken,
-    /// Connections and flows in one number, so that a client is forgotten only when it has neither.
+    /// The counts of connections and flows in one number, so that a client is removed only if it has neither.
     places: AtomicU64,
     requests: AtomicU32,
 }
 
-/// A place in [`Held::places`]: connections stand in the lower half and flows in the upper one.
+/// A kind of place in [`Held::places`]: connections are counted in the lower half and flows in the upper one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PlaceOf {
     Connection,
@@ -53,7 +54,7 @@ impl PlaceOf {
         }
     }
 
-    /// How many of them there are among all places.
+    /// The count of this kind.
     const fn among(self, places: u64) -> u64 {
         match self {
             Self::Connection => places & u32::MAX as u64,
@@ -62,7 +63,7 @@ impl PlaceOf {
     }
 }
 
-/// A flow of datagrams of a client, counted for as long as this lives. It takes none of the connections that the client may have.
+/// A flow of datagrams of a client, counted until this is dropped. Flows do not count as connections of the client.
 #[derive(Debug)]
 pub(crate) struct FlowPlace {
     clients: Arc<Clients>,
@@ -70,7 +71,7 @@ pub(crate) struct FlowPlace {
     held: Arc<Held>,
 }
 
-/// What comes of counting a connection.
+/// The outcome of counting a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Counted {
     Yes,
@@ -78,7 +79,7 @@ enum Counted {
     Forgotten,
 }
 
-/// A connection of a client, counted for as long as this lives.
+/// A connection of a client, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ClientPlace {
     clients: Arc<Clients>,
@@ -88,7 +89,7 @@ pub(crate) struct ClientPlace {
 }
 
 impl Clients {
-    /// Without any.
+    /// No clients.
     pub(crate) fn new(limits: &BudgetLimits, budget: Arc<Budget>) -> Self {
         let by_address = papaya::HashMap::with_hasher(RandomState::default());
         let any = |max: u32| if max == 0 { COUNT_MAX } else { max.min(COUNT_MAX) };
@@ -100,16 +101,16 @@ impl Clients {
         }
     }
 
-    /// Counts a connection of a client; `None` when it holds too much already.
+    /// Counts a connection of a client; `None` if the client has too many already.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPlace> {
         let address = subscriber(peer);
         let held = self.counted(address, PlaceOf::Connection, |connections| connections <= self.connections_max)?;
-        // From here on, dropping it counts the connection out again.
+        // From here on, dropping the place removes the connection.
         let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
         self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
     }
 
-    /// Counts a flow of a client; `None` when it would then have more flows than `may` says.
+    /// Counts a flow of a client; `None` if `may` refuses the new number of flows.
     pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPlace> {
         let address = subscriber(peer);
         let held = self.counted(address, PlaceOf::Flow, may)?;
@@ -128,7 +129,7 @@ impl Clients {
         }
     }
 
-    /// Counts a place out again.
+    /// Removes a place from the count.
     fn leave(&self, address: &IpAddr, held: &Held, place: PlaceOf) {
         let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
         if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
@@ -136,7 +137,7 @@ impl Clients {
         }
     }
 
-    /// Forgets the clients that have neither connections nor flows.
+    /// Removes the clients that have neither connections nor flows.
     pub(crate) fn sweep(&self) {
         self.by_address.pin().retain(|_, held| !held.forget());
     }
@@ -159,15 +160,15 @@ impl Held {
         self.places.load(Relaxed) == FORGOTTEN
     }
 
-    /// Forgets a client without connections and flows; whether it is forgotten.
+    /// Marks a client without connections and flows as removed. Returns `true` if it is.
     fn forget(&self) -> bool {
         self.places.compare_exchange(0, FORGOTTEN, Relaxed, Relaxed).is_ok() || self.is_forgotten()
     }
 }
 
 impl ClientPlace {
-    /// Charges a request to its client, unless that holds too much already; whether it did. What was charged is to be given
-    /// back by [`Self::release`].
+    /// Charges a request to its client, unless the client holds too much already. Returns `true` if it was charged; the
+    /// caller must return it with [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
         let taken = self.held.taken.add(cost);
         let requests = self.held.requests.fetch_add(1, Relaxed) + 1;
@@ -178,7 +179,8 @@ impl ClientPlace {
         may
     }
 
-    /// Charges what a request can do without, unless its client would then hold more than its share; whether it did.
+    /// Charges optional work of a request, unless its client would then exceed its share. Returns `true` if it was
+    /// charged.
     pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
         let fits = self.clients.budget.is_within_share(self.held.taken.add(cost));
         if !fits {
@@ -187,12 +189,12 @@ impl ClientPlace {
         fits
     }
 
-    /// Gives back a part of what was charged for a request, which goes on.
+    /// Returns a part of the charge of a request that continues.
     pub(crate) fn release_part(&self, cost: Cost) {
         self.held.taken.sub(cost);
     }
 
-    /// Gives back what was charged for a request.
+    /// Returns the charge of a request.
     pub(crate) fn release(&self, cost: Cost) {
         self.held.taken.sub(cost);
         self.held.requests.fetch_sub(1, Relaxed);
@@ -212,7 +214,7 @@ impl Drop for ClientPlace {
     }
 }
 
-/// The address that stands for a client.
+/// The address by which a client is counted.
 fn subscriber(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),

@@ -1,4 +1,4 @@
-//! Ends a connection so that the client still gets to read what was sent last.
+//! Closes a connection so that the client can still read the last bytes sent.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use tokio::io::AsyncWriteExt;
 use super::Conn;
 use crate::http::names::SERVER_NAME;
 
-/// An answer to a client that never got as far as a request.
+/// An answer to a client whose request did not get as far as a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// The head did not arrive in time.
     HeadTooSlow,
     /// The head is longer than the limit, or has more lines.
     HeadTooLarge,
-    /// The head names both a length and a transfer coding (RFC 9112 section 6.3).
+    /// The head has both a length and a transfer coding (RFC 9112 section 6.3).
     AmbiguousLength,
-    /// A line of the head ends with LF alone. A parser in front of the edge may have read it as part of the next one, a
-    /// length among it (RFC 9112 section 2.2 lets a recipient take it, and does not ask for it).
+    /// A line of the head ends with LF alone. A parser in front of the edge may have read it as part of the next line,
+    /// which may be a length (RFC 9112 section 2.2 allows a recipient to accept it, and does not require it).
     BareLineFeed,
-    /// The request line is not three words with a single space between them (RFC 9112 section 3). Its section 3.2 lets a
-    /// recipient refuse a target with a space or a control character in it, and asks it not to repair one.
+    /// The request line is not three words with a single space between them (RFC 9112 section 3). Its section 3.2
+    /// allows a recipient to refuse a target with a space or a control character, and advises against repairing it.
     RequestLine,
-    /// Plain HTTP came in where TLS is spoken.
+    /// Plain HTTP on a TLS port.
     PlainOnTls,
 }
 
-/// What a head is called in metrics that Pingora's parser refuses: it answers such a one by itself, with 400 or 405.
+/// The metrics label of a head that Pingora's parser refuses: it answers itself, with 400 or 405.
 pub(crate) const MALFORMED: &str = "malformed";
 
 impl Refusal {
-    /// Those of heads.
+    /// All refusals of heads.
     pub(crate) const HEADS: [Self; 5] =
         [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed, Self::RequestLine];
 
@@ -76,19 +76,19 @@ impl Refusal {
     }
 }
 
-/// Answers and closes; each has the time. `server` says whether the answer names the edge.
+/// Answers and closes; each step has `within`. `server` adds a `Server` header.
 pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, server: bool, within: Duration) {
     conn.pass_all();
     let answer = refusal.answer();
     let line = if server { format!("\r\nServer: {SERVER_NAME}") } else { String::new() };
     let status_end = answer.iter().position(|byte| *byte == b'\r').unwrap_or_default();
     let (status, rest) = answer.split_at(status_end);
-    // A client that takes no answer gets none.
+    // If the client does not read, the answer is dropped.
     tokio::time::timeout(within, conn.write_all(&[status, line.as_bytes(), rest].concat())).await.ok();
     close(&mut conn, within).await;
 }
 
-/// Sends the end of the stream, so that the client gets to read what was sent before it.
+/// Sends the end of the stream, so that the client can read the bytes before it.
 pub(crate) async fn close(conn: &mut Conn, within: Duration) {
     tokio::time::timeout(within, conn.shutdown()).await.ok();
 }

@@ -1,5 +1,5 @@
-//! A TLS connection whose client may speak before the handshake is over (early data, RFC 8446 section 2.3). tokio-rustls, which every
-//! other connection goes by, waits for the end of the handshake; rustls itself does not.
+//! A TLS connection whose client may send before the handshake is complete (early data, RFC 8446 section 2.3).
+//! tokio-rustls, which serves all other connections, waits for the end of the handshake; rustls itself does not.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -14,13 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::StartHandshake;
 
-/// A TLS connection from the moment at which its client may speak.
+/// A TLS connection from the moment at which its client may send.
 pub(crate) struct EarlyTls {
     stream: TcpStream,
     session: ServerConnection,
-    /// Whether the handshake is still going on, so that what the client says may have been said before, by somebody else.
+    /// Whether the handshake is still in progress, so that data may be a replay.
     early: Arc<AtomicBool>,
-    /// Whether our end was told.
+    /// Whether our close_notify was queued.
     closed: bool,
 }
 
@@ -31,10 +31,11 @@ impl fmt::Debug for EarlyTls {
 }
 
 impl EarlyTls {
-    /// Goes on behind the first message of a client, until it may speak: to the end, unless it sends early data that is accepted.
+    /// Continues after the ClientHello, until the client may send: to the end of the handshake, unless it sends early
+    /// data that is accepted.
     ///
     /// # Errors
-    /// When the handshake fails, or the connection ends.
+    /// If the handshake fails, or the connection ends.
     pub(super) async fn accept(begun: StartHandshake<TcpStream>, config: Arc<ServerConfig>) -> io::Result<Self> {
         let StartHandshake { accepted, io: mut stream, .. } = begun;
         let session = match accepted.into_connection(config) {
@@ -48,7 +49,7 @@ impl EarlyTls {
             }
         };
         let mut tls = Self { stream, session, early: Arc::new(AtomicBool::new(true)), closed: false };
-        // What the client has sent along with its first message is there already.
+        // Data that the client has sent with its ClientHello is in the buffer already.
         tls.take_in()?;
         std::future::poll_fn(|cx| tls.poll_accept(cx)).await?;
         Ok(tls)
@@ -66,12 +67,12 @@ impl EarlyTls {
         }
     }
 
-    /// Whether the handshake is still going on; shared, because requests ask for it.
+    /// Whether the handshake is still in progress; shared, because requests need it.
     pub(super) fn early(&self) -> &Arc<AtomicBool> {
         &self.early
     }
 
-    /// What has been agreed on.
+    /// The negotiated session.
     pub(super) const fn session(&self) -> &ServerConnection {
         &self.session
     }
@@ -81,21 +82,21 @@ impl EarlyTls {
         &self.stream
     }
 
-    /// Reads records and takes them in; 0 at the end of the connection.
+    /// Reads and processes records; 0 at the end of the connection.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let count = match self.session.read_tls(&mut Blocking { stream: &mut self.stream, cx }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             read => read?,
         };
         if let Err(error) = self.take_in() {
-            // The client is told why, if it takes it at once.
+            // The client gets an alert, if it can be written at once.
             drop(self.poll_drain(cx));
             return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(count))
     }
 
-    /// Goes through the records that have been read.
+    /// Processes the records that have been read.
     fn take_in(&mut self) -> io::Result<()> {
         self.session.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         if !self.session.is_handshaking() {
@@ -104,7 +105,7 @@ impl EarlyTls {
         Ok(())
     }
 
-    /// Sends the records that wait.
+    /// Sends the pending records.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Blocking { stream: &mut self.stream, cx }) {
@@ -137,7 +138,7 @@ impl AsyncRead for EarlyTls {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            // What is left of our side of the handshake goes out beside; it holds up nobody who reads.
+            // The rest of our side of the handshake is sent as well; it does not block reads.
             if let Poll::Ready(sent) = this.poll_drain(cx) {
                 sent?;
             }
@@ -153,7 +154,7 @@ impl AsyncWrite for EarlyTls {
             let count = this.session.writer().write(bytes)?;
             let drained = this.poll_drain(cx);
             if count > 0 || bytes.is_empty() {
-                // Whatever waits goes out with what comes, or with a flush.
+                // Pending records go out with the next write or with a flush.
                 if let Poll::Ready(sent) = drained {
                     sent?;
                 }
@@ -179,7 +180,8 @@ impl AsyncWrite for EarlyTls {
     }
 }
 
-/// A connection as rustls reads and writes it: what would wait is an error, and whoever waits is told when it may go on.
+/// The adapter of a connection for rustls: an operation that would block is an error, and the task is woken when it can
+/// continue.
 struct Blocking<'a, 'c> {
     stream: &'a mut TcpStream,
     cx: &'a mut Context<'c>,

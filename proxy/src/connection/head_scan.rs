@@ -1,19 +1,19 @@
-//! Reads as little as it takes of what a client sends first: HTTP/1 or HTTP/2, where a request head ends, and whether its
-//! parts are told apart as the grammar has it. It parses nothing else; the drivers do, and they decide what is well-formed.
+//! Scans the first bytes of a client as little as necessary: HTTP/1 or HTTP/2, the end of a request head, and the
+//! delimiters of its parts. It parses nothing else; the drivers do, and they decide what is well-formed.
 
 use crate::http::body::length;
 
 /// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What the first bytes of a connection say.
+/// The protocol of the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opening {
-    /// They may still become either.
+    /// Both are possible.
     Undecided,
-    /// They are no HTTP/2 preface.
+    /// They are not an HTTP/2 preface.
     Http1,
-    /// They begin with the whole HTTP/2 preface.
+    /// They begin with the complete HTTP/2 preface.
     Http2,
 }
 
@@ -28,49 +28,49 @@ pub(crate) fn opening(bytes: &[u8]) -> Opening {
     }
 }
 
-/// What follows a head that belongs to its request. What is missed would be taken for another request, and what is too much would
-/// be missing of another.
+/// The bytes after a head that belong to its request. Bytes missed here would be parsed as another request, and bytes
+/// too many would be missing from the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Follows {
-    /// So many bytes, often none.
+    /// A number of bytes, often none.
     Bytes(usize),
-    /// A body in a transfer coding, which says itself where it ends, or is refused.
+    /// A body in a transfer coding, which delimits itself, or is refused.
     Chunks,
-    /// Anything: an upgraded protocol, or a body of a length that is for the driver to refuse.
+    /// Unknown: an upgraded protocol, or a body of an invalid length, which the driver refuses.
     Unknown,
 }
 
-/// A head that has arrived whole.
+/// A complete head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WholeHead {
-    /// Its bytes, with the empty line.
+    /// Its length in bytes, with the empty line.
     pub(crate) len: usize,
-    /// Its header lines.
+    /// The number of its header lines.
     pub(crate) lines: usize,
-    /// What follows of its request.
+    /// The bytes of its request after it.
     pub(crate) follows: Follows,
-    /// Whether it names a transfer coding.
+    /// Whether it has a transfer coding.
     pub(crate) coded: bool,
-    /// Whether it names both a length and a transfer coding. Pingora takes the length away before anybody can see it.
+    /// Whether it has both a length and a transfer coding. Pingora removes the length before it can be checked.
     pub(crate) ambiguous: bool,
-    /// Whether a line of it ends with LF alone. Parsers disagree about what such a line is (RFC 9112 section 2.2).
+    /// Whether a line of it ends with LF alone. Parsers disagree about such a line (RFC 9112 section 2.2).
     pub(crate) bare: bool,
-    /// Whether the request line is anything else than three words with a single space between them.
+    /// Whether the request line is not three words with a single space between them.
     pub(crate) malformed_line: bool,
-    /// Whether nothing stands before the request line, and every line ends with CRLF.
+    /// Whether nothing precedes the request line, and every line ends with CRLF.
     pub(crate) strict: bool,
 }
 
-/// Looks for the end of a head in bytes that arrive piece by piece, each byte once.
+/// Searches the end of a head in bytes that arrive in pieces, reading each byte once.
 #[derive(Debug, Default)]
 pub(crate) struct HeadScan {
-    /// Where the line begins that has not ended yet.
+    /// The start of the incomplete line.
     line_start: usize,
-    /// Where to look for its end.
+    /// Where to continue the search for its end.
     next: usize,
-    /// Lines that ended, with the request line.
+    /// The number of complete lines, including the request line.
     lines: usize,
-    /// Whether a line was empty where no head had begun.
+    /// Whether there was an empty line before the head.
     late: bool,
     /// Whether a line of the head ended without CR.
     bare: bool,
@@ -79,7 +79,7 @@ pub(crate) struct HeadScan {
     announced: Announced,
 }
 
-/// What header lines say of the bytes after the head.
+/// The headers about the bytes after the head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Announced {
     length: Length,
@@ -87,22 +87,22 @@ struct Announced {
     upgrade: bool,
 }
 
-/// What lengths they name.
+/// The value of `Content-Length`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Length {
     #[default]
     None,
-    /// One.
+    /// One valid length.
     Bytes(usize),
-    /// Several, or what is none.
+    /// Several, or an invalid one.
     Unclear,
 }
 
 impl HeadScan {
-    /// Goes on where the last call stopped; `bytes` is everything since the connection's last request.
+    /// Continues where the last call stopped; `bytes` is everything since the connection's last request.
     ///
-    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped, whatever they end
-    /// with (RFC 9112 section 2.2). This is what `httparse` takes for the end, or less.
+    /// A line ends with LF, the head with an empty line; empty lines before the request line are skipped, whatever they
+    /// end with (RFC 9112 section 2.2). `httparse` finds the same end, or a later one.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Option<WholeHead> {
         while let Some(at) = memchr::memchr(b'\n', &bytes[self.next..]) {
             let end = self.next + at;
@@ -133,19 +133,20 @@ impl HeadScan {
         None
     }
 
-    /// Header lines that have ended so far.
+    /// The number of header lines that are complete so far.
     pub(crate) const fn lines(&self) -> usize {
         self.lines.saturating_sub(1)
     }
 }
 
-/// Whether a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control character.
-/// Pingora would percent-encode such a byte of the target and send the request on; another parser may end the target there.
+/// Returns `true` if a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control
+/// character. Pingora would percent-encode such a byte of the target and forward the request; another parser may end
+/// the target there.
 fn is_request_line(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else { return false };
     let Some(target) = line.get(first + 1..last) else { return false };
-    // Every byte of a word is read, also behind a bad one, so that the compiler can read many at a time.
+    // Every byte of a word is read, also after a bad one, so that the compiler can vectorise the loop.
     let is_odd = |byte: u8| (byte <= b' ') | (byte == 0x7f);
     let is_word = |word: &[u8]| !word.is_empty() && !word.iter().fold(false, |any, byte| any | is_odd(*byte));
     is_word(&line[..first]) && is_word(target) && is_word(&line[last + 1..])
@@ -160,7 +161,7 @@ impl Announced {
             let (start, rest) = line.split_at_checked(name.len())?;
             start.eq_ignore_ascii_case(name).then_some(rest)
         };
-        // A space before the colon is refused, but what it stands behind has been said.
+        // A space before the colon is refused later, but the name before it counts.
         let said = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
         let is = |name: &[u8]| said(name).is_some();
         if let Some(rest) = said(b"content-length") {
@@ -205,7 +206,7 @@ mod tests {
         check_opening(b"PRI * HTTP/1.0\r\n", Opening::Http1);
     }
 
-    /// The same answer must come out wherever the bytes are cut.
+    /// The result must be the same wherever the bytes are cut.
     #[track_caller]
     fn check_head(bytes: &[u8], expected: Option<WholeHead>) {
         for step in 1..=bytes.len() {
@@ -234,7 +235,7 @@ mod tests {
         })
     }
 
-    /// Whether a request line is refused.
+    /// Checks whether a request line is refused.
     #[track_caller]
     fn check_line(line: &str, malformed: bool) {
         let head = format!("{line}\r\nHost: a\r\n\r\n");
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    /// One that only the full driver takes, or none where a line is `bare`.
+    /// A head that only the full driver accepts, or, with a `bare` line, neither.
     fn lax(len: usize, lines: usize, bare: bool) -> Option<WholeHead> {
         whole(len, lines, Follows::Bytes(0)).map(|head| WholeHead { bare, strict: false, ..head })
     }

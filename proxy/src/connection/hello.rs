@@ -1,5 +1,5 @@
-//! The first message of a TLS client (ClientHello, RFC 8446 section 4.1.2), read before it is known by which configuration its
-//! handshake goes on: only the message says which listener the client means.
+//! The first message of a TLS client (ClientHello, RFC 8446 section 4.1.2), which is read before the configuration of
+//! the handshake is known: the server name in the message selects the listener.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 
 use super::tls::Failure;
 
-/// Bytes that the first message may have, in all its records. One of a browser has about 2,000.
+/// The maximum size of the ClientHello in bytes, with all its records. That of a browser has about 2,000.
 const BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes that are read at a time: no more than rustls takes in at once.
+/// The number of bytes read at a time: no more than rustls takes at once.
 const PIECE: usize = 4096;
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a record.
@@ -20,18 +20,18 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 /// A ClientHello.
 pub(super) struct Hello {
-    /// What rustls has taken in, which is all that has been read.
+    /// The message as parsed by rustls, which has taken all bytes that were read.
     pub(super) accepted: Accepted,
-    /// The same as it came.
+    /// The same bytes as received.
     pub(super) bytes: Vec<u8>,
-    /// The server name that the client asks for, in lower case.
+    /// The server name, in lower case.
     pub(super) server_name: Option<String>,
 }
 
-/// Reads the first message of a client. One that breaks the rules is told so by an alert.
+/// Reads the ClientHello. A client with an invalid one gets an alert.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
     let mut acceptor = Acceptor::default();
     let (mut piece, mut bytes) = ([0; PIECE], Vec::new());
@@ -62,19 +62,19 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
     }
 }
 
-/// Tells a client that nothing here has the name that it asks for.
+/// Sends the alert that no listener has the server name.
 pub(super) async fn refuse_name(stream: &mut TcpStream) {
     tell(stream, &UNRECOGNIZED_NAME).await;
 }
 
-/// Sends an alert: a new connection has room for it, and a client that is gone already need not be told.
+/// Sends an alert. A new connection has room for it; an error is ignored, because the client may be gone.
 async fn tell(stream: &mut TcpStream, alert: &[u8]) {
     if stream.write_all(alert).await.is_ok() {
         stream.shutdown().await.ok();
     }
 }
 
-/// Hands bytes to rustls, which may take them in parts.
+/// Passes bytes to rustls, which may take them in parts.
 fn take(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         if acceptor.read_tls(&mut bytes)? == 0 {

@@ -1,6 +1,6 @@
-//! The connections of a traffic thread that wait for a request, and its flows of datagrams. When files or memory run out, the one
-//! that has waited for longest is closed: a client that is silent gives way to one that asks. Flows give way to flows alone: whoever
-//! forges the addresses of clients could else close the connections of everybody.
+//! The idle connections of a traffic thread, and its flows of datagrams. When files or memory run out, the one that has
+//! been idle for longest is closed. Flows are closed only for new flows: a sender of forged addresses could otherwise
+//! close the connections of all clients.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,8 @@ use tokio::task::AbortHandle;
 use crate::budget::{Budget, Cost};
 use crate::flow_budget::FlowBudget;
 
-/// Connections that are looked for at a time, so that to find one costs little however many there are.
+/// The number of connections found by one search, so that the cost per closed connection is small however many there
+/// are.
 const FOUND_MAX: usize = 256;
 
 thread_local! {
@@ -21,17 +22,17 @@ thread_local! {
     static FLOWS: RefCell<Connections> = RefCell::default();
 }
 
-/// Which of the lists of a thread.
+/// A list of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum List {
-    /// That of connections.
+    /// The list of connections.
     Connections,
-    /// That of flows of datagrams.
+    /// The list of datagram flows.
     Flows,
 }
 
 impl List {
-    /// `None` at the end of the thread, when its lists may be gone already.
+    /// `None` at the end of the thread, when its lists may be gone.
     fn with<T>(self, act: impl FnOnce(&mut Connections) -> T) -> Option<T> {
         let list = match self {
             Self::Connections => &CONNECTIONS,
@@ -45,9 +46,9 @@ impl List {
 #[derive(Debug, Default)]
 struct Connections {
     open: HashMap<u64, Open, foldhash::fast::RandomState>,
-    /// How many there ever were.
+    /// The last number given.
     numbers: u64,
-    /// Those that had waited for longest when they were looked for: their numbers, and since when they waited.
+    /// The longest idle ones at the last search: their numbers, and since when they were idle.
     found: VecDeque<(u64, u64)>,
 }
 
@@ -58,21 +59,21 @@ struct Open {
     cost: Cost,
 }
 
-/// Whether a connection is at a request.
+/// Whether a connection is idle.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    /// The beginning of the times that are compared.
+    /// The epoch of `since`.
     epoch: Instant,
-    /// Since when it waits, in milliseconds.
+    /// Since when it is idle, in milliseconds since the epoch.
     since: AtomicU64,
     requests: AtomicU32,
 }
 
-/// A request of an HTTP/2 connection, for as long as this lives.
+/// A request of an HTTP/2 connection, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
-/// Where a cost was charged.
+/// The budget to which a cost was charged.
 #[derive(Debug)]
 pub(crate) enum Charged {
     /// For a connection.
@@ -81,33 +82,33 @@ pub(crate) enum Charged {
     Flow(Arc<FlowBudget>),
 }
 
-/// The entry of a connection or flow in the list of its thread. When this is dropped the entry goes, and what was charged is given
-/// back, unless that has happened because it gave way.
+/// The entry of a connection or flow in the list of its thread. Dropping it removes the entry and returns the charge,
+/// unless [`give_way`] has done so.
 #[derive(Debug)]
 pub(crate) struct Entry {
     number: u64,
     charged: Charged,
 }
 
-/// Which entry of which list.
+/// The list and number of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place(List, u64);
 
 impl Activity {
-    /// A connection that waits for its first request. The epoch is one for all connections of a thread.
+    /// The activity of a connection that waits for its first request. All connections of a thread share one epoch.
     pub(crate) fn new(epoch: Instant, now: Instant) -> Arc<Self> {
         let activity = Self { epoch, since: AtomicU64::new(0), requests: AtomicU32::new(0) };
         activity.wait(now);
         Arc::new(activity)
     }
 
-    /// Waits for a request from now on.
+    /// The connection is idle from now on.
     pub(crate) fn wait(&self, now: Instant) {
         self.note(now);
         self.requests.store(0, Relaxed);
     }
 
-    /// When it has waited for so long.
+    /// The time at which it has been idle for `long`.
     pub(crate) fn waited(&self, long: Duration) -> Instant {
         self.epoch + Duration::from_millis(self.since.load(Relaxed)) + long
     }
@@ -117,18 +118,18 @@ impl Activity {
         self.since.store(since.as_secs() * 1000 + u64::from(since.subsec_millis()), Relaxed);
     }
 
-    /// Has a request.
+    /// The connection has a request.
     pub(crate) fn begin(&self) {
         self.requests.store(1, Relaxed);
     }
 
-    /// Has one request more, of several at the same time.
+    /// The connection has one more request, of several at the same time.
     pub(crate) fn enter(self: &Arc<Self>) -> Busy {
         self.requests.fetch_add(1, Relaxed);
         Busy(Arc::clone(self))
     }
 
-    /// Since when it waits; `None` while it is at a request.
+    /// Since when it is idle; `None` while it has a request.
     fn waiting_since(&self) -> Option<u64> {
         (self.requests.load(Relaxed) == 0).then(|| self.since.load(Relaxed))
     }
@@ -142,7 +143,7 @@ impl Drop for Busy {
 }
 
 impl Entry {
-    /// One for a connection or flow that is charged for and about to be served.
+    /// The entry of a connection or flow that is charged and about to be served.
     pub(crate) fn new(charged: Charged) -> Self {
         let number = charged.list().with(|connections| {
             connections.numbers += 1;
@@ -156,7 +157,7 @@ impl Entry {
         Place(self.charged.list(), self.number)
     }
 
-    /// Whether it has given way.
+    /// Returns `true` if [`give_way`] has closed it.
     pub(crate) fn gave_way(&self) -> bool {
         let there = self.charged.list().with(|connections| connections.open.contains_key(&self.number));
         there == Some(false)
@@ -172,8 +173,8 @@ impl Charged {
     }
 }
 
-/// Lets the connection or flow of an entry of this thread, for which a cost was charged, be closed while it waits. It has to be
-/// called before its task runs.
+/// Allows [`give_way`] to close the connection or flow of an entry of this thread while it is idle. It must be called
+/// before its task runs. `cost` is the charged cost.
 pub(crate) fn register(place: Place, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
     let Place(list, number) = place;
     list.with(|connections| connections.open.insert(number, Open { activity, task, cost }));
@@ -190,8 +191,8 @@ impl Drop for Entry {
     }
 }
 
-/// Closes the connection or flow of this thread that has waited for longest; what was charged for it, which is the caller's to give
-/// back, or `None` where none waits.
+/// Closes the longest idle connection or flow of this thread. Returns its charged cost, which the caller must return to
+/// the budget, or `None` if none is idle.
 pub(crate) fn give_way(list: List) -> Option<Cost> {
     let freed = list.with(|connections| {
         if connections.found.is_empty() {
@@ -216,7 +217,7 @@ pub(crate) fn give_way(list: List) -> Option<Cost> {
 }
 
 impl Connections {
-    /// Finds those that have waited for longest.
+    /// Searches the longest idle ones.
     fn look(&mut self) {
         let waiting = |(number, open): (&u64, &Open)| Some((open.activity.waiting_since()?, *number));
         let mut waiting: Vec<(u64, u64)> = self.open.iter().filter_map(waiting).collect();

@@ -1,5 +1,5 @@
-//! The byte stream of a connection: TCP or TLS, with what was read ahead of the drivers and a small buffer for
-//! what they write. Buffers are there only while bytes are in them, so that an idle connection holds none.
+//! The byte stream of a connection: TCP or TLS, with the bytes that were read ahead of the drivers and a small write
+//! buffer. Buffers are allocated only while they hold bytes, so that an idle connection has none.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -21,47 +21,47 @@ use crate::clock;
 use crate::connection::response_deadline::{DeadlineFuture, ResponseDeadline};
 use crate::shared::Shared;
 
-/// Bytes that wait for company before they are written, so that a head and a small body leave together.
+/// The size of the write buffer, which lets a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
 
-/// Bytes of later requests that are kept while one is answered; the rest waits in the kernel.
+/// The maximum number of bytes of later requests that are kept while one is answered; the rest stays in the kernel.
 const HELD_BYTES_MAX: usize = 16 * 1024;
 
-/// What reading drivers are given.
+/// The bytes that drivers may read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reads {
     /// Everything that arrives.
     All,
-    /// What is a request's by its [`Chunks`], then nothing: the next bytes are another request's.
+    /// The bytes of a request according to its [`Chunks`], then none: the next bytes belong to another request.
     Body,
-    /// So many bytes more, then nothing.
+    /// This number of bytes, then none.
     Only(usize),
 }
 
-/// A connection between requests and during them: Pingora's `IO`, and what the native driver reads and writes.
+/// A connection between requests and during them: Pingora's `IO`, and the stream of the native driver.
 pub(crate) struct Conn {
     transport: Transport,
-    /// Read from the transport and by no driver yet.
+    /// Read from the transport, but not by a driver yet.
     unread: Buffer,
     reads: Reads,
-    /// Reads along with a driver that is less strict.
+    /// Checks the bytes for a driver that is less strict.
     chunks: Option<Chunks>,
-    /// Written by a driver and not by the transport yet.
+    /// Written by a driver, but not to the transport yet.
     unwritten: Buffer,
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
-    /// The least rates of clients, and the budget that decides whether they are enforced.
+    /// The minimum rates of clients, and the budget that decides whether they are enforced.
     shared: Arc<Shared>,
-    /// When the response to the request in progress is due, and who says so; there once a driver has asked for it.
+    /// The deadline of the response to the current request, once a driver has asked for it.
     due: Option<ResponseDeadline>,
     bell: Option<DeadlineFuture>,
-    /// Whether HTTP/2 was agreed on, by ALPN or by prior knowledge.
+    /// Whether the connection uses HTTP/2, by ALPN or by prior knowledge.
     pub(crate) http2: bool,
-    /// How long what a client still sends is read behind the end, and until when that is, once the end was sent.
+    /// The time for which bytes of the client are read after the end was sent, and the end of that time.
     linger: Duration,
     lingers_until: Option<Instant>,
-    /// For Pingora, which is never asked for most connections.
+    /// For Pingora, which does not need them for most connections.
     pub(crate) proxy_digest: OnceLock<Option<Arc<ProxyDigest>>>,
     pub(crate) socket_digest: OnceLock<Arc<SocketDigest>>,
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for Conn {
 }
 
 impl Conn {
-    /// A connection that nothing was read from yet.
+    /// A connection from which nothing was read yet.
     pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, shared: &Arc<Shared>) -> Self {
         let limits = &shared.options.client;
         Self {
@@ -97,56 +97,56 @@ impl Conn {
         }
     }
 
-    /// What is known of it.
+    /// The facts about it.
     pub(crate) const fn facts(&self) -> &Arc<ConnectionFacts> {
         &self.facts
     }
 
-    /// What was read ahead.
+    /// The bytes read ahead.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.unread
     }
 
-    /// Notes that bytes of what was read ahead were taken.
+    /// Removes bytes that were taken from those read ahead.
     pub(crate) fn advance(&mut self, count: usize) {
         self.unread.advance(count);
         self.unread.give_if_empty();
     }
 
-    /// The number of its socket.
+    /// The file descriptor of its socket.
     pub(crate) fn fd(&self) -> RawFd {
         self.transport.as_raw_fd()
     }
 
-    /// When the response to the request in progress is due; to be set by whoever knows. Reads that wait past it fail, so
-    /// that the driver looks up.
+    /// The deadline of the response to the current request, which the caller may set. Reads that wait past it fail, so
+    /// that the driver notices.
     pub(crate) fn due(&mut self) -> &ResponseDeadline {
         self.due.get_or_insert_default()
     }
 
-    /// Whether bytes have arrived that were not read.
+    /// Returns `true` if bytes have arrived that were not read.
     pub(crate) fn has_arrived(&self) -> bool {
         self.transport.has_arrived()
     }
 
-    /// Whether there is more of the client than drivers have taken, as far as one can tell: drivers that read everything leave
-    /// nobody to know whether it has more to say, and others leave what is behind the request.
+    /// Returns `true` if the client may have sent more than drivers have read: after a driver that reads everything
+    /// this is unknown, and others leave the bytes after the request.
     pub(crate) fn may_be_sending(&self) -> bool {
         self.reads != Reads::Only(0) || !self.unread.is_empty() || self.has_arrived()
     }
 
-    /// Whether to read on behind the end. Of HTTP/2, frames have said the end, and clients that keep to them send no more; one that
-    /// floods is told why it is cut off.
+    /// Whether to read on after the end. HTTP/2 has frames for the end, after which well-behaved clients send no more;
+    /// an abusive client shall read the reason of its disconnection.
     fn lingers(&self) -> bool {
         if self.http2 { self.facts.streams.are_abused() } else { self.may_be_sending() }
     }
 
-    /// Whether a request was read to its end, so that what comes next is another's.
+    /// Returns `true` if a request was read to its end, so that the next bytes belong to another.
     pub(crate) fn is_between_requests(&self) -> bool {
         matches!(self.reads, Reads::All | Reads::Only(0))
     }
 
-    /// Has what drivers read looked at, from the head of a request on.
+    /// Sets the check of the bytes that drivers read, from the head of a request on.
     pub(crate) fn watch(&mut self, chunks: Option<Chunks>) {
         self.chunks = chunks;
     }
@@ -156,12 +156,12 @@ impl Conn {
         self.reads = Reads::All;
     }
 
-    /// Lets drivers read the next `len` bytes, and keeps what comes after them for later.
+    /// Lets drivers read the next `len` bytes, and keeps later ones.
     pub(crate) fn pass_only(&mut self, len: usize) {
         self.reads = Reads::Only(len);
     }
 
-    /// Lets drivers read a head and its body, and keeps what comes after them for later.
+    /// Lets drivers read a head and its body, and keeps later bytes.
     pub(crate) fn pass_body(&mut self, chunks: Chunks) {
         self.reads = Reads::Body;
         self.chunks = Some(chunks);
@@ -172,7 +172,7 @@ impl Conn {
         std::future::poll_fn(|cx| self.poll_read_ahead(cx)).await
     }
 
-    /// [`Self::read_ahead`] for who is polled.
+    /// The poll form of [`Self::read_ahead`].
     pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.unread.make_room();
         let read = poll_read_buf(Pin::new(&mut self.transport), cx, &mut *self.unread);
@@ -180,12 +180,12 @@ impl Conn {
         read
     }
 
-    /// Reads and throws away until the end of the stream, or until a time.
+    /// Reads and discards until the end of the stream, or until a time.
     fn poll_linger(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             self.advance(self.unread.len());
             match self.poll_read_ahead(cx) {
-                // Whoever sends without a pause would never let the alarm be looked at.
+                // A client that sends without a pause would keep the alarm from being polled.
                 Poll::Ready(Ok(1..)) if clock::now() < until => {}
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return self.poll_alarm(until, cx),
@@ -193,7 +193,7 @@ impl Conn {
         }
     }
 
-    /// Sends a part of some bytes and then others, at once and before nothing else that waits.
+    /// Writes a part of `first` and then `then`, at once and before the write buffer.
     pub(crate) fn poll_send(&mut self, first: &[u8], then: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let transport = Pin::new(&mut self.transport);
         match (first, then) {
@@ -202,7 +202,7 @@ impl Conn {
         }
     }
 
-    /// Reads at most so many bytes to where they belong; `Ok(0)` at the end of the stream.
+    /// Reads at most `most` bytes into a buffer of the caller; `Ok(0)` at the end of the stream.
     pub(crate) fn poll_read_into(
         &mut self,
         into: &mut BytesMut,
@@ -212,17 +212,17 @@ impl Conn {
         poll_read_buf(Pin::new(&mut self.transport), cx, &mut into.limit(most))
     }
 
-    /// Makes sure that what was sent has left.
+    /// Flushes the transport.
     pub(crate) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.transport).poll_flush(cx)
     }
 
-    /// Says to the client that nothing more comes, and reads on.
+    /// Sends the end of the stream; reads continue.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
-    /// Ready once a time has come; the last one that was asked for counts.
+    /// Ready at the given time; the time of the last call counts.
     pub(crate) fn poll_alarm(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         self.alarm.poll_at(at, cx)
     }
@@ -244,7 +244,7 @@ impl Conn {
         Poll::Ready(self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.pass(buf, before)))
     }
 
-    /// A part of what is a request's, or nothing at the end of the stream.
+    /// A part of the request's bytes, or nothing at the end of the stream.
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(Ok(())) };
         let over = if self.unread.is_empty() {
@@ -267,12 +267,12 @@ impl Conn {
         Poll::Ready(Ok(()))
     }
 
-    /// The same, where so many bytes are left of it.
+    /// The same, with a known number of bytes left.
     fn poll_part(&mut self, left: usize, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         if self.unread.is_empty() {
             ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
-            // Who asks for more than there is of a body gets no more than that.
+            // A driver that asks for more than the rest of a body gets only the rest.
             self.keep_behind(buf.filled().len().min(before.saturating_add(left)), buf);
         } else {
             self.take_unread(left, buf);
@@ -281,7 +281,7 @@ impl Conn {
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps for later what was read behind a place, where nothing is kept yet.
+    /// Keeps the bytes that were read after `end` for later; nothing may be kept already.
     fn keep_behind(&mut self, end: usize, buf: &mut ReadBuf<'_>) {
         if buf.filled().len() > end {
             self.unread.make_room();
@@ -290,7 +290,7 @@ impl Conn {
         }
     }
 
-    /// Nothing for the driver, but the end of the stream must not go unseen: it is how a client goes away.
+    /// Gives the driver no bytes, but watches for the end of the stream, which shows that a client has gone.
     pub(crate) fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.unread.len() < HELD_BYTES_MAX {
             if ready!(self.poll_read_ahead(cx))? == 0 {
@@ -311,11 +311,11 @@ impl Conn {
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    /// The outcome of a write, unless the client has been waited for too long. A tunnel has no least rate.
+    /// The outcome of a write, or an error if the client is too slow. Tunnels have no minimum rate.
     fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let rates = (!self.facts.is_tunnel()).then_some(&*self.shared);
         let bounded = self.stall.bound(wrote, rates, cx);
-        // A client that takes nothing does not stop the clock of its response.
+        // The deadline of the response continues while the client reads nothing.
         if bounded.is_pending() { self.poll_due(cx).map(Err) } else { bounded }
     }
 
@@ -344,8 +344,8 @@ impl AsyncRead for Conn {
             Reads::Only(left) => self.poll_part(left, cx, buf),
         };
         if read.is_pending() {
-            // A driver that waits for its client has said all it has for now, so that a response whose body is slow
-            // to come does not wait in the buffer.
+            // A driver that waits for its client has sent all it has for now, so a response with a slow body does not
+            // wait in the buffer.
             if let Poll::Ready(Err(error)) = self.poll_write_out(cx) {
                 return Poll::Ready(Err(error));
             }
@@ -376,7 +376,7 @@ impl AsyncWrite for Conn {
         self.bound(flushed, cx)
     }
 
-    /// Sends the end of the stream, then reads on for a moment where there is more of the client: closing a socket with unread
+    /// Sends the end of the stream, then reads on for a while if the client may send more: closing a socket with unread
     /// bytes resets it, and a reset can overtake the answer (RFC 9112 section 9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;

@@ -1,5 +1,5 @@
-//! A connection from its acceptance to its end: what is known of it ([`ConnectionFacts`]), the byte stream that
-//! drivers read and write ([`Conn`]), and the rules of its beginning and its end.
+//! A connection from its acceptance to its end: the facts about it ([`ConnectionFacts`]), the byte stream that drivers
+//! read and write ([`Conn`]), and the rules of its beginning and its end.
 
 mod alarm;
 pub(crate) mod chunks;
@@ -45,49 +45,49 @@ use tokio::time::sleep_until;
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
 
-/// The length of the head that these bytes begin with, where drivers are asked about it at all: its lines all end with CRLF.
+/// The length of the head at the beginning of these bytes, if drivers may get it: all its lines end with CRLF.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn strict_head(bytes: &[u8]) -> Option<usize> {
     head_scan::HeadScan::default().advance(bytes).filter(|head| head.strict).map(|head| head.len)
 }
 
-/// What is known of a connection before its first request. It travels in Pingora's `ProxyDigest::user_data`
-/// as `Arc<ConnectionFacts>`, so that it can be read on HTTP/1.1 and HTTP/2 alike.
+/// The facts about a connection before its first request. They travel in Pingora's `ProxyDigest::user_data` as
+/// `Arc<ConnectionFacts>`, so that they can be read for HTTP/1.1 and HTTP/2 alike.
 #[derive(Debug)]
 pub(crate) struct ConnectionFacts {
-    /// The bind it came in over, as the snapshot names it.
+    /// The bind it came in over, as in the snapshot.
     pub(crate) bind: BindKey,
     /// The address it came in over.
     pub(crate) local: SocketAddr,
-    /// The address of the TCP peer, or what a trusted one's PROXY header names in its place.
+    /// The address of the TCP peer, or the source in a trusted peer's PROXY header.
     pub(crate) peer: SocketAddr,
-    /// Whether its peer may be believed what it says of clients behind it. A load balancer that speaks the PROXY protocol has read
-    /// nothing of a request, so where its header names nobody the forwarded headers are the client's own.
+    /// Whether its peer is trusted with forwarded headers. A load balancer with the PROXY protocol does not read
+    /// requests, so if its header has no address, the forwarded headers are the client's own.
     pub(crate) forwards: bool,
-    /// Addresses as text, because every request needs them.
+    /// Addresses as text, which every request needs.
     pub(crate) text: AddressText,
-    /// What TLS agreed on; `None` in plain text.
+    /// The outcome of the TLS handshake; `None` in plain text.
     pub(crate) tls: Option<TlsFacts>,
     /// When it was accepted.
     pub(crate) accepted: Instant,
-    /// `true` once the end of its bind is near: the next response is its last.
+    /// `true` when its bind drains: the next response is its last.
     pub(crate) ending: ShutdownWatch,
-    /// Its place among the connections of its client; `None` for trusted proxies, which speak for many.
+    /// Its place among the connections of its client; `None` for trusted proxies, which act for many.
     pub(crate) client: Option<ClientPlace>,
-    /// Whether it waits for a request.
+    /// Whether it is idle.
     pub(crate) activity: Arc<Activity>,
-    /// Its streams, where it speaks HTTP/2.
+    /// Its streams, for HTTP/2.
     pub(crate) streams: StreamCounts,
     /// Whether it was upgraded to another protocol.
     tunnel: AtomicBool,
 }
 
-/// What the connections of a bind are told of its end.
+/// The shutdown signals for the connections of a bind.
 #[derive(Clone, Debug)]
 pub(crate) struct Notice {
-    /// `true` once it is near: the next response is a connection's last.
+    /// `true` when the bind drains: the next response is a connection's last.
     pub(crate) last: ShutdownWatch,
-    /// `true` once it has come: nobody waits for another request.
+    /// `true` at the end: idle connections are closed.
     pub(crate) over: ShutdownWatch,
 }
 
@@ -107,7 +107,7 @@ impl Notice {
 }
 
 impl ConnectionFacts {
-    /// Of a connection that came in over a bind, from this peer.
+    /// The facts about a connection from this peer over a bind.
     pub(crate) fn new(
         bind: BindKey,
         (peer, local): (SocketAddr, SocketAddr),
@@ -121,7 +121,7 @@ impl ConnectionFacts {
         Self { bind, local, peer, forwards, text, tls, accepted, ending, client, activity, streams, tunnel }
     }
 
-    /// Notes that it was upgraded to another protocol, for which there is no least rate.
+    /// The connection was upgraded to another protocol, which has no minimum rate.
     pub(crate) fn becomes_tunnel(&self) {
         self.tunnel.store(true, Relaxed);
     }
@@ -130,23 +130,22 @@ impl ConnectionFacts {
         self.tunnel.load(Relaxed)
     }
 
-    /// Whether the end of its bind is near, so that the next response should say `Connection: close`.
+    /// Returns `true` if its bind drains, so that the next response should have `Connection: close`.
     pub(crate) fn is_ending(&self) -> bool {
         *self.ending.borrow()
     }
 
-    /// Whether what its client says now may have been said before, to this edge or another, by somebody who has it copied (RFC 8446
-    /// section 8): the handshake is not over.
+    /// Returns `true` if its data may be a replay by another party (RFC 8446 section 8): the handshake is not complete.
     pub(crate) fn is_early(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.early.as_ref()).is_some_and(|early| early.load(Relaxed))
     }
 
-    /// Whose forwarded headers are believed.
+    /// The peers whose forwarded headers are trusted.
     pub(crate) fn trusted<'a>(&self, snapshot: &'a Snapshot) -> &'a [IpNet] {
         if self.forwards { snapshot.trusted_proxies() } else { &[] }
     }
 
-    /// What Pingora carries along with a connection.
+    /// The facts in Pingora's digest of a connection.
     pub(crate) fn of(digest: &Digest) -> Option<Arc<Self>> {
         digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref::<Arc<Self>>().cloned()
     }
@@ -163,31 +162,31 @@ impl ConnectionFacts {
     }
 }
 
-/// Addresses of a connection as text.
+/// The addresses of a connection as text.
 #[derive(Debug)]
 pub(crate) struct AddressText {
     /// The address of the peer, with its port.
     pub(crate) socket: ArrayString<SOCKET_CHARACTERS_MAX>,
     /// The IP address of the peer.
     pub(crate) peer: ArrayString<IP_CHARACTERS_MAX>,
-    /// The port that the client came to.
+    /// The port that the client connected to.
     pub(crate) port: ArrayString<PORT_CHARACTERS_MAX>,
 }
 
-/// Characters of an IPv6 address that ends like an IPv4 address.
+/// The maximum length of an IPv6 address, which may end like an IPv4 address.
 const IP_CHARACTERS_MAX: usize = 45;
 
-/// Characters of such an address in brackets, with a scope and a port.
+/// The maximum length of such an address in brackets, with a scope and a port.
 const SOCKET_CHARACTERS_MAX: usize = IP_CHARACTERS_MAX + "[%4294967295]:".len() + PORT_CHARACTERS_MAX;
 
-/// Characters of a port.
+/// The maximum length of a port.
 const PORT_CHARACTERS_MAX: usize = 5;
 
 impl AddressText {
-    /// Of these.
+    /// The texts of these addresses.
     pub(crate) fn new(peer: SocketAddr, to: u16) -> Self {
         let (mut socket, mut own, mut port) = (ArrayString::new(), ArrayString::new(), ArrayString::new());
-        // There is room for whatever an address or a port can be.
+        // The capacity fits every address and port.
         write!(socket, "{peer}").ok();
         write!(own, "{}", peer.ip()).ok();
         write!(port, "{to}").ok();
@@ -195,18 +194,18 @@ impl AddressText {
     }
 }
 
-/// What a TLS handshake agreed on.
+/// The outcome of a TLS handshake.
 #[derive(Debug)]
 pub(crate) struct TlsFacts {
-    /// The listener that it was with.
+    /// The listener of the server name.
     pub(crate) listener: TlsListener,
-    /// The server name that the client asked for, in lower case.
+    /// The server name from the client, in lower case.
     pub(crate) server_name: Option<Arc<str>>,
     /// The version, such as `TLSv1.3`.
     pub(crate) version: &'static str,
     /// The cipher suite's name.
     pub(crate) cipher: &'static str,
-    /// Whether the handshake is still going on, for a client that may speak before its end.
+    /// Whether the handshake is still in progress, for a client that may send early data.
     pub(crate) early: Option<Arc<AtomicBool>>,
 }
 

@@ -1,7 +1,8 @@
-//! The PROXY protocol, versions 1 and 2: what a load balancer that passes connections on says before their first byte about
-//! who opened them (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>).
+//! The PROXY protocol, versions 1 and 2: the header with the client's address that a load balancer sends before the
+//! first byte of a connection (<https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt>).
 //!
-//! What follows the header is TLS or HTTP and is read by somebody else, so nothing is taken from the socket beyond it.
+//! The bytes after the header are TLS or HTTP, which other code reads from the socket, so nothing beyond the header is
+//! taken.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,25 +14,25 @@ use tokio::net::TcpStream;
 /// The length of a version 2 header's fixed part, which ends with the length of the rest.
 const V2_FIXED: usize = 16;
 
-/// What is read of either version before it is told which one it is: shorter than the shortest header of both.
+/// The number of bytes that are read to distinguish the versions: shorter than the shortest header of both.
 const BEGINNING: usize = v2::PROTOCOL_PREFIX.len();
 
-/// The longest line of version 1, with its end (section 2.1).
+/// The maximum length of a version 1 line, with its end (section 2.1).
 const V1_MAX: usize = 107;
 
 /// Version 2 and the command of a connection that the load balancer has opened for itself.
 const LOCAL: u8 = 0x20;
 
-/// The longest rest of a version 2 header. Addresses take 36 bytes of it, and 216 where they are those of UNIX sockets; clouds
-/// add some hundreds of their own, and a client's certificate name may be among them.
+/// The maximum length of the rest of a version 2 header. Addresses take 36 bytes of it, and 216 for UNIX sockets; cloud
+/// providers add some hundreds, which may include the name in a client's certificate.
 const V2_REST_MAX: usize = 4096;
 
-/// Between whom a connection is, as its header says it.
+/// The addresses of a connection in its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ends {
-    /// Who opened it.
+    /// The source address.
     pub(crate) source: SocketAddr,
-    /// Where it was opened to.
+    /// The destination address.
     pub(crate) destination: SocketAddr,
 }
 
@@ -49,21 +50,21 @@ impl From<v2::IPv6> for Ends {
     }
 }
 
-/// Why a connection has no header that could be read.
+/// The reason why a connection has no valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
-    /// The peer went away.
+    /// The peer closed the connection.
     Closed,
-    /// It took too long.
+    /// It did not arrive in time.
     Timeout,
-    /// What came begins otherwise.
+    /// The first bytes are not those of a header.
     Missing,
-    /// It begins like one, and goes on otherwise or for too long.
+    /// It begins like a header, but is invalid or too long.
     Malformed,
 }
 
 impl Failure {
-    /// All of them.
+    /// All reasons.
     pub(crate) const ALL: [Self; 4] = [Self::Closed, Self::Timeout, Self::Missing, Self::Malformed];
 
     /// Its name in metrics.
@@ -83,8 +84,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Reads the header of a new connection; `None` when it names no addresses of TCP: the connection is the load balancer's own,
-/// such as a health check, or it does not know.
+/// Reads the header of a new connection; `None` if it has no TCP addresses: the connection is the load balancer's own,
+/// such as a health check, or the load balancer does not know them.
 pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure> {
     let mut header = Vec::with_capacity(V1_MAX);
     while header.len() < BEGINNING {
@@ -97,7 +98,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure
     if header == v2::PROTOCOL_PREFIX { second(stream, header).await } else { first(stream, header).await }
 }
 
-/// The rest of a line, of which it is not known how long it is before its end has come.
+/// Reads the rest of a version 1 line, whose length is unknown until its end.
 async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>, Failure> {
     while !line.ends_with(b"\n") {
         let mut ahead = [0; V1_MAX];
@@ -115,7 +116,7 @@ async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>
     })
 }
 
-/// The rest of a binary header, which says how long it is.
+/// Reads the rest of a version 2 header, which has a length field.
 async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<Ends>, Failure> {
     while header.len() < V2_FIXED {
         some(stream, &mut header, V2_FIXED).await?;
@@ -128,7 +129,7 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
     while header.len() < V2_FIXED + rest {
         some(stream, &mut header, V2_FIXED + rest).await?;
     }
-    // Whatever else stands in a header of the load balancer's own is to be passed over, its family too (section 2.2).
+    // In a header with the command LOCAL all else is ignored, including the address family (section 2.2).
     if header.get(v2::PROTOCOL_PREFIX.len()) == Some(&LOCAL) {
         return Ok(None);
     }
@@ -143,7 +144,7 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
     })
 }
 
-/// Waits for at least one byte more, and takes no more of them than up to a length.
+/// Waits for at least one more byte, and takes no more than up to a length.
 async fn some(stream: &mut TcpStream, header: &mut Vec<u8>, length: usize) -> Result<(), Failure> {
     let wanted = length.saturating_sub(header.len());
     match (&mut *stream).take(wanted as u64).read_buf(header).await? {
@@ -166,7 +167,7 @@ mod tests {
         destination: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)), 443),
     };
 
-    /// What is read of these bytes, and what is left of them for others.
+    /// Returns the result of reading these bytes, and the bytes left for later readers.
     async fn played(pieces: &[&[u8]]) -> (Result<Option<Ends>, Failure>, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -191,8 +192,8 @@ mod tests {
         tokio::join!(client, server).1
     }
 
-    /// The same answer comes of all bytes at once, and of one after the other (a long rest in larger pieces); what follows is left
-    /// as it is.
+    /// The result is the same for all bytes at once and one by one (a long rest in larger pieces); later bytes stay
+    /// unread.
     async fn check(header: &[u8], want: Result<Option<Ends>, Failure>) {
         let shown = header.escape_ascii().to_string();
         let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
@@ -251,12 +252,12 @@ mod tests {
         let tcp6 = Ends { source: "[2001:db8::7]:4711".parse().unwrap(), destination: "[::1]:443".parse().unwrap() };
         check(&binary(1, 0x11, &V4), Ok(Some(TCP4))).await;
         check(&binary(1, 0x21, &v6), Ok(Some(tcp6))).await;
-        // An AWS endpoint's name behind the addresses, and much padding.
+        // The name of an AWS endpoint after the addresses, and much padding.
         let endpoint = [V4.as_slice(), &[0xea, 0, 5], b"\x01vpce"].concat();
         check(&binary(1, 0x11, &endpoint), Ok(Some(TCP4))).await;
         let padded = [V4.as_slice(), &[0x04, 0x0f, 0x00], &[0; 0xf00]].concat();
         check(&binary(1, 0x11, &padded), Ok(Some(TCP4))).await;
-        // A health check of the load balancer itself, with and without addresses, what it does not know, and what is no TCP.
+        // A health check of the load balancer itself, with and without addresses; unknown addresses; and UDP.
         check(&binary(0, 0x00, &[]), Ok(None)).await;
         check(&binary(0, 0x11, &V4), Ok(None)).await;
         check(&binary(0, 0x11, &[]), Ok(None)).await;

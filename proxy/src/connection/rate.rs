@@ -1,36 +1,38 @@
-//! Whether a client is too slow: the rate of one direction, averaged over the time in which the edge waited for the client.
+//! The rate limit of slow clients: the rate of one direction, averaged over the time in which the edge waited for the
+//! client.
 
 use std::time::{Duration, Instant};
 
 use crate::budget::Budget;
 use crate::options::{Enforce, RateLimits};
 
-/// How long a client that is too slow stays before the budget is looked at again.
+/// The time after which the budget is checked again for a slow client.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// The rate of one direction of one request. It measures in periods, each with at least [`RateLimits::grace`] of waiting, so that
-/// no early burst makes up for a trickle later on. Bytes that move before the first wait do not count.
+/// The rate of one direction of one request. It measures in periods, each with at least [`RateLimits::grace`] of
+/// waiting, so that an early burst does not make up for a later trickle. Bytes before the first wait do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RateMeter {
-    /// The waiting time of this period, without the wait that goes on.
+    /// The waiting time of this period, without the current wait.
     waited: Duration,
-    /// When the wait began that goes on.
+    /// The beginning of the current wait.
     since: Option<Instant>,
-    /// Bytes that had moved when this period began.
+    /// The number of bytes at the beginning of this period.
     before: u64,
 }
 
 impl RateMeter {
-    /// One that has seen nothing yet.
+    /// A meter before the first measurement.
     pub(crate) const DEFAULT: Self = Self { waited: Duration::ZERO, since: None, before: 0 };
 
-    /// Whether the client is waited for at the moment.
+    /// Returns `true` while the edge waits for the client.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Notes whether the client is waited for from now on, and how many bytes have moved since the meter was new. Returns when to
-    /// ask again if nothing moves until then; a time that is not after `now` says that the client is to be disconnected.
+    /// Records whether the edge waits for the client from now on, and the number of bytes since the meter was new.
+    /// Returns the time of the next check if nothing moves until then; if it is not after `now`, the client must be
+    /// disconnected.
     pub(crate) fn until(
         &mut self,
         waits: bool,
@@ -52,7 +54,8 @@ impl RateMeter {
         Some(if at > now || enforced { at } else { now + RECHECK })
     }
 
-    /// Notes the same, and returns when the client is too slow if it moves nothing until then; `None` while nobody waits for it.
+    /// Records the same, and returns the time at which the client is too slow if it moves nothing until then; `None`
+    /// while the edge does not wait for it.
     fn too_slow_at(&mut self, waits: bool, moved: u64, limits: &RateLimits, now: Instant) -> Option<Instant> {
         if limits.bytes_per_second == 0 {
             return None;
@@ -69,7 +72,7 @@ impl RateMeter {
             if self.waited < allowed {
                 (self.waited, self.before, allowed) = (Duration::ZERO, moved, limits.grace);
             } else if self.waited >= 2 * limits.grace {
-                // Nobody has enforced it; how slow the client was long ago is not to weigh more than how slow it is now.
+                // The limit was not enforced; the recent rate must weigh more than that of long ago.
                 self.waited /= 2;
                 self.before += period / 2;
                 allowed = self::allowed(period / 2, limits);
@@ -79,7 +82,7 @@ impl RateMeter {
     }
 }
 
-/// How much waiting so many bytes make up for.
+/// The waiting time that is allowed for a number of bytes.
 fn allowed(bytes: u64, limits: &RateLimits) -> Duration {
     let millis = bytes.saturating_mul(1000) / u64::from(limits.bytes_per_second.max(1));
     Duration::from_millis(millis).max(limits.grace)
@@ -93,7 +96,7 @@ mod tests {
     const LIMITS: RateLimits =
         RateLimits { bytes_per_second: 500, grace: Duration::from_secs(60), enforce: Enforce::Always };
 
-    /// What the edge sees: at this second, whether it waits from now on, the bytes so far, and when it asks again.
+    /// A measurement: the second, whether the edge waits from now on, the bytes so far, and the time of the next check.
     type Seen = (u64, bool, u64, Option<u64>);
 
     #[track_caller]
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn time_in_which_nobody_waits_for_the_client_does_not_count() {
-        // A log line every twenty seconds that the client takes within a second.
+        // A log line every twenty seconds, which the client reads within a second.
         let mut seen = Vec::new();
         for line in 0..50 {
             seen.push((20 * line, true, 100 * line, Some(20 * line + 60 - line)));
@@ -150,7 +153,7 @@ mod tests {
             &LIMITS,
             &free(),
             &[
-                // What moved before the first wait does not count.
+                // Bytes before the first wait do not count.
                 (0, true, 1_000_000, Some(60)),
                 (10, true, 1_050_000, Some(100)),
                 // Fast enough for a whole period; the next one begins.
@@ -184,7 +187,7 @@ mod tests {
             &[
                 (0, true, 0, Some(60)),
                 (3600, true, 0, Some(3605)),
-                // Enough for the half of that hour that still counts, and not for all of it.
+                // Enough for the half of that hour that still counts, but not for all of it.
                 (3660, true, 1_000_000, Some(3720)),
             ],
         );

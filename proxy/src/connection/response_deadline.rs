@@ -1,5 +1,5 @@
-//! The time by which the head of a response must have come. Pingora has a clock for each read and none for that, so a
-//! request carries its own, and whoever waits for the response asks it.
+//! The deadline of a response's head. Pingora has a timeout for each read but none for that, so a request carries its
+//! own, and the code that waits for the response awaits it.
 
 use std::fmt;
 use std::future::pending;
@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 tokio::task_local! {
-    /// The clock of the request that a task is at, for Pingora makes requests without telling of whom.
+    /// The deadline of the request in a task, because Pingora starts requests without a reference to their connection.
     static CURRENT: ResponseDeadline;
 }
 
-/// When the head of a response is due; at first, and again once the head is there, at no time. Clones are the same clock.
+/// The deadline of a response's head; not set at first, nor once the head has arrived. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseDeadline(watch::Sender<State>);
 
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl ResponseDeadline {
-    /// For a request that begins, the one that this task works under; one of its own where there is none.
+    /// The deadline for a new request: that of the task's scope, or a new one outside of any.
     pub(crate) fn current() -> Self {
         let current = CURRENT.try_with(Self::clone).unwrap_or_default();
         current.0.send_if_modified(|state| {
@@ -37,7 +37,7 @@ impl ResponseDeadline {
         current
     }
 
-    /// Whether a request has begun since this was asked last: else Pingora has answered by itself, and told nobody.
+    /// Returns `true` if a request has begun since the last call: otherwise Pingora has answered by itself.
     pub(crate) fn take_begun(&self) -> bool {
         let mut begun = false;
         self.0.send_if_modified(|state| {
@@ -47,7 +47,7 @@ impl ResponseDeadline {
         begun
     }
 
-    /// Does some work under this one.
+    /// Runs a future in the scope of this deadline.
     pub(crate) async fn scope<F: Future>(&self, work: F) -> F::Output {
         CURRENT.scope(self.clone(), work).await
     }
@@ -57,17 +57,17 @@ impl ResponseDeadline {
         self.0.send_modify(|state| state.at = Some(at));
     }
 
-    /// Nothing is due any more.
+    /// Clears the deadline.
     pub(crate) fn clear(&self) {
         self.0.send_if_modified(|state| state.at.take().is_some());
     }
 
-    /// Whether something is due.
+    /// Returns `true` if the deadline is set.
     pub(crate) fn is_set(&self) -> bool {
         self.0.borrow().at.is_some()
     }
 
-    /// Waits until it is overdue.
+    /// Waits until the deadline has passed.
     pub(crate) async fn elapsed(self) {
         let mut told = self.0.subscribe();
         loop {
@@ -80,7 +80,7 @@ impl ResponseDeadline {
             };
             tokio::select! {
                 biased;
-                // The sender is our own, so it lives.
+                // This value holds the sender, so it exists.
                 _ = told.changed() => {}
                 () = at => return,
             }
@@ -88,16 +88,16 @@ impl ResponseDeadline {
     }
 }
 
-/// [`ResponseDeadline::elapsed`] for who is polled.
+/// [`ResponseDeadline::elapsed`] in poll form.
 pub(crate) struct DeadlineFuture(Pin<Box<dyn Future<Output = ()> + Send + Sync>>);
 
 impl DeadlineFuture {
-    /// Rings when it is overdue.
+    /// A future that is ready after the deadline.
     pub(crate) fn new(due: ResponseDeadline) -> Self {
         Self(Box::pin(due.elapsed()))
     }
 
-    /// Ready when it rings.
+    /// Ready after the deadline.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.as_mut().poll(cx)
     }

@@ -1,5 +1,5 @@
-//! The rustls configurations of the edge as a server. They are made when the snapshot asks for something else, and never for one
-//! handshake: certificates are read from the snapshot by a resolver.
+//! The rustls server configurations of the edge. They are created when the snapshot's settings change, and not for each
+//! handshake: a resolver reads the certificates from the snapshot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use tidegate_config::model::{
 };
 use tidegate_config::published::Published;
 
-/// The name in the certificate that is shown when no object gives one.
+/// The name in the self-signed certificate.
 const SELF_SIGNED_NAME: &str = "Tidegate default certificate";
 
-/// Bytes that a client may send before the handshake is over: a usual head, and room for its records.
+/// The maximum size of early data in bytes: a usual head, and its record overhead.
 const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
 
-/// Why TLS cannot be offered at all.
+/// The reason why TLS cannot be offered at all.
 #[derive(Debug)]
 pub enum TlsSetupError {
-    /// No certificate of our own could be made.
+    /// The self-signed certificate could not be created.
     SelfSigned(rcgen::Error),
     /// rustls refused the configuration.
     Config(rustls::Error),
@@ -41,15 +41,15 @@ pub enum TlsSetupError {
 impl fmt::Display for TlsSetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SelfSigned(error) => write!(f, "no default certificate could be made: {error}"),
-            Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
+            Self::SelfSigned(error) => write!(f, "the default certificate could not be created: {error}"),
+            Self::Config(error) => write!(f, "the TLS configuration is not valid: {error}"),
         }
     }
 }
 
 impl std::error::Error for TlsSetupError {}
 
-/// What sessions are resumed by. rustls does not ask how the client of a session was verified when it began, so configurations
+/// The state for resuming sessions. rustls does not check how the client of a session was verified, so configurations
 /// that verify clients in different ways never share it.
 #[derive(Clone)]
 pub(super) struct Sessions {
@@ -58,14 +58,14 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// New keys for tickets, and room for so many sessions of clients that resume without one.
+    /// New keys for tickets, and a cache of `max` sessions for clients that resume without tickets.
     pub(super) fn new(max: usize) -> Result<Self, rustls::Error> {
         Ok(Self { ticketer: ring::Ticketer::new()?, storage: ServerSessionMemoryCache::new(max) })
     }
 }
 
-/// HTTP/2 before HTTP/1.1 where requests are read, and else whatever a client and its endpoint speak. Resumed by tickets whose keys
-/// rotate, or by a bounded cache.
+/// HTTP/2 before HTTP/1.1 if requests are read, else any protocol that a client and its endpoint speak. Sessions are
+/// resumed by tickets with rotating keys, or from a bounded cache.
 pub(super) fn server_config(
     (settings, reads): (&TlsSettings, bool),
     clients: Option<&ClientVerification>,
@@ -93,7 +93,8 @@ pub(super) fn server_config(
     config.alpn_protocols = protocols.iter().filter(|_| reads).map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = settings.cipher_suites.is_some();
     if settings.early_data.is_some() && reads && clients.is_none() {
-        // Only a session that the process keeps is good for one time, so that nothing is taken twice (RFC 8446 section 8.1).
+        // A session in the process's cache can be used once only, so early data is never accepted twice (RFC 8446
+        // section 8.1).
         config.max_early_data_size = EARLY_DATA_BYTES_MAX;
         config.send_half_rtt_data = true;
     } else if settings.tickets {
@@ -116,8 +117,8 @@ fn verifier(
     })
 }
 
-/// Asks for a certificate of these authorities and goes on with any other, and without one. A client still proves that it has the
-/// key of the certificate that it shows.
+/// Requests a certificate of these authorities, but accepts any other, or none. A client must still prove that it has
+/// the key of its certificate.
 #[derive(Debug)]
 struct InsecureFallback(Arc<dyn ClientCertVerifier>);
 
@@ -162,7 +163,7 @@ impl ClientCertVerifier for InsecureFallback {
     }
 }
 
-/// The certificate that is shown where no object and no operator gives one.
+/// The certificate for the case that neither an object nor the operator provides one.
 pub(super) fn self_signed() -> Result<CertifiedKey, TlsSetupError> {
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -183,7 +184,7 @@ pub(super) struct Resolver {
 }
 
 impl ResolvesServerCert for Resolver {
-    /// The first certificate with which the client can check a signature.
+    /// The first certificate whose signature the client can check.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.published.pin();
         let name = hello.server_name().map(str::to_ascii_lowercase);
@@ -192,8 +193,9 @@ impl ResolvesServerCert for Resolver {
 }
 
 impl Resolver {
-    /// Of a listener that has certificates of its own, one of these. Elsewhere one for the server name, else the default one (also
-    /// for clients that name no server, or an address: RFC 6066 section 3 has no addresses), else our own.
+    /// A certificate of the listener, if it has its own. Otherwise one for the server name, else the default one (also
+    /// for clients that send no server name, or an address: RFC 6066 section 3 does not allow addresses), else the
+    /// self-signed one.
     fn choose(
         &self,
         snapshot: &Snapshot,

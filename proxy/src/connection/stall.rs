@@ -1,5 +1,5 @@
-//! How long a client may take nothing of what it is sent, and how slowly it may take it. Pingora bounds writes of bodies; heads,
-//! flushes and goodbyes wait for ever, so the bounds are here, below all of them.
+//! The write timeout and the minimum rate of a client that reads slowly. Pingora has timeouts for writes of bodies
+//! only; heads, flushes and shutdowns would wait for ever, so these limits are below all of them.
 
 use std::io;
 use std::pin::Pin;
@@ -13,30 +13,30 @@ use crate::clock;
 use crate::connection::rate::RateMeter;
 use crate::shared::Shared;
 
-/// The patience with one client. It begins anew with every piece that the client takes.
+/// The write timeout of one client. It restarts with every piece that the client takes.
 #[derive(Debug)]
 pub(crate) struct Stall {
     limit: Duration,
     over: Option<Pin<Box<Sleep>>>,
-    /// Bytes that the client took.
+    /// The number of bytes that the client took.
     taken: u64,
     meter: RateMeter,
     alarm: Alarm,
 }
 
 impl Stall {
-    /// Patience for so long.
+    /// A timeout of `limit`.
     pub(crate) const fn new(limit: Duration) -> Self {
         Self { limit, over: None, taken: 0, meter: RateMeter::DEFAULT, alarm: Alarm::new() }
     }
 
-    /// Notes that the client took so many bytes.
+    /// Adds bytes that the client took.
     pub(crate) const fn took(&mut self, count: usize) {
         self.taken += count as u64;
     }
 
-    /// The outcome of a write; [`io::ErrorKind::TimedOut`] when the last ones have come to nothing for too long, or the client is
-    /// slower than the least rate, unless that is `None`.
+    /// The outcome of a write, or [`io::ErrorKind::TimedOut`] if the client has taken nothing for too long, or is
+    /// slower than the minimum rate. `rates` is `None` for no minimum rate.
     pub(crate) fn bound<T>(
         &mut self,
         wrote: Poll<io::Result<T>>,
@@ -63,7 +63,7 @@ impl Stall {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ready once the client is to be disconnected because it is too slow.
+    /// Ready once the client must be disconnected because it is too slow.
     fn poll_too_slow(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<()> {
         let (limits, budget) = (&shared.options.client.rates, &shared.budget);
         let mut now = clock::now();
@@ -108,7 +108,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         assert_eq!(write(&mut stall, &mut server).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), 60);
-        // Whoever tries again at once is told at once.
+        // A further attempt fails at once.
         assert_eq!(write(&mut stall, &mut server).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), 60);
     }

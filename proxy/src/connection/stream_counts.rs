@@ -1,4 +1,4 @@
-//! The streams of an HTTP/2 connection: how many are open, and whether its client opens them only to reset them.
+//! The streams of an HTTP/2 connection: the number of open ones, and the detection of rapid resets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,17 +9,18 @@ use tokio::sync::Notify;
 
 use super::ConnectionFacts;
 
-/// A stream that its client resets sooner than this after its start counts as one that was opened to be reset: the edge and the
-/// endpoint had the work, and the client hardly any.
+/// A stream that is reset sooner than this after its start counts as abuse: the edge and the endpoint have most of the
+/// cost.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Streams after which a connection is judged by its early resets.
+/// The number of streams from which the early resets of a connection are judged.
 const STREAMS_MIN: u32 = 500;
 
-/// Requests that Pingora refuses as malformed before anybody sees them, on one connection. It has the same limit in its own loop.
+/// The maximum number of requests on one connection that Pingora refuses as malformed before the edge sees them.
+/// Pingora has the same limit in its own loop.
 const MALFORMED_MAX: u32 = 32;
 
-/// Why a connection is ended.
+/// The reason why a connection is closed for abuse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Abuse {
     /// More than half of its streams were reset early.
@@ -29,7 +30,7 @@ pub(crate) enum Abuse {
 }
 
 impl Abuse {
-    /// All of them, for the metrics.
+    /// All reasons, for the metrics.
     pub(crate) const ALL: [Self; 2] = [Self::TooManyResets, Self::MalformedRequests];
 
     /// Its name in metrics.
@@ -41,11 +42,11 @@ impl Abuse {
     }
 }
 
-/// What is counted of the streams of a connection.
+/// The counts of the streams of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounts {
     open: AtomicUsize,
-    /// Told when the last open stream has ended.
+    /// Notified when the last open stream has ended.
     idle: Notify,
     started: AtomicU32,
     reset_early: AtomicU32,
@@ -53,7 +54,8 @@ pub(crate) struct StreamCounts {
 }
 
 impl StreamCounts {
-    /// Counts a stream that begins. Every so often all counts are halved, so that a long and honest past excuses nothing.
+    /// Counts a stream that begins. All counts are halved from time to time, so that a long well-behaved past does not
+    /// excuse later resets.
     pub(crate) fn started(&self) {
         let started = self.started.fetch_add(1, Relaxed) + 1;
         if started >= 2 * STREAMS_MIN {
@@ -62,7 +64,7 @@ impl StreamCounts {
         }
     }
 
-    /// Counts a stream whose client left before its response was finished, at this age.
+    /// Counts a stream whose client left before its response was complete, with its age.
     pub(crate) fn abandoned(&self, age: Duration) {
         if age < EARLY {
             self.reset_early.fetch_add(1, Relaxed);
@@ -74,7 +76,7 @@ impl StreamCounts {
         self.malformed.fetch_add(1, Relaxed);
     }
 
-    /// Why the connection has to end, if it has to.
+    /// The reason why the connection must be closed, if there is one.
     pub(crate) fn abuse(&self) -> Option<Abuse> {
         let (started, reset) = (self.started.load(Relaxed), self.reset_early.load(Relaxed));
         if started >= STREAMS_MIN && reset * 2 > started {
@@ -83,7 +85,7 @@ impl StreamCounts {
         (self.malformed.load(Relaxed) >= MALFORMED_MAX).then_some(Abuse::MalformedRequests)
     }
 
-    /// Whether the connection has to end.
+    /// Returns `true` if the connection must be closed for abuse.
     pub(crate) fn are_abused(&self) -> bool {
         self.abuse().is_some()
     }
@@ -96,12 +98,12 @@ impl StreamCounts {
     }
 }
 
-/// An open stream; dropping it counts it out.
+/// An open stream, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenStream(Arc<ConnectionFacts>);
 
 impl OpenStream {
-    /// One more of this connection.
+    /// Counts one more stream of a connection.
     pub(crate) fn of(facts: &Arc<ConnectionFacts>) -> Self {
         facts.streams.open.fetch_add(1, Relaxed);
         Self(Arc::clone(facts))
@@ -122,7 +124,8 @@ mod tests {
 
     const AT_ONCE: Duration = Duration::from_millis(12);
 
-    /// A client opens so many streams and leaves so many of each ten at this age; after how many it is told to go away.
+    /// A client opens `streams` streams and resets `left_of_ten` of each ten at this age; `ended_after` is the number
+    /// of streams after which its connection is closed.
     #[track_caller]
     fn check(streams: u32, left_of_ten: u32, age: Duration, ended_after: Option<u32>) {
         let counts = StreamCounts::default();

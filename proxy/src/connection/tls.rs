@@ -1,5 +1,6 @@
-//! TLS with clients: which listener a client means, the configuration that its handshake goes by, and what the two agree on.
-//! Certificates are read from the snapshot at every handshake, so that a rotation acts on the next one and disturbs none before it.
+//! TLS with clients: the listener of a server name, the configuration of its handshake, and the outcome. Certificates
+//! are read from the snapshot at every handshake, so that a rotation applies to the next one and does not affect
+//! earlier ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,24 +28,24 @@ use crate::connection::hello::{self, Hello};
 use crate::connection::transport::Transport;
 use crate::options::TlsLimits;
 
-/// Sessions that are kept without tickets for the clients of one way to verify them, on one bind.
+/// The maximum number of cached sessions of one client verification on one bind.
 const VERIFIED_SESSIONS_MAX: usize = 1024;
 
-/// TLS with clients as the newest snapshot asks for it. What is agreed on with a client holds to the end of its connection.
+/// TLS with clients according to the newest snapshot. The outcome of a handshake holds to the end of its connection.
 pub(crate) struct Tls {
     published: Published,
     self_signed: Arc<CertifiedKey>,
-    /// What every configuration has in common that verifies no clients, so that sessions outlive a change.
+    /// Shared by all configurations that verify no clients, so that sessions outlive a change.
     sessions: Sessions,
-    /// The newest configurations of each bind: one for each way in which its listeners verify clients.
+    /// The newest configurations of each bind: one for each client verification of its listeners.
     current: watch::Sender<BTreeMap<BindKey, Vec<Current>>>,
 }
 
-/// A configuration, and what it was made of.
+/// A configuration, and its input.
 #[derive(Clone)]
 struct Current {
     settings: TlsSettings,
-    /// Whether requests are read, or bytes passed on.
+    /// Whether requests are read; otherwise bytes are passed on.
     reads: bool,
     clients: Option<Arc<ClientVerification>>,
     sessions: Sessions,
@@ -61,18 +62,19 @@ impl Tls {
     /// TLS with the certificates of the newest snapshot.
     ///
     /// # Errors
-    /// When rustls or the making of the self-signed certificate fails.
+    /// If rustls refuses the default settings, or the self-signed certificate cannot be created.
     pub(crate) fn new(published: Published, limits: &TlsLimits) -> Result<Self, TlsSetupError> {
         let self_signed = Arc::new(self_signed()?);
         let sessions = Sessions::new(limits.sessions_max).map_err(TlsSetupError::Config)?;
         let tls = Self { published, self_signed, sessions, current: watch::Sender::default() };
-        // Whether rustls takes the usual settings shows now and not at the first handshake.
+        // Checks at start, and not at the first handshake, that rustls accepts the default settings.
         let any = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Https };
         tls.config(any, (&TlsSettings::default(), true), None, &tls.sessions).map_err(TlsSetupError::Config)?;
         Ok(tls)
     }
 
-    /// What a handshake that begins now on a bind goes by; `None` while rustls refuses the only settings that there have been for it.
+    /// The configuration for a new handshake on a bind; `None` if rustls refuses the settings and there is no earlier
+    /// configuration.
     fn current(
         &self,
         snapshot: &Snapshot,
@@ -92,9 +94,9 @@ impl Tls {
                 self.keep(snapshot, bind, current);
                 Some(config)
             }
-            // Whoever reads settings sees to it that there is a cipher suite for a version.
+            // The projection ensures that the settings have a cipher suite for each version.
             Err(error) => {
-                tracing::error!(%error, "TLS settings that rustls refuses; those before them hold");
+                tracing::error!(%error, "rustls refuses the TLS settings; the previous ones stay in effect");
                 before.map(|before| before.config)
             }
         }
@@ -116,8 +118,8 @@ impl Tls {
         Ok(Current { settings: settings.clone(), reads, clients: clients.cloned(), sessions, config })
     }
 
-    /// Two threads may come here at the same time with the same. What no bind and no listener asks for any more is forgotten, and
-    /// with it every session that was verified so.
+    /// Stores a configuration. Two threads may do so with the same one at the same time. Configurations that no bind
+    /// and listener uses any more are removed, with all of their sessions.
     fn keep(&self, snapshot: &Snapshot, bind: BindKey, current: Current) {
         self.current.send_modify(|all| {
             all.retain(|key, configs| {
@@ -143,13 +145,13 @@ impl Tls {
         server_config(settings, clients, Arc::new(Resolver { published, bind, self_signed }), sessions)
     }
 
-    /// Whether a bind passes the TLS of any server name on.
+    /// Returns `true` if a bind passes TLS through for any server name.
     fn passes_on(&self, bind: BindKey) -> bool {
         let passed = |listener: &Listener| mode(listener) == TlsMode::Passthrough;
         self.published.pin().bind(&bind).is_some_and(|bind| bind.listeners.iter().any(passed))
     }
 
-    /// What becomes of a connection whose client asks for a server name.
+    /// The handling of a connection with a server name.
     fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, Failure> {
         let snapshot = self.published.pin();
         let name = server_name.unwrap_or_default();
@@ -166,11 +168,11 @@ impl Tls {
     }
 }
 
-/// What a client means with the server name that it asks for.
+/// The handling that the server name selects.
 enum Meant {
-    /// A handshake with a listener, behind which bytes go by a route, or requests are read.
+    /// A handshake with a listener, after which bytes go by a route, or requests are read.
     Here { listener: TlsListener, config: Arc<ServerConfig>, route: Option<Arc<StreamRoute>> },
-    /// Somebody behind a route.
+    /// TLS is passed through to a route.
     Passthrough(Arc<StreamRoute>),
 }
 
@@ -186,29 +188,29 @@ fn reads(listener: &Listener) -> bool {
     mode(listener) == TlsMode::Http
 }
 
-/// Why a handshake came to nothing.
+/// The reason why a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Failure {
     /// It took too long.
     Timeout,
-    /// The client went away.
+    /// The client closed the connection.
     Closed,
     /// The client spoke plain HTTP.
     PlainHttp,
-    /// The client refused what it was offered, often the certificate.
+    /// The client refused the server's choice, often the certificate.
     Refused,
-    /// Client and server have no version, cipher suite or other parameter in common.
+    /// Client and server have no common version, cipher suite or other parameter.
     Incompatible,
-    /// What the client sent was not TLS, or wrong.
+    /// The client's bytes were not TLS, or invalid.
     Malformed,
-    /// No listener takes the server name that the client asked for.
+    /// No listener has the server name.
     UnknownName,
-    /// The client showed no certificate, or one that is not valid, where it has to.
+    /// The client presented no certificate, or an invalid one, and the listener requires one.
     ClientCertificate,
 }
 
 impl Failure {
-    /// Every reason.
+    /// All reasons.
     pub(crate) const ALL: [Self; 8] = [
         Self::Timeout,
         Self::Closed,
@@ -241,10 +243,10 @@ impl Failure {
         Self::of_tls(error)
     }
 
-    /// What went wrong, as rustls says it.
+    /// The reason for an error of rustls.
     pub(super) const fn of_tls(error: &rustls::Error) -> Self {
         use rustls::Error as E;
-        // rustls adds variants in minor versions; whatever else goes wrong came from what the client sent.
+        // rustls adds variants in minor versions; any other error is caused by the client's bytes.
         if matches!(error, E::AlertReceived(_)) {
             Self::Refused
         } else if matches!(error, E::PeerIncompatible(_) | E::NoApplicationProtocol) {
@@ -257,40 +259,40 @@ impl Failure {
     }
 }
 
-/// How a handshake ended.
+/// The outcome of a handshake.
 pub(crate) enum Handshake {
-    /// Well.
+    /// TLS ends here, and requests follow.
     Done {
         /// The stream inside TLS.
         stream: Transport,
-        /// What was agreed on.
+        /// The negotiated parameters.
         facts: TlsFacts,
         /// Whether HTTP/2 was agreed on.
         http2: bool,
     },
-    /// Well, and what is inside goes on by a route.
+    /// TLS ends here, and the bytes inside go by a route.
     Bytes {
         /// The stream inside TLS.
         stream: Transport,
-        /// Where it goes.
+        /// The route.
         route: Arc<StreamRoute>,
     },
-    /// It is somebody else's.
+    /// TLS is passed through.
     Passthrough {
         /// The connection.
         stream: TcpStream,
-        /// What was read of it.
+        /// The bytes read from it.
         read: Vec<u8>,
-        /// Where it goes.
+        /// The route.
         route: Arc<StreamRoute>,
     },
-    /// The first byte is no TLS record's but that of an HTTP method; nothing was read.
+    /// The first byte is not that of a TLS record but of an HTTP method; nothing was read.
     PlainHttp(TcpStream),
-    /// Not at all.
+    /// The handshake failed.
     Failed(Failure),
 }
 
-/// Shakes hands with a client on a bind, which has until then.
+/// Performs the handshake with a client on a bind, with a deadline.
 pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, until: Instant) -> Handshake {
     let shaken = timeout_at(until.into(), async {
         let mut first = [0];
@@ -314,7 +316,8 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             }
             Ok(Meant::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
             Err(failure) => {
-                // A bind that passes TLS on is not the end of it, and the Gateway API wants no alert of it: the connection is closed.
+                // A bind with TLS passthrough is not a TLS server, and the Gateway API expects no alert from it: the
+                // connection is closed.
                 if !tls.passes_on(bind) {
                     hello::refuse_name(&mut stream).await;
                 }
@@ -325,7 +328,7 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
     shaken.await.unwrap_or(Handshake::Failed(Failure::Timeout))
 }
 
-/// Goes on behind the first message of a client.
+/// Continues after the ClientHello.
 async fn finish(begun: StartHandshake<TcpStream>, listener: TlsListener, config: Arc<ServerConfig>) -> Handshake {
     let shaken = if config.max_early_data_size > 0 {
         EarlyTls::accept(begun, config).await.map(|stream| {

@@ -1,4 +1,4 @@
-//! What the bytes of a connection travel over.
+//! The transport below a connection.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -13,19 +13,20 @@ use tokio_rustls::server::TlsStream;
 
 use super::early_tls::EarlyTls;
 
-/// What the bytes travel over.
+/// The transport below a connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// Plain TCP.
     Plain(TcpStream),
-    /// TLS over TCP, after its handshake.
+    /// TLS over TCP, after the handshake.
     Tls(Box<TlsStream<TcpStream>>),
-    /// TLS over TCP, which may have begun before its handshake is over.
+    /// TLS over TCP, which may be used before the handshake is complete.
     EarlyTls(Box<EarlyTls>),
 }
 
 impl Transport {
-    /// Whether bytes have arrived that nobody has read. It asks the kernel, because the runtime may not have heard of them yet.
+    /// Returns `true` if unread bytes have arrived. It asks the kernel, because the runtime may not have been notified
+    /// yet.
     pub(crate) fn has_arrived(&self) -> bool {
         match self {
             Self::Plain(stream) => has_arrived(stream),
@@ -35,7 +36,7 @@ impl Transport {
     }
 }
 
-/// [`Transport::has_arrived`] for a connection that is none yet.
+/// [`Transport::has_arrived`] for a plain TCP stream.
 pub(crate) fn has_arrived(stream: &TcpStream) -> bool {
     matches!(SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }

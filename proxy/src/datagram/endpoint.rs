@@ -16,21 +16,22 @@ use crate::upstream::attempt::{Attempts, Here};
 use crate::upstream::balance::Draw;
 use crate::upstream::connect;
 
-/// Endpoints that are tried for one flow. What can be tried without a datagram is whether there is a way to them.
+/// The maximum number of endpoints tried for one flow. Without a datagram, only the route to the endpoint can be
+/// checked.
 const TRIES_MAX: usize = 3;
 
-/// The endpoint that a flow has got.
+/// The chosen endpoint of a flow.
 pub(super) struct Chosen {
     pub(super) endpoint: EndpointId,
     pub(super) socket: UdpSocket,
-    /// The endpoint counts the flow as in flight for as long as they live.
+    /// The flow counts as in flight at the endpoint until these are dropped.
     pub(super) attempts: Attempts,
 }
 
 /// Chooses an endpoint for a flow that came to an address.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub(super) fn choose(
     route: &StreamRoute,
     snapshot: &Snapshot,
@@ -58,7 +59,7 @@ pub(super) fn choose(
     Err(Dropped::NoEndpoint)
 }
 
-/// Whether it is the edge that is short of something: files, memory, or ports.
+/// Returns `true` if the edge lacks a resource: files, memory, or ports.
 fn is_ours(error: &io::Error) -> bool {
     connect::failure(error) == Reason::OutOfResources || error.kind() == io::ErrorKind::WouldBlock
 }

@@ -1,5 +1,5 @@
-//! One flow: the datagrams that a client sends to an address of the edge, and what its endpoint answers. A flow keeps its endpoint;
-//! the client's next flow may get another one.
+//! One flow: the datagrams from a client to an address of the edge, and the answers of its endpoint. A flow keeps its
+//! endpoint; the client's next flow may get another one.
 
 use std::future::pending;
 use std::io;
@@ -26,26 +26,27 @@ use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
 use crate::upstream::attempt::Attempts;
 use crate::upstream::endpoint_state::EndpointStates;
 
-/// Answers that are passed on before the other flows of the thread have their turn.
+/// The number of answers that are passed on before the other flows of the thread have their turn.
 const IN_A_ROW: usize = 32;
 
-/// What makes two datagrams of clients parts of one flow.
+/// The identity of a flow: datagrams with equal keys belong to the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FlowKey {
     /// The bind that they came in over.
     pub(super) bind: BindKey,
-    /// Where they come from.
+    /// The client's address.
     pub(super) client: SocketAddr,
     /// The address that they came to.
     pub(super) local: IpAddr,
 }
 
-/// The flows of the process. They belong to no thread's socket: the kernel spreads datagrams over the sockets of a bind by their
-/// addresses and the number of sockets, and when that number changes, a flow's datagrams come to another one.
+/// The flows of the process. They do not belong to a thread's socket: the kernel distributes datagrams over the sockets
+/// of a bind by their addresses and the number of sockets, and when that number changes, a flow's datagrams come to
+/// another socket.
 #[derive(Debug)]
 pub(crate) struct Flows(papaya::HashMap<FlowKey, Arc<Flow>, RandomState>);
 
-/// A flow, as every thread may use it.
+/// The part of a flow that all threads use.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) key: FlowKey,
@@ -61,21 +62,21 @@ pub(super) struct Flow {
     told: Notify,
 }
 
-/// What was passed on in one direction.
+/// The counters of one direction.
 #[derive(Debug, Default)]
 struct Passed {
     datagrams: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What became of a datagram to an endpoint.
+/// The outcome of sending a datagram to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
-    /// It is on its way.
+    /// It was sent.
     Passed,
-    /// It is not, and the flow goes on.
+    /// It was not sent, and the flow continues.
     Dropped,
-    /// It is not: the endpoint has refused an earlier one.
+    /// It was not sent: the endpoint has refused an earlier one.
     Refused,
 }
 
@@ -91,10 +92,10 @@ impl Flows {
         self.0.pin().get(key).filter(|flow| !flow.is_over()).cloned()
     }
 
-    /// Makes a flow the one of its key; gives the one that another thread has begun in the meantime.
+    /// Stores a flow under its key.
     ///
     /// # Errors
-    /// That other one.
+    /// The flow that another thread has stored in the meantime.
     pub(super) fn enter(&self, flow: &Arc<Flow>) -> Result<(), Arc<Flow>> {
         let flows = self.0.pin();
         loop {
@@ -112,7 +113,7 @@ impl Flows {
 }
 
 impl Flow {
-    /// One that begins now.
+    /// A new flow.
     pub(super) fn new(
         key: FlowKey,
         route: Arc<StreamRoute>,
@@ -138,7 +139,7 @@ impl Flow {
         self.end.get().is_some()
     }
 
-    /// Ends it; whether it was not over yet. Its task cleans up.
+    /// Ends the flow. Returns `true` if it was not over yet. Its task cleans up.
     pub(super) fn over(&self, end: FlowEnd) -> bool {
         let first = self.end.set(end).is_ok();
         if first {
@@ -147,7 +148,7 @@ impl Flow {
         first
     }
 
-    /// Ends it because its endpoint refused a datagram, so that the next flow goes elsewhere.
+    /// Ends the flow because its endpoint refused a datagram, so that the next flow goes to another endpoint.
     pub(super) fn refused(&self, states: &EndpointStates) {
         if self.over(FlowEnd::Refused) {
             let moment = states.moment(clock::now());
@@ -155,11 +156,12 @@ impl Flow {
         }
     }
 
-    /// Sends the endpoint a datagram.
+    /// Sends a datagram to the endpoint.
     pub(super) fn up(&self, bytes: &[u8]) -> Sent {
         let sent = socket::send(&self.upstream, bytes);
         let sent = match sent {
-            // What the network said of an earlier one: that it was too large for a part of the way, which the kernel knows from now on.
+            // The error belongs to an earlier datagram, which was too large for a part of the path; the kernel now
+            // knows the path MTU.
             Err(error) if is_too_large(&error) => socket::send(&self.upstream, bytes),
             sent => sent,
         };
@@ -181,7 +183,7 @@ impl Flow {
     }
 }
 
-/// Whether the endpoint cannot be had, as an ICMP message or the edge's own network says.
+/// Returns `true` if the endpoint is unreachable, according to an ICMP message or the edge's own network.
 fn is_refusal(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
@@ -191,7 +193,7 @@ fn is_too_large(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::MSGSIZE)
 }
 
-/// A flow in the thread that began it. When this is dropped, the flow is over, counted and written down.
+/// A flow in the thread that began it. Dropping it ends, counts and logs the flow.
 pub(super) struct Running {
     pub(super) flow: Arc<Flow>,
     pub(super) attempts: Attempts,
@@ -202,7 +204,7 @@ pub(super) struct Running {
     pub(super) traffic: Arc<Traffic>,
 }
 
-/// Passes answers on to the client until the flow is over. Once its bind is to end, it is so after a shorter silence.
+/// Passes answers to the client until the flow is over. When its bind drains, a shorter idle time applies.
 pub(super) async fn carry(mut running: Running, socket: Arc<ClientSocket>, mut draining: watch::Receiver<bool>) {
     let flow = Arc::clone(&running.flow);
     let short = running.traffic.options.drain.flow_silence;
@@ -234,7 +236,7 @@ async fn answers(running: &mut Running, socket: &ClientSocket) {
     }
 }
 
-/// Waits until no datagram has gone either way for long enough.
+/// Waits until no datagram has passed in either direction for long enough.
 async fn silence(flow: &Flow, short: Duration, draining: &mut watch::Receiver<bool>) {
     loop {
         let is_draining = *draining.borrow_and_update();
@@ -246,7 +248,7 @@ async fn silence(flow: &Flow, short: Duration, draining: &mut watch::Receiver<bo
         tokio::select! {
             () = sleep_until(end.into()) => {}
             () = async {
-                // A sender that is gone has nothing more to say.
+                // Without a sender there are no further signals.
                 if draining.changed().await.is_err() {
                     pending::<()>().await;
                 }
@@ -259,7 +261,7 @@ impl Running {
     fn down(&mut self, bytes: &[u8], socket: &ClientSocket) {
         let FlowKey { client, local, .. } = self.flow.key;
         if self.attempts.last().is_some_and(|attempt| attempt.connect.is_none()) {
-            // The first answer.
+            // The first answer counts as the connection.
             self.attempts.connected(false, clock::now());
         }
         if socket.send(bytes, client, local).is_err() {
@@ -272,7 +274,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Aborted, unless it has ended by itself.
+        // The task was aborted, unless the flow has ended by itself.
         let aborted = if self.entry.gave_way() { FlowEnd::Evicted } else { FlowEnd::Cut };
         self.flow.over(aborted);
         self.traffic.shared.flows.leave(&self.flow);
@@ -283,7 +285,7 @@ impl Drop for Running {
         let [up, down] = &flow.passed;
         let bytes = [up, down].map(|way| way.bytes.load(Relaxed));
         tracing::debug!(peer = %client, bind = %bind.address, outcome = end.as_str(), ?bytes, "flow ended");
-        // A form of the operator's is one of requests, which have what a flow has not.
+        // A custom log format has variables of requests, which a flow does not have.
         if self.traffic.published.pin().edge().log_format.is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! One socket of a bind: datagrams in, flows begun and ended.
+//! One socket of a bind: incoming datagrams, and the beginning and end of flows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -21,16 +21,16 @@ use crate::driver::Traffic;
 use crate::listen::accept::{Ending, wait};
 use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
 
-/// Datagrams that are taken before other sockets and flows of the thread have their turn.
+/// The number of datagrams that are read before other sockets and flows of the thread have their turn.
 const IN_A_ROW: usize = 64;
 
-/// How often the endpoints of flows are compared with the snapshot.
+/// The interval at which the endpoints of flows are compared with the snapshot.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// The pause after a failure to receive.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Flows that a datagram is tried with at most, each of which has found its endpoint to refuse.
+/// The maximum number of flows tried for one datagram; the endpoint of each has refused it.
 const TRIES_MAX: usize = 3;
 
 struct Port {
@@ -41,20 +41,20 @@ struct Port {
     tasks: JoinSet<()>,
     /// The flows of these tasks.
     flows: HashMap<Id, Owned, foldhash::fast::RandomState>,
-    /// `true` once the bind is to end.
+    /// `true` while the bind drains.
     draining: watch::Sender<bool>,
-    /// The snapshot that the endpoints of all flows were compared with.
+    /// The generation of the snapshot with which the endpoints of all flows were compared.
     checked: Option<Generation>,
 }
 
 struct Owned {
     flow: Arc<Flow>,
-    /// Since when the route no longer leads to its endpoint.
+    /// Since when its endpoint has not been one of the route's.
     astray: Option<Instant>,
 }
 
-/// Serves a bind until it is told its ending; from then on it begins no flow, lets those that are there end and cuts those that
-/// outlive that. It goes on where the ending is taken back. Returns how many flows it cut.
+/// Serves a bind until its end. While the bind drains, it begins no flow, lets the existing ones end and aborts those
+/// left at the deadline; if the drain is cancelled, it continues. Returns the number of aborted flows.
 pub(crate) async fn serve(
     socket: Arc<ClientSocket>,
     bind: BindKey,
@@ -115,7 +115,7 @@ impl Port {
         self.flows.remove(&id);
     }
 
-    /// Takes the datagrams that are there, so many at most.
+    /// Reads the datagrams that have arrived, up to a limit.
     fn receive(&mut self) -> io::Result<()> {
         let socket = Arc::clone(&self.socket);
         SCRATCH.with_borrow_mut(|scratch| {
@@ -153,7 +153,7 @@ impl Port {
         Err(Dropped::Unsent)
     }
 
-    /// Begins a flow: its client, its endpoint, its room.
+    /// Begins a flow: checks its client, chooses its endpoint and charges its budget.
     fn begin(&mut self, key: FlowKey) -> Result<Arc<Flow>, Dropped> {
         let traffic = Arc::clone(&self.traffic);
         if *self.draining.borrow() {
@@ -189,15 +189,15 @@ impl Port {
         Ok(flow)
     }
 
-    /// Whether answers can go to where a datagram came from, and not back to the edge itself: two ends that answer whatever they
-    /// hear would never stop.
+    /// Returns `true` if answers can be sent to the source of a datagram and do not lead back to the edge itself: two
+    /// ends that answer every datagram would never stop.
     fn is_answerable(&self, key: &FlowKey) -> bool {
         let ip = key.client.ip().to_canonical();
         let is_host = !ip.is_unspecified() && !ip.is_multicast() && key.client.port() != 0;
         is_host && !self.traffic.shared.listening_udp.leads_back(key.client, Some(key.local))
     }
 
-    /// Ends the flows whose endpoint has been none of the route's for long enough.
+    /// Ends the flows whose endpoint has not been one of the route's for the grace period.
     fn check(&mut self, now: Instant) {
         let snapshot = self.traffic.published.pin();
         let is_astray = self.flows.values().any(|owned| owned.astray.is_some());
@@ -205,7 +205,8 @@ impl Port {
             return;
         }
         let Some(there) = endpoints(&snapshot, &self.bind) else {
-            // Without a route, the addresses of its endpoints may become others'. Those of a bind that goes are its drain's.
+            // Without a route, the addresses of its endpoints may be reused by other pods. Flows of a removed bind are
+            // left to its drain.
             if snapshot.bind(&self.bind).is_some() {
                 for owned in self.flows.values() {
                     owned.flow.over(FlowEnd::EndpointLeft);
@@ -224,7 +225,7 @@ impl Port {
     }
 }
 
-/// Where new flows of a bind may go; `None` for a bind without a route.
+/// The endpoints for new flows of a bind; `None` for a bind without a route.
 fn endpoints(snapshot: &Snapshot, bind: &BindKey) -> Option<BTreeSet<EndpointId>> {
     let shares = snapshot.stream(bind)?.backends.iter().filter(|share| share.weight > 0);
     let targets = shares.filter_map(|share| share.to.as_ref());

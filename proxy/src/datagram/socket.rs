@@ -1,4 +1,4 @@
-//! The sockets that clients send datagrams to, and the addresses on both ends of a datagram.
+//! The UDP sockets for clients, and the addresses on both ends of a datagram.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Bytes of datagrams that the kernel keeps for a socket of clients until they are read, where it allows as many.
+/// The requested size of the kernel's receive buffer of such a socket, in bytes.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// Room for the control message that tells the address which a datagram came to.
+/// The size of the control message with the destination address of a datagram.
 const CONTROL_BYTES: usize = 128;
 
 /// A socket of a bind.
@@ -24,14 +24,14 @@ pub(crate) struct ClientSocket {
     address: SocketAddr,
 }
 
-/// A datagram as it came.
+/// A received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Received {
     /// Its length in bytes.
     pub(super) len: usize,
-    /// Where it came from.
+    /// Its source address.
     pub(super) client: SocketAddr,
-    /// The address that it came to, which is where answers have to come from.
+    /// Its destination address, which is the source address of answers.
     pub(super) local: IpAddr,
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Asks whether anybody else has an address, as [`crate::listen::sockets::probe`] does for connections.
+/// Checks whether another process uses an address, as [`crate::listen::sockets::probe`] does for connections.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when somebody does, and others of the operating system.
+/// [`io::ErrorKind::AddrInUse`] if one does, and others of the operating system.
 pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
     unbound(address)?.bind(&address.into())
 }
@@ -71,7 +71,7 @@ fn unbound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A socket that sends to an endpoint and hears of nobody else.
+/// A socket connected to an endpoint, which receives from no other address.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -82,17 +82,17 @@ pub(super) fn connected(endpoint: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Sends on a connected socket. The runtime is not asked first: it knows nothing of a socket that it has just got, and what finds no
-/// room is not kept.
+/// Sends on a connected socket, bypassing the runtime's readiness: that is unknown for a new socket, and a datagram
+/// without room is dropped.
 ///
 /// # Errors
-/// Those of the operating system, among them what became of earlier datagrams.
+/// Those of the operating system, including pending errors of earlier datagrams.
 pub(super) fn send(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
     SockRef::from(socket).send(bytes).map(drop)
 }
 
 impl ClientSocket {
-    /// For the runtime of this thread.
+    /// A socket for the runtime of this thread.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -101,12 +101,12 @@ impl ClientSocket {
         Ok(Self { address: socket.local_addr()?, socket })
     }
 
-    /// Where it was opened.
+    /// Its local address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it still is there, as the kernel knows it.
+    /// Returns `true` if the kernel still has the socket at its address.
     pub(crate) fn is_there(&self) -> bool {
         self.socket.local_addr().is_ok_and(|address| address == self.address)
     }
@@ -114,15 +114,15 @@ impl ClientSocket {
     /// Waits for a datagram.
     ///
     /// # Errors
-    /// When the runtime is gone.
+    /// If the runtime has shut down.
     pub(super) async fn readable(&self) -> io::Result<()> {
         self.socket.readable().await
     }
 
-    /// Takes a datagram, if there is one.
+    /// Receives a datagram, if there is one.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where there is none, and others of the operating system.
+    /// [`io::ErrorKind::WouldBlock`] if there is none, and others of the operating system.
     pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
         if self.address.ip().is_unspecified() {
             return self.socket.try_io(Interest::READABLE, || self.receive_with_address(into));
@@ -151,10 +151,10 @@ impl ClientSocket {
         Ok(Received { len: message.bytes, client, local })
     }
 
-    /// Sends a client a datagram from the address that it knows.
+    /// Sends a datagram to a client, from the address that the client sent to.
     ///
     /// # Errors
-    /// Those of the operating system; [`io::ErrorKind::WouldBlock`] where there is no room for it.
+    /// Those of the operating system; [`io::ErrorKind::WouldBlock`] if there is no room for it.
     pub(super) fn send(&self, bytes: &[u8], client: SocketAddr, local: IpAddr) -> io::Result<()> {
         if !self.address.ip().is_unspecified() {
             return SockRef::from(&self.socket).send_to(bytes, &client.into()).map(drop);
@@ -187,7 +187,7 @@ fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    /// A client that knows an edge under an address is answered from there.
+    /// A client that sends to an address of the edge gets its answer from there.
     async fn check(bound: &str, client: &str, known_as: &str) {
         let edge = ClientSocket::new(open(bound.parse().unwrap()).unwrap()).unwrap();
         let client = UdpSocket::bind(client).await.unwrap();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((received.len, received.local.to_canonical()), (8, known_as.parse().unwrap()));
         assert_eq!(received.client.port(), client.local_addr().unwrap().port());
         edge.send(b"answer", received.client, received.local).unwrap();
-        // A connected socket takes nothing from another address.
+        // A connected socket receives from no other address.
         assert_eq!(client.recv(&mut bytes).await.unwrap(), 6);
     }
 
@@ -213,7 +213,7 @@ mod tests {
         check("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1").await;
         check("0.0.0.0:0", "127.0.0.1:0", "127.0.0.7").await;
         check("[::]:0", "127.0.0.1:0", "127.0.0.8").await;
-        // Where the machine has IPv6.
+        // Only if the machine has IPv6.
         if UdpSocket::bind("[::1]:0").await.is_ok() {
             check("[::]:0", "[::1]:0", "::1").await;
             check("[::1]:0", "[::1]:0", "::1").await;
@@ -227,7 +227,7 @@ mod tests {
         open(address).unwrap();
         assert_eq!(probe(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         std::net::UdpSocket::bind(address).unwrap_err();
-        // A port in TCP is another one.
+        // The same port number in TCP is independent.
         std::net::TcpListener::bind(address).unwrap();
     }
 }

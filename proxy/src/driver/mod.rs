@@ -1,5 +1,5 @@
-//! Who carries requests: [`serve()`] waits for the head of each and hands it to the native driver, or to Pingora's where that one
-//! does not take it. [`streams`] does the same with the streams of HTTP/2.
+//! The drivers of requests: [`serve()`] waits for the head of each and hands it to the native driver, or to Pingora's
+//! if that one does not take it. [`streams`] does the same with the streams of HTTP/2.
 
 pub(crate) mod native;
 mod open;

@@ -1,4 +1,4 @@
-//! The beginning of a connection: what is known of it when it is accepted, and what stands before the first byte of a client.
+//! The beginning of a connection: the facts at its acceptance, and the bytes before the client's first one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::connection::idle::Activity;
 use crate::connection::proxy_header::{self, Ends, Failure};
 use crate::connection::transport::has_arrived;
 
-/// A TCP connection as it was accepted.
+/// An accepted TCP connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     /// Its stream.
@@ -26,30 +26,30 @@ pub(crate) struct Accepted {
     pub(crate) peer: SocketAddr,
     /// The bind it came in over.
     pub(crate) bind: BindKey,
-    /// Whether it has to begin with a header of the PROXY protocol.
+    /// Whether it must begin with a PROXY protocol header.
     pub(crate) proxy_header: bool,
     /// When it was accepted.
     pub(crate) at: Instant,
 }
 
-/// What is known of an accepted connection besides.
+/// Further facts about an accepted connection.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// Its place among those of its client, where that is known and counted.
+    /// Its place among those of its client, if the client is known and counted.
     pub(crate) client: Option<ClientPlace>,
-    /// Whether it waits for a request.
+    /// Whether it is idle.
     pub(crate) activity: Arc<Activity>,
 }
 
 /// A connection whose client is known.
 pub(crate) struct Opened {
-    /// Its stream, behind the PROXY header.
+    /// Its stream, after the PROXY header.
     pub(crate) stream: TcpStream,
-    /// Who the client is, and how it came.
+    /// The client's address and the connection's destination.
     pub(crate) origin: Origin,
 }
 
-/// Who a client is, and how it came.
+/// The client's address and the connection's destination.
 pub(crate) struct Origin {
     /// The address of the client.
     pub(crate) peer: SocketAddr,
@@ -63,7 +63,7 @@ pub(crate) struct Origin {
     pub(crate) client: Option<ClientPlace>,
 }
 
-/// Reads what stands before the first byte of a client; `None` when that leaves no connection.
+/// Reads the bytes before the client's first one; `None` if the connection must be closed.
 pub(crate) async fn open(
     accepted: Accepted,
     mut client: Option<ClientPlace>,
@@ -72,7 +72,7 @@ pub(crate) async fn open(
 ) -> Option<Opened> {
     let Accepted { mut stream, peer, bind, proxy_header, at } = accepted;
     let limits = &traffic.options.client;
-    // A socket without a local address is dead already.
+    // A socket without a local address is closed already.
     let local = canonical(stream.local_addr().ok()?);
     let peer = canonical(peer);
     let until = clock::now() + limits.head_deadline;
@@ -100,7 +100,7 @@ pub(crate) async fn open(
     Some(Opened { stream, origin: Origin { peer, local, destination, forwards, client } })
 }
 
-/// What a connection's PROXY header says, where this peer is believed. It is read in any case.
+/// The addresses in a connection's PROXY header, if its peer is trusted. The header is read in any case.
 async fn ends(
     stream: &mut TcpStream,
     peer: SocketAddr,
@@ -114,20 +114,20 @@ async fn ends(
     Ok(ends.filter(|_| believed).map(canonical))
 }
 
-/// Waits until a client says something or the time is over, which is for whoever reads it to find out; `false` when the end
-/// comes first: a client that has said nothing, as load balancers do that only ask whether a port is open, loses nothing by it.
+/// Waits until a client sends something or the deadline, which the later reader handles; `false` if the end comes
+/// first: a client that has sent nothing, such as a port check of a load balancer, loses nothing.
 pub(super) async fn begins(stream: &TcpStream, until: Instant, ends: impl Future<Output = ()>) -> bool {
     let mut first = [0];
     tokio::select! {
         biased;
-        // It looks, for a new stream is called readable before anything is there.
+        // A peek, because a new stream is reported as readable before there are bytes.
         _ = stream.peek(&mut first) => true,
         () = ends => has_arrived(stream),
         () = sleep_until(until.into()) => true,
     }
 }
 
-/// A dual-stack socket shows IPv4 peers as IPv4-mapped IPv6 addresses.
+/// Maps the IPv4-mapped IPv6 addresses of a dual-stack socket to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

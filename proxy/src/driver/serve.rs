@@ -1,5 +1,5 @@
-//! The life of one connection: handshake, then request after request, each handed to a driver once its head is
-//! there. Waiting for a head costs no driver anything, and no driver ever waits for one.
+//! The life of one connection: the handshake, then request after request, each handed to a driver once its head has
+//! arrived. While a connection waits for a head, it needs no driver.
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -28,59 +28,59 @@ use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::driver::native::{self, Next};
 use crate::observe::connection_metrics::Refused;
 
-/// How long an HTTP/2 connection that begins when the end is near may ask before it is told to go away. Told before it has asked
-/// for anything, a client would come back at once and be told the same again.
+/// How long a new HTTP/2 connection may send requests while its bind drains, before it gets a GOAWAY. A client with a
+/// GOAWAY before its first request would reconnect at once and get another.
 const HTTP2_WELCOME: Duration = Duration::from_secs(1);
 
-/// Which protocols may be spoken on a connection.
+/// The protocols that are allowed on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
     Http1,
     Http2,
-    /// HTTP/2 by prior knowledge, else HTTP/1.
+    /// HTTP/2 by prior knowledge, otherwise HTTP/1.
     Either,
 }
 
-/// What came of waiting for a request.
+/// The outcome of waiting for a request.
 enum Arrival {
-    /// A whole HTTP/1 head.
+    /// A complete HTTP/1 head.
     Head(WholeHead),
     /// The HTTP/2 preface.
     Http2,
-    /// Nothing that could be answered: the client or the server ended it.
+    /// The client or the server has ended the connection, without a request to answer.
     Over,
-    /// Something that is answered without a driver.
+    /// Bytes that are refused without a driver.
     Refused(Refusal),
 }
 
-/// A connection, once it is known what is on it.
+/// A connection with a known protocol.
 enum Established {
-    /// Requests. The connection is in a box of its own: it is large, and the full driver takes boxes and gives them back.
+    /// Requests. The connection is boxed: it is large, and the full driver takes and returns boxes.
     Requests(Box<Conn>, Expected),
     /// Bytes that are passed on.
     Bytes(Box<TlsBytes>),
 }
 
-/// A connection that came in over TLS and whose bytes go on by a route.
+/// A TLS connection whose bytes go on by a stream route.
 pub(crate) struct TlsBytes {
-    /// Who the client is, and how it came.
+    /// The client's address and the connection's destination.
     pub(crate) from: Origin,
-    /// Its stream, or what is inside of it.
+    /// Its stream, or the stream inside TLS.
     pub(crate) stream: Transport,
-    /// What was read of it already.
+    /// The bytes that were already read.
     pub(crate) read: Vec<u8>,
-    /// Where it goes.
+    /// The route.
     pub(crate) route: Arc<StreamRoute>,
 }
 
-/// Serves a connection to its end, unless what is in it is to be passed on.
+/// Serves a connection to its end, unless its bytes are to be passed on.
 pub(crate) async fn serve(
     accepted: Accepted,
     known: Known,
     traffic: &Traffic,
     notice: Notice,
 ) -> Option<Box<TlsBytes>> {
-    // The handshake's state is large and short-lived, so it gets a box of its own.
+    // Boxed, because the state of the handshake is large and short-lived.
     match Box::pin(establish(accepted, known, traffic, &notice)).await? {
         Established::Requests(conn, expected) => {
             requests(conn, expected, traffic, notice).await;
@@ -90,7 +90,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Shakes hands, where the bind wants it.
+/// Performs the TLS handshake, if the bind requires one.
 async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: &Notice) -> Option<Established> {
     let limits = &traffic.options.client;
     let Known { client, activity } = known;
@@ -102,7 +102,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
     let mut facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
     (facts.forwards, facts.client) = (forwards, client);
     match bind.protocol {
-        // Theirs are passed on before anything is read.
+        // The bytes of these binds are passed on before anything is read.
         BindProtocol::Tcp | BindProtocol::Udp => None,
         BindProtocol::Http => {
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
@@ -122,7 +122,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
                 let conn = Box::new(Conn::new(stream, Arc::new(facts), &traffic.shared));
                 Some(Established::Requests(conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
-            // Either may be silent for long without waiting for anything of ours, and so never gives way to another connection.
+            // Both may be idle for long while the edge waits for neither, so they never give way to another connection.
             tls::Handshake::Bytes { stream, route } => {
                 facts.activity.begin();
                 let from = passed_on(facts.client.take());
@@ -148,7 +148,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
     }
 }
 
-/// Shakes hands with a client; `None` when the end came before it had begun.
+/// Performs the handshake with a client; `None` if the end came before the client began it.
 async fn handshake(
     stream: TcpStream,
     bind: BindKey,
@@ -165,7 +165,7 @@ async fn handshake(
 async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
-    // One for all requests, because to begin to listen costs more than to go on.
+    // One future for all requests, because subscribing costs more than polling again.
     let mut ended = pin!(maybe_done(notice.ends_silence(conn.facts().accepted)));
     let activity = Arc::clone(&conn.facts().activity);
     loop {
@@ -178,12 +178,12 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                         Some(back) => conn = back,
                         None => return,
                     },
-                    // Also behind the end: what was read before it is answered.
+                    // Also while the bind drains: bytes that were read before are answered.
                     Next::Again => conn.pass_all(),
                     Next::Close => return close(&mut conn, limits.body_discard).await,
                 }
             }
-            // In a box of its own: a connection of HTTP/1 is not to be as large as one of HTTP/2.
+            // Boxed: the future of an HTTP/1 connection should not be as large as that of HTTP/2.
             Arrival::Http2 => return Box::pin(http2(conn, traffic, &notice)).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
@@ -196,7 +196,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
     }
 }
 
-/// Waits for the next request: `idle` for its first byte, then the deadline of heads for its head.
+/// Waits for the next request: `idle` for its first byte, then the head deadline.
 async fn arrival(
     conn: &mut Conn,
     expected: Expected,
@@ -225,14 +225,14 @@ async fn arrival(
     }
 }
 
-/// Waits for bytes until a time, or until the connection has to end; whether there are any.
+/// Waits for bytes until a time, or until the connection must end. Returns `true` if there are any.
 async fn first_bytes(
     conn: &mut Conn,
     until: Instant,
     mut ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
 ) -> bool {
     poll_fn(|cx| {
-        // What has already arrived is served even when the end has come.
+        // Bytes that have arrived are served even if the bind has ended.
         if let Poll::Ready(read) = conn.poll_read_ahead(cx) {
             return Poll::Ready(matches!(read, Ok(1..)));
         }
@@ -242,7 +242,7 @@ async fn first_bytes(
     .await
 }
 
-/// Waits for more bytes until a time: whether there are any, or `None` when the time has come.
+/// Waits for more bytes until a time. Returns `true` if there are any, or `None` at the time.
 async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
     poll_fn(|cx| match conn.poll_read_ahead(cx) {
         Poll::Ready(read) => Poll::Ready(Some(matches!(read, Ok(1..)))),
@@ -251,7 +251,7 @@ async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
     .await
 }
 
-/// What the bytes that have arrived are; `None` while they may still become several things.
+/// The kind of the received bytes; `None` while that is undecided.
 fn look(unread: &[u8], expected: Expected, bounds: HeadBounds, scan: &mut HeadScan) -> Option<Arrival> {
     match (expected, opening(unread)) {
         (Expected::Either | Expected::Http2, Opening::Http2) => Some(Arrival::Http2),
@@ -265,20 +265,20 @@ fn look(unread: &[u8], expected: Expected, bounds: HeadBounds, scan: &mut HeadSc
     }
 }
 
-/// The refusal, where a head of so many bytes and header lines is beyond the limits.
+/// The refusal of a head that exceeds the limits.
 fn within(bytes: usize, lines: usize, bounds: HeadBounds) -> Option<Arrival> {
     let beyond = bytes > bounds.bytes_max || lines > bounds.lines_max;
     beyond.then_some(Arrival::Refused(Refusal::HeadTooLarge))
 }
 
-/// The refusal, where two parsers could read a head in two ways and no driver would be asked about it.
+/// The refusal of a head that two parsers could read in different ways.
 fn doubtful(head: &WholeHead) -> Option<Arrival> {
     let bare = head.bare.then_some(Refusal::BareLineFeed);
     let line = head.malformed_line.then_some(Refusal::RequestLine);
     bare.or(line).or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
 }
 
-/// One request through Pingora; gives the connection back when another may follow.
+/// Serves one request with Pingora. Returns the connection if another may follow.
 async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice: &Notice) -> Option<Box<Conn>> {
     match head.follows {
         Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
@@ -304,8 +304,8 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
     Some(conn)
 }
 
-/// All requests of an HTTP/2 connection, until it is idle for too long, the client leaves, or those are through that the
-/// client sent before it knew of the end.
+/// Serves all requests of an HTTP/2 connection, until it is idle for too long, the client disconnects, or, while the
+/// bind drains, the streams opened before the GOAWAY are complete.
 async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
     let Some(_room) = traffic.shared.room(Cost::HTTP2) else { return traffic.metrics.refused(Refused::Full) };
     conn.http2 = true;

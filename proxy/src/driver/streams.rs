@@ -1,5 +1,5 @@
-//! The streams of HTTP/2 connections: accepted one after the other, each in a task of its own, and handed to a driver. h2 and
-//! Pingora's sessions are used as they are; the loop that accepts is our own, because Pingora's leaves no way to end a connection.
+//! The streams of HTTP/2 connections: accepted one after the other, each in a task of its own, and handed to a driver.
+//! The accept loop is our own, because Pingora's cannot end a connection; h2 and Pingora's sessions are used unchanged.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use crate::driver::pingora::PingoraDriver;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::shared::Shared;
 
-/// Bytes of a header list, whatever is asked for.
+/// The upper bound of the header list size, whatever is configured.
 const HEADER_LIST_BYTES_MAX: u32 = 128 * 1024;
 
 /// Serves HTTP/2 connections.
@@ -47,7 +47,7 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Over this proxy, which is one thread's.
+    /// For this proxy, which belongs to one thread.
     pub(crate) fn new(
         proxy: Arc<HttpProxy<PingoraDriver>>,
         published: Published,
@@ -55,7 +55,7 @@ impl Streams {
         metrics: &Arc<ConnectionMetrics>,
     ) -> Self {
         let limits = &shared.options.http2;
-        // The bare defaults have no bounds.
+        // The library's defaults are unlimited.
         let mut http2 = default_h2_options();
         http2.max_concurrent_streams(limits.streams_max);
         http2.max_header_list_size(limits.header_list_bytes_max);
@@ -65,8 +65,8 @@ impl Streams {
         Self { published, shared: Arc::clone(shared), proxy, metrics: Arc::clone(metrics), http2 }
     }
 
-    /// Serves a connection until its client leaves, is idle for too long, or is ended for what it does. Once told to by `shutdown`,
-    /// the client is asked to open no more streams, and those that it opened before it knew are served.
+    /// Serves a connection until its client disconnects, is idle for too long, or is disconnected for abuse. After
+    /// `shutdown` the client gets a GOAWAY, and the streams that it opened before are served.
     pub(super) async fn serve(self: &Arc<Self>, conn: Box<Conn>, shutdown: &ShutdownWatch) {
         let facts = Arc::clone(conn.facts());
         let digest = Arc::new(Digest {
@@ -75,10 +75,10 @@ impl Streams {
             proxy_digest: conn.get_proxy_digest(),
             socket_digest: conn.get_socket_digest(),
         });
-        // A client that does not keep to the protocol from the start is not told so.
+        // A client without a valid preface gets no GOAWAY.
         let mut http2 = self.http2.clone();
         if let Some(bytes) = self.published.pin().edge().request_head.bytes_max {
-            // Each of the streams of a connection may have as much.
+            // Each stream of a connection may have this size.
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(HEADER_LIST_BYTES_MAX);
             http2.max_header_list_size(bytes);
         }
@@ -86,12 +86,12 @@ impl Streams {
         let Some(abuse) = self.accept(&mut connection, &facts, &digest, shutdown).await else { return };
         self.metrics.http2_ended(abuse);
         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-        // A client that takes no goodbye gets none.
+        // If the client does not read the GOAWAY, it is dropped.
         let within = self.shared.options.client.body_discard;
         drop(timeout(within, poll_fn(|cx| connection.poll_closed(cx))).await);
     }
 
-    /// Accepts streams until the connection is over; why it has to be ended, if it has to.
+    /// Accepts streams until the connection is over. Returns the reason if it must be closed for abuse.
     async fn accept(
         self: &Arc<Self>,
         connection: &mut Connection<Stream, Bytes>,
@@ -109,7 +109,7 @@ impl Streams {
                     leaving = true;
                     continue;
                 }
-                // This drives the whole connection, its streams included.
+                // This polls the whole connection, including its streams.
                 accepted = HttpSession::from_h2_conn(connection, Arc::clone(digest)) => accepted,
                 () = idle(facts, self.shared.options.http2.idle), if !leaving => return None,
             };
@@ -121,7 +121,7 @@ impl Streams {
                     }
                 }
                 Ok(Some(H2Accept::Rejected)) => facts.streams.malformed(),
-                // Clients that just disconnect are as common as those that say goodbye.
+                // A disconnection without GOAWAY is as common as one with it.
                 Ok(None) | Err(_) => return None,
             }
             if let Some(abuse) = facts.streams.abuse() {
@@ -130,7 +130,7 @@ impl Streams {
         }
     }
 
-    /// Carries the request of a stream, in a task of its own that ends with the stream.
+    /// Serves the request of a stream in a task of its own, which ends with the stream.
     fn start(self: &Arc<Self>, session: HttpSession, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
         let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
         let open = (OpenStream::of(facts), facts.activity.enter());
@@ -146,19 +146,19 @@ impl Streams {
             let Some(Some(returned)) = carried else { return };
             session = returned;
         }
-        // In a box of its own, for it is many times as large as what the native driver needs.
+        // Boxed, because it is many times as large as the native driver's state.
         let request = self.proxy.process_new_http(ServerSession::new_http2(session), shutdown);
         carry(Box::pin(request), &self.metrics).await;
     }
 }
 
-/// Ready once no stream has been open for so long.
+/// Ready once no stream has been open for `limit`.
 async fn idle(facts: &ConnectionFacts, limit: Duration) {
     facts.streams.all_ended().await;
     sleep(limit).await;
 }
 
-/// Carries a request to its end, or until its response is overdue: dropped, it resets its stream.
+/// Runs a request to its end, or until its response is overdue: dropping it resets its stream.
 async fn carry(request: impl Future, metrics: &ConnectionMetrics) {
     let due = ResponseDeadline::default();
     tokio::select! {
@@ -168,7 +168,7 @@ async fn carry(request: impl Future, metrics: &ConnectionMetrics) {
     }
 }
 
-/// What comes of a request, unless it panics.
+/// The output of a request, or `None` if it panics.
 async fn guarded<T>(request: impl Future<Output = T>, metrics: &ConnectionMetrics) -> Option<T> {
     let ended = AssertUnwindSafe(request).catch_unwind().await;
     if ended.is_err() {

@@ -1,4 +1,4 @@
-//! What the connections of a traffic thread have in common, as drivers and the accept loop use it.
+//! The shared state of the connections of a traffic thread, for drivers and the accept loop.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::observe::datagram_metrics::Dropped;
 use crate::options::Options;
 use crate::shared::Shared;
 
-/// What the connections of a thread have in common.
+/// The shared state of the connections of a thread.
 pub(crate) struct Traffic {
     /// Pingora's driver with this thread's upstream pool.
     pub(crate) proxy: Arc<HttpProxy<PingoraDriver>>,
-    /// The same for HTTP/2.
+    /// The server of HTTP/2 streams.
     pub(crate) streams: Arc<Streams>,
     /// TLS with clients.
     pub(crate) tls: Arc<Tls>,
@@ -31,54 +31,54 @@ pub(crate) struct Traffic {
     pub(crate) options: Arc<Options>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<ConnectionMetrics>,
-    /// The beginning of the times that the connections of this thread have waited.
+    /// The epoch of the idle times of this thread's connections.
     pub(crate) epoch: std::time::Instant,
-    /// `true` once the end of all traffic is near.
+    /// `true` when the process drains.
     pub(crate) leaving: watch::Receiver<bool>,
 }
 
-/// How large the head of a request may be.
+/// The size limits of a request head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadBounds {
-    /// Bytes, from the request line to the empty line.
+    /// The maximum size in bytes, from the request line to the empty line.
     pub(crate) bytes_max: usize,
-    /// Header lines.
+    /// The maximum number of header lines.
     pub(crate) lines_max: usize,
 }
 
 impl Traffic {
-    /// How large the head of a request that begins now may be.
+    /// The size limits of a new request's head.
     pub(crate) fn head_bounds(&self) -> HeadBounds {
         let limits = &self.options.client;
         let asked = self.published.pin().edge().request_head.bytes_max;
         HeadBounds { bytes_max: asked.unwrap_or(limits.head_bytes_max), lines_max: limits.head_lines_max }
     }
 
-    /// Holds what is charged from now on against the number of connections that the configuration allows.
+    /// Applies the configured number of connections to later charges.
     pub(crate) fn allow_connections(&self) {
         let max = self.published.pin().edge().connections_max;
         self.shared.budget.allow_files(max.map(|max| max.in_all(self.options.threads)));
     }
 
-    /// Whether a connection that is accepted now has to begin with a header of the PROXY protocol.
+    /// Returns `true` if a new connection must begin with a PROXY protocol header.
     pub(crate) fn wants_proxy_header(&self) -> bool {
         self.options.client.proxy_header || self.published.pin().edge().proxy_protocol
     }
 
-    /// Whether a peer is a trusted proxy.
+    /// Returns `true` if a peer is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))
     }
 
-    /// The port that clients of a bind connect to, where that is not the port of its socket.
+    /// The port that clients of a bind connect to, if it differs from that of its socket.
     pub(crate) fn port_of(&self, bind: &BindKey) -> Option<u16> {
         self.published.pin().bind(bind)?.listeners.iter().find_map(|listener| listener.port)
     }
 
-    /// The place of a connection among those of its client; `None` for a trusted proxy, which speaks for many.
+    /// The place of a connection among those of its client; `None` for a trusted proxy, which acts for many.
     ///
     /// # Errors
-    /// When the client holds too much already.
+    /// If the client holds too much already.
     pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
         let peer = peer.to_canonical();
         if self.trusts(peer) {
@@ -90,7 +90,7 @@ impl Traffic {
     /// The same for a flow of datagrams.
     ///
     /// # Errors
-    /// When the client holds too much already.
+    /// If the client holds too much already.
     pub(crate) fn flow_client(&self, peer: IpAddr) -> Result<Option<FlowPlace>, Dropped> {
         let peer = peer.to_canonical();
         if self.trusts(peer) {
@@ -100,8 +100,8 @@ impl Traffic {
         self.shared.clients.enter_flow(peer, may).map(Some).ok_or(Dropped::Client)
     }
 
-    /// Charges a flow of datagrams. When there is no room for it, those of this thread give way that were silent for longest;
-    /// whether there is room.
+    /// Charges a flow of datagrams. If there is no room, the longest idle flows of this thread are closed. Returns
+    /// `true` if the flow was charged.
     pub(crate) fn flow_room(&self) -> bool {
         self.allow_connections();
         let mut must_give_way = self.shared.budget.is_exhausted();

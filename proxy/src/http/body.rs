@@ -1,66 +1,66 @@
-//! Where a body ends: by its length, by its chunks, or with the connection (RFC 9112 section 6.3). Chunks are read as
-//! strictly as the grammar has them, for what is lax here is another request to somebody else.
+//! The framing of bodies: by length, by chunks, or by the end of the connection (RFC 9112 section 6.3). Chunks are
+//! parsed strictly, because bytes that are accepted leniently here may be another request to a different parser.
 
-/// Bytes of a chunk's size and its extensions, and of all trailers together.
+/// The maximum length in bytes of a chunk's size with its extensions, and of all trailers together.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// How a body is framed.
+/// The framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Framing {
-    /// There is none.
+    /// No body.
     #[default]
     None,
-    /// So many bytes.
+    /// A number of bytes.
     Length(u64),
     /// Chunks, then trailers.
     Chunked,
-    /// Everything until the connection ends.
+    /// All bytes until the connection ends.
     UntilClose,
 }
 
-/// The length that a value of `Content-Length` says (RFC 9110 section 8.6), where no parser could read another one: 1 to 18 digits,
-/// which any integer of 64 bits has room for, and nothing else.
+/// The value of `Content-Length` (RFC 9110 section 8.6), if it is unambiguous to every parser: 1 to 18 digits, which
+/// fit into any 64-bit integer, and nothing else.
 pub(crate) fn length(value: &[u8]) -> Option<u64> {
     let sound = (1..=18).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     sound.then(|| value.iter().fold(0, |length, digit| 10 * length + u64::from(digit - b'0')))
 }
 
-/// A body that breaks the rules of its framing.
+/// A body that violates its framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
-/// What the next bytes of a body are.
+/// The kind of the next bytes of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
-    /// So many bytes of content.
+    /// A number of bytes of content.
     Content(usize),
-    /// So many bytes of framing, which nobody else needs, and where the body is behind them.
+    /// A number of bytes of framing, and the state of the body after them.
     Framing(usize, Body),
-    /// That cannot be said before there are more of them.
+    /// Undecided until more bytes arrive.
     Unknown,
-    /// The body is over; they are something else's.
+    /// The body is complete; the bytes belong to something else.
     End,
 }
 
-/// How far a body has been read.
+/// The parse state of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
-    /// So many bytes are left.
+    /// A number of bytes is left.
     Left(u64),
     /// Until the connection ends.
     UntilClose,
     /// Before the size of a chunk.
     Size,
-    /// In a chunk.
+    /// In a chunk, with a number of bytes left.
     Chunk(u64),
-    /// Behind the content of a chunk.
+    /// After the content of a chunk.
     ChunkEnd,
-    /// In the trailers, of which so many bytes were read.
+    /// In the trailers, of which this number of bytes was read.
     Trailers(usize),
 }
 
 impl Body {
-    /// A body from its beginning.
+    /// The state before the body.
     pub(crate) const fn new(framing: Framing) -> Self {
         match framing {
             Framing::None => Self::Left(0),
@@ -70,15 +70,15 @@ impl Body {
         }
     }
 
-    /// Whether it was read to its end.
+    /// Returns `true` if it was read to its end.
     pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Left(0))
     }
 
-    /// Notes the end of the connection.
+    /// Records the end of the connection.
     ///
     /// # Errors
-    /// When the body was to go on.
+    /// If the body is incomplete.
     pub(crate) const fn closed(&mut self) -> Result<(), Malformed> {
         match self {
             Self::UntilClose | Self::Left(0) => {
@@ -89,10 +89,10 @@ impl Body {
         }
     }
 
-    /// What the next bytes are.
+    /// The kind of the next bytes.
     ///
     /// # Errors
-    /// When they break the framing.
+    /// If they violate the framing.
     pub(crate) fn next(self, bytes: &[u8]) -> Result<Piece, Malformed> {
         Ok(match self {
             Self::Left(0) => Piece::End,
@@ -115,7 +115,7 @@ impl Body {
         })
     }
 
-    /// How much of so many bytes can be content, where nothing else comes before the end.
+    /// The number of the next `most` bytes that can be content without framing in between.
     pub(crate) fn within(self, most: usize) -> usize {
         match self {
             Self::Left(left) | Self::Chunk(left) => usize::try_from(left).map_or(most, |left| left.min(most)),
@@ -124,7 +124,7 @@ impl Body {
         }
     }
 
-    /// Notes that so much content was taken.
+    /// Records that content was taken.
     pub(crate) const fn took(&mut self, count: usize) {
         let count = count as u64;
         *self = match *self {
@@ -136,8 +136,8 @@ impl Body {
     }
 }
 
-/// The line that some bytes begin with, once it is whole. It ends with CRLF, and nothing in it could be the end of a line to
-/// another parser.
+/// The line at the beginning of the bytes, once it is complete. It ends with CRLF, and has no byte that could end a
+/// line for another parser.
 fn whole_line(bytes: &[u8], max: usize) -> Result<Option<&[u8]>, Malformed> {
     let end = memchr::memchr(b'\n', bytes);
     if end.unwrap_or(bytes.len()) >= max {
@@ -151,14 +151,14 @@ fn whole_line(bytes: &[u8], max: usize) -> Result<Option<&[u8]>, Malformed> {
     }
 }
 
-/// What follows the line of a chunk's size. The size is at least one digit, which the library does not ask for.
+/// The state after the line of a chunk's size. The size must have at least one digit, which the library does not check.
 fn size(line: &[u8]) -> Result<Body, Malformed> {
     if !line.first().is_some_and(u8::is_ascii_hexdigit) {
         return Err(Malformed);
     }
     match httparse::parse_chunk_size(line) {
         Ok(httparse::Status::Complete((_, 0))) => Ok(Body::Trailers(0)),
-        // What cannot be counted to the end of its chunk is no size.
+        // A size that does not fit into the counters is invalid.
         Ok(httparse::Status::Complete((_, size))) if size <= u64::MAX >> 1 => Ok(Body::Chunk(size)),
         Ok(httparse::Status::Complete(_) | httparse::Status::Partial) | Err(_) => Err(Malformed),
     }
@@ -168,7 +168,7 @@ fn size(line: &[u8]) -> Result<Body, Malformed> {
 mod tests {
     use super::*;
 
-    /// Reads bytes that arrive in pieces of every size; the content, and how many bytes were left over.
+    /// Parses bytes that arrive in pieces of every size. Checks the content, and the number of bytes left over.
     #[track_caller]
     fn check(framing: Framing, bytes: &[u8], want: Result<(&[u8], usize), Malformed>) {
         for step in 1..=bytes.len() {

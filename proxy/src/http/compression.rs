@@ -1,5 +1,5 @@
-//! Whether a response is compressed, decided by the heads of both messages and the settings of the route, and what that changes of
-//! its head. Both drivers ask here; the bytes are [`super::gzip`]'s.
+//! The decision whether a response is compressed, from the heads of both messages and the settings of the route, and
+//! the resulting edits of its head. Both drivers call it; [`super::gzip`] encodes the bytes.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,41 +11,41 @@ use tidegate_config::model::{Compression, Head, Proxied};
 use super::edits::Edits;
 use super::names::is_grpc_type;
 
-/// The status of a response that says what a cache may go on using.
+/// The status of a response that validates a cached one.
 const NOT_MODIFIED: u16 = 304;
 
-/// What a request says about it.
+/// The facts about a request that the decision needs.
 #[derive(Debug)]
 pub(crate) struct Negotiation {
     compression: Arc<Compression>,
-    /// Whether the client may have it.
+    /// Whether the client may get a compressed response.
     accepts: bool,
     is_head: bool,
     is_http10: bool,
-    /// Whether it came by another proxy.
+    /// Whether it came through another proxy.
     via: bool,
     authorized: bool,
 }
 
-/// The head of a response, as far as it is framed.
+/// The head of a response, as far as the decision needs it.
 #[derive(Debug)]
 pub(crate) struct Response<'a, F> {
     /// The status.
     pub(crate) status: u16,
-    /// The length that it announces, where that frames it, or would frame the body to GET.
+    /// The announced length, if it frames the body, or would frame the body of a GET.
     pub(crate) length: Option<u64>,
-    /// Whether it comes in HTTP/2, where it is not told whether a body follows the head, and where Pingora sends chunks to clients of
-    /// HTTP/1.0.
+    /// Whether it comes over HTTP/2, where the head does not say whether a body follows, and where Pingora sends chunks
+    /// to HTTP/1.0 clients.
     pub(crate) over_http2: bool,
     /// Its headers.
     pub(crate) fields: &'a F,
-    /// What a clock says.
+    /// The clock.
     pub(crate) wall: fn() -> SystemTime,
 }
 
-/// A response's headers.
+/// The headers of a response.
 pub(crate) trait Fields {
-    /// Calls with every value of a header; the name is in lower case.
+    /// Calls `see` with every value of a header; the name is in lower case.
     fn each_value(&self, name: &'static str, see: &mut dyn FnMut(&[u8]));
 }
 
@@ -55,21 +55,21 @@ impl Fields for HeaderMap {
     }
 }
 
-/// What becomes of a response.
+/// The decision about a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
-    /// No client gets it compressed.
+    /// It is not compressed for any client.
     Never,
-    /// This client does not get it compressed.
+    /// It is not compressed for this client.
     NotHere,
-    /// It says what is said of a compressed body, and has none: it answers HEAD, or is a 304.
+    /// It has the headers of a compressed response, but no body: it answers HEAD, or is a 304.
     HeadOnly,
     /// It is compressed.
     Compressed,
 }
 
 impl Negotiation {
-    /// What the head of a request says.
+    /// The facts in the head of a request.
     pub(crate) fn of<H: Head>(compression: &Arc<Compression>, head: &H, is_http10: bool) -> Self {
         let named = |name| head.header(name).is_some();
         let disabled = head.header("user-agent").is_some_and(|agent| compression.disabled.hold(agent));
@@ -85,12 +85,13 @@ impl Negotiation {
         }
     }
 
-    /// How hard to compress.
+    /// The compression level.
     pub(crate) fn level(&self) -> u8 {
         self.compression.level
     }
 
-    /// Decides about a response. What it would be for another client is decided first, since a cache has to know.
+    /// Decides about a response. Whether any client gets it compressed is decided first, because caches must know
+    /// (`Vary`).
     pub(crate) fn decide<F: Fields>(&self, response: &Response<'_, F>) -> Decision {
         if !self.is_worth(response) {
             return Decision::Never;
@@ -105,14 +106,14 @@ impl Negotiation {
         }
     }
 
-    /// Whether a response is compressed for any client at all; a 304 says nothing of the length and often nothing of the type of what
-    /// it is about.
+    /// Returns `true` if a response is compressed for any client at all. A 304 does not have the length, and often not
+    /// the type, of the response it stands for.
     fn is_worth<F: Fields>(&self, response: &Response<'_, F>) -> bool {
         let Response { status, length, over_http2, fields, .. } = *response;
         let is_unmodified = status == NOT_MODIFIED;
         let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
         let has = |name| first(each(name), |_| Some(())).is_some();
-        // An empty body is longer when it is compressed.
+        // Compression makes an empty body longer.
         let long = length.map_or(!over_http2, |length| length >= self.compression.length_min.max(1));
         let listed = |value: &[u8]| self.compression.types.holds(value) && !is_grpc_type(value);
         let coded = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"identity");
@@ -120,12 +121,12 @@ impl Negotiation {
             && first(each("content-type"), |value| Some(listed(value))).unwrap_or(is_unmodified)
             && first(each("content-encoding"), |value| coded(value).then_some(())).is_none()
             && !has("content-range")
-            // A digest is of the bytes as they are (RFC 9530).
+            // A digest is computed from the uncompressed bytes (RFC 9530).
             && !["content-digest", "repr-digest", "digest", "content-md5"].into_iter().any(has)
             && !any_word(each("cache-control"), b"no-transform")
     }
 
-    /// Whether a response to a request of another proxy is compressed, by the rule of nginx's `gzip_proxied`.
+    /// Returns `true` if a response to a request of another proxy is compressed, by the rule of nginx's `gzip_proxied`.
     fn is_for_proxies<F: Fields>(&self, Response { fields, wall, .. }: &Response<'_, F>) -> bool {
         let asked = |condition| self.compression.proxied.contains(&condition);
         let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
@@ -153,8 +154,8 @@ impl Negotiation {
         !(asked(Proxied::NoLastModified) && has("last-modified") || asked(Proxied::NoEtag) && has("etag"))
     }
 
-    /// Lists what changes of the head of a response that some client gets compressed; `here` says whether this one does. A 304 says
-    /// what the response would whose place it takes (RFC 9110 section 15.4.5), and nothing of a body.
+    /// Adds the edits of the head of a response that some client gets compressed; `here` is `true` for this client. A
+    /// 304 has the headers of the response it stands for (RFC 9110 section 15.4.5), except those about a body.
     pub(crate) fn edit<F: Fields>(
         &self,
         here: bool,
@@ -170,11 +171,11 @@ impl Negotiation {
         }
         if *status != NOT_MODIFIED {
             edits.set(&CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
-            // A part of the compressed body is no part of the other one.
+            // A range of the compressed body is not one of the original.
             edits.remove(&ACCEPT_RANGES);
         }
-        // The bytes are others than those of the tag, and mean the same (RFC 9110 section 8.8.1). A value over several lines is
-        // none.
+        // The bytes differ from those of the tag, and have the same meaning (RFC 9110 section 8.8.1). A folded value is
+        // not a tag.
         let is_plain = |tag: &[u8]| tag.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
         first(each("etag"), |tag| {
             if !is_plain(tag) {
@@ -187,7 +188,7 @@ impl Negotiation {
     }
 }
 
-/// What the first value gives that gives anything.
+/// The first result of `of` for the values.
 fn first<T>(each: impl Fn(&mut dyn FnMut(&[u8])), mut of: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut found = None;
     each(&mut |value| {
@@ -198,7 +199,7 @@ fn first<T>(each: impl Fn(&mut dyn FnMut(&[u8])), mut of: impl FnMut(&[u8]) -> O
     found
 }
 
-/// Whether one of the words between commas, without what follows `=`, is this one.
+/// Returns `true` if `word` is among the words between commas, without their part after `=`.
 fn any_word(each: impl Fn(&mut dyn FnMut(&[u8])), word: &[u8]) -> bool {
     let is = |part: &[u8]| {
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -212,8 +213,8 @@ fn date(value: &[u8]) -> Option<SystemTime> {
     std::str::from_utf8(value).ok().and_then(|text| httpdate::parse_http_date(text).ok())
 }
 
-/// Whether a client takes gzip (RFC 9110 section 12.5.3), and does not say that it would rather have the body as it is. One that
-/// says nothing about codings is not taken to know any. A weight that cannot be read refuses.
+/// Returns `true` if a client accepts gzip (RFC 9110 section 12.5.3), and does not prefer the uncompressed body. A
+/// client without `Accept-Encoding` gets no gzip. An invalid weight refuses.
 fn accepts_gzip<H: Head>(head: &H) -> bool {
     let (mut gzip, mut any, mut identity): (Option<u16>, Option<u16>, Option<u16>) = (None, None, None);
     head.each_value("accept-encoding", &mut |value| {
@@ -241,7 +242,7 @@ fn accepts_gzip<H: Head>(head: &H) -> bool {
 /// The weight 1, in thousandths.
 const WEIGHT_MAX: u16 = 1000;
 
-/// The weight that a parameter says, in thousandths, if it is one (RFC 9110 section 12.4.2); 0 when it cannot be read.
+/// The weight in a parameter, in thousandths, if it is one (RFC 9110 section 12.4.2); 0 if it is invalid.
 fn weight(parameter: &[u8]) -> Option<u16> {
     let (name, value) = parameter.split_at_checked(2)?;
     if !name.eq_ignore_ascii_case(b"q=") {

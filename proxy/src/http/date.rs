@@ -1,4 +1,4 @@
-//! The date that responses bear (RFC 9110 section 5.6.7), made once a second by each thread that is asked for it.
+//! The `Date` of responses (RFC 9110 section 5.6.7), formatted once a second per thread.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ thread_local! {
     static MADE: RefCell<Made> = RefCell::default();
 }
 
-/// Shows the date, which may be up to a second old.
+/// Calls `show` with the date, which may be up to a second old.
 pub(crate) fn with<T>(now: Instant, show: impl FnOnce(&str) -> T) -> T {
     MADE.with_borrow_mut(|made| {
         if made.until.is_none_or(|until| until <= now) {

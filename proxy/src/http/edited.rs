@@ -1,5 +1,5 @@
-//! The headers of a request as they are with the edits of the steps, for requests about it that are not itself: copies for mirrors, and
-//! questions to authorisation services.
+//! The headers of a request with the edits of the steps, for derived requests: mirrored ones, and calls to
+//! authorisation services.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -10,7 +10,7 @@ use tidegate_config::model::Head;
 use super::edits::{Edit, Edits};
 use super::names::HeaderNames;
 
-/// What belongs to the client's connection, or says how a body came.
+/// Headers of the client's connection, or about the framing of the body.
 pub(crate) const OF_CONNECTION: [HeaderName; 10] = [
     CONNECTION,
     CONTENT_LENGTH,
@@ -24,7 +24,7 @@ pub(crate) const OF_CONNECTION: [HeaderName; 10] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// The headers of a head with edits, without those that belong to the connection. The authority is among them, as `Host`.
+/// The headers of a head with edits, without hop-by-hop headers. The authority is among them, as `Host`.
 pub(crate) fn edited<H: Head + HeaderNames>(head: &H, edits: &Edits) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(host) = head.authority().and_then(|host| HeaderValue::from_str(host).ok()) {
@@ -56,7 +56,7 @@ pub(crate) fn edited<H: Head + HeaderNames>(head: &H, edits: &Edits) -> HeaderMa
     headers
 }
 
-/// The headers that belong to a connection by its own word.
+/// The header names in `Connection`, which make them hop-by-hop.
 pub(crate) fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
     let words = values.flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);

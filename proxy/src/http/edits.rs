@@ -1,5 +1,5 @@
-//! What the steps change of a head: a list of edits that a driver applies in order while it writes the head. The values
-//! stand one after the other in a single buffer, so that a list which is used again allocates nothing.
+//! The edits of a head: a list that a driver applies in order while it writes the head. The values are in a single
+//! buffer, so that a reused list allocates nothing.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-/// Edits, and bytes of their values, for which a list keeps its room from one head to the next. A head that needs more has it
-/// for itself.
+/// The capacity that a list keeps from one head to the next: a number of edits, and of bytes of their values. Larger
+/// capacity is freed.
 const KEPT: (usize, usize) = (64, 4 * 1024);
 
 /// The edits of one head.
@@ -30,18 +30,18 @@ enum How {
     Add(Range<usize>),
 }
 
-/// One change of a head.
+/// One edit of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Edit<'a> {
     /// Removes every value.
     Remove(&'a HeaderName),
     /// Replaces every value by one.
     Set(&'a HeaderName, &'a [u8]),
-    /// Adds a value beside what is there.
+    /// Adds a value to the existing ones.
     Add(&'a HeaderName, &'a [u8]),
 }
 
-/// One change of a header, for who keeps the value.
+/// One change of a header, with an owned value.
 pub(crate) enum Change {
     /// See [`Edit::Remove`].
     Remove,
@@ -52,14 +52,14 @@ pub(crate) enum Change {
 }
 
 impl<'a> Edit<'a> {
-    /// The header that it changes.
+    /// The name of the header.
     pub(crate) const fn name(&self) -> &'a HeaderName {
         match *self {
             Self::Remove(name) | Self::Set(name, _) | Self::Add(name, _) => name,
         }
     }
 
-    /// Whether it takes away what was there before.
+    /// Returns `true` if it removes existing values.
     pub(crate) const fn removes(&self) -> bool {
         matches!(self, Self::Remove(_) | Self::Set(..))
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for Edits {
 }
 
 impl Edits {
-    /// Forgets everything but the room that a usual head needs.
+    /// Removes all edits and keeps only the usual capacity.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.list.shrink_to(KEPT.0);
@@ -87,7 +87,7 @@ impl Edits {
         self.list.push(Listed { name: name.clone(), how: How::Remove });
     }
 
-    /// Replaces every value of a header by the one that is written.
+    /// Replaces every value of a header by the one that `write` writes.
     pub(crate) fn set(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         let value = self.written(write);
         self.list.push(Listed { name: name.clone(), how: How::Set(value) });
@@ -98,19 +98,19 @@ impl Edits {
         self.append(name, |out| out.extend_from_slice(value.as_bytes()));
     }
 
-    /// Adds the value that is written to a header.
+    /// Adds the value that `write` writes to a header.
     pub(crate) fn append(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         let value = self.written(write);
         self.list.push(Listed { name: name.clone(), how: How::Add(value) });
     }
 
-    /// Replaces the target by the one that is written, in origin form.
+    /// Replaces the target by the one that `write` writes, in origin form.
     pub(crate) fn set_target(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.target = Some(self.written(write));
     }
 
-    /// The same edits with values that share one buffer. A value that no header can hold removes what was there: what the
-    /// client claims never stands in for ours. What is added comes from a route, as a value that was checked.
+    /// The same edits with values that share one buffer. An invalid value removes the header: the client's value must
+    /// never take the place of ours. Added values come from routes and are valid.
     pub(crate) fn into_changes(self) -> impl Iterator<Item = (HeaderName, Change)> {
         let values = Bytes::from(self.values);
         self.list.into_iter().filter_map(move |Listed { name, how }| {
@@ -124,7 +124,7 @@ impl Edits {
         })
     }
 
-    /// The new target, where it changes.
+    /// The new target, if it changes.
     pub(crate) fn target(&self) -> Option<&[u8]> {
         self.target.clone().and_then(|range| self.values.get(range))
     }

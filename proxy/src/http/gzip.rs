@@ -1,72 +1,72 @@
-//! The encoder of compressed bodies (RFC 1952): bytes in, fewer bytes out, a step at a time, so that nothing is held but what the
-//! format needs. The algorithm is zlib-rs's.
+//! The encoder of compressed bodies (RFC 1952), which works in steps, so that only the state of the format is held. The
+//! algorithm is that of zlib-rs.
 
 use std::fmt;
 
 use zlib_rs::{Deflate, DeflateFlush, Status};
 
-/// The window of 32 KiB that every decoder has, and 16 for the frame of gzip around it, by the convention of zlib.
+/// The window of 32 KiB, plus 16 for the gzip frame, by the convention of zlib.
 const WINDOW_BITS: u8 = 15 + 16;
 
-/// Bytes of room that a step needs. With less, the end of a flush could be written again and again.
+/// The output room that a step needs. With less, the end of a flush could be written repeatedly.
 pub(crate) const ROOM_MIN: usize = 64;
 
-/// How much a piece may grow by that cannot be compressed: its head, its end, and the frame of its blocks.
+/// The maximum growth of an incompressible piece: its header, its trailer, and the block headers.
 const GROWTH_BYTES: usize = 128;
 
-/// What a step is to bring about besides taking bytes.
+/// The goal of a step, besides taking bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Goal {
-    /// Nothing: what comes next decides how these bytes are best said.
+    /// None: the encoder may wait for more bytes.
     More,
-    /// Everything that was taken can be read by the other side.
+    /// The other side can decode all bytes that were taken.
     Flush,
-    /// That was all.
+    /// The end of the body.
     End,
 }
 
-/// What a step has moved.
+/// The bytes moved by a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moved {
-    /// Bytes that were taken.
+    /// The number of bytes taken.
     pub(crate) taken: usize,
-    /// Bytes that were given.
+    /// The number of bytes given.
     pub(crate) given: usize,
 }
 
-/// A stream that the encoder cannot go on with, which its own rules make impossible.
+/// The encoder is in an invalid state, which its contract rules out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Broken;
 
-/// A body that is being compressed. It takes about [`Cost::COMPRESSION`](crate::budget::Cost::COMPRESSION) of memory.
+/// A body in compression. It takes about [`Cost::COMPRESSION`](crate::budget::Cost::COMPRESSION) of memory.
 pub(crate) struct Gzip {
     deflate: Deflate,
-    /// Whether something was taken that the other side cannot read yet.
+    /// Whether bytes were taken that the other side cannot decode yet.
     unflushed: bool,
     over: bool,
 }
 
 impl Gzip {
-    /// The beginning of a body, compressed by a level from 1 to 9.
+    /// The beginning of a body, with a level from 1 to 9.
     pub(crate) fn new(level: u8) -> Self {
         Self { deflate: Deflate::new(level.clamp(1, 9).into(), true, WINDOW_BITS), unflushed: false, over: false }
     }
 
-    /// Whether something was taken that the other side cannot read yet.
+    /// Returns `true` if bytes were taken that the other side cannot decode yet.
     pub(crate) const fn has_unflushed(&self) -> bool {
         self.unflushed
     }
 
-    /// Whether the last byte was given.
+    /// Returns `true` if the last byte was given.
     pub(crate) const fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Takes what it can of some bytes and gives what it can of the result, into room for at least [`ROOM_MIN`]. A goal that takes
-    /// more room is reached by further steps.
+    /// Takes input and gives output, into at least [`ROOM_MIN`] bytes of room. A goal that needs more room is reached
+    /// by further steps.
     ///
     /// # Errors
-    /// [`Broken`] when the encoder fails.
+    /// [`Broken`] if the encoder fails.
     pub(crate) fn step(&mut self, from: &[u8], into: &mut [u8], goal: Goal) -> Result<Moved, Broken> {
         if self.over {
             return Ok(Moved { taken: 0, given: 0 });
@@ -89,10 +89,10 @@ impl Gzip {
         Ok(Moved { taken, given })
     }
 
-    /// Compresses a whole piece so that the other side can read it, and ends the body with the `last` one.
+    /// Compresses and flushes a whole piece, and ends the body with the `last` one.
     ///
     /// # Errors
-    /// [`Broken`] when the encoder fails.
+    /// [`Broken`] if the encoder fails.
     pub(crate) fn piece(&mut self, mut content: &[u8], last: bool) -> Result<Vec<u8>, Broken> {
         let goal = if last { Goal::End } else { Goal::Flush };
         let mut whole = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
         content
     }
 
-    /// What can be read of a body that goes on.
+    /// The decodable part of an incomplete body.
     fn read_so_far(bytes: &[u8], count: usize) -> Vec<u8> {
         let mut content = vec![0; count];
         MultiGzDecoder::new(bytes).read_exact(&mut content).unwrap();

@@ -1,5 +1,5 @@
-//! Rules of HTTP/1.1 messages that both drivers follow: how a body is framed, what a response may say of its own, the names of
-//! headers, how heads are edited, and when and how bodies are compressed.
+//! Rules of HTTP/1.1 messages that both drivers follow: framing of bodies, header names, edits of heads, and
+//! compression.
 
 pub(crate) mod body;
 pub(crate) mod compression;

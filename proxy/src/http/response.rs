@@ -1,16 +1,16 @@
-//! How much head an endpoint may send, and how the body behind it is framed. There is one strict rule for both drivers: a
-//! head that another parser could read in another way is refused, because a client behind a proxy that pools connections
-//! would else get the rest of it as the answer to the next client's request.
+//! The limits of response heads, and the framing of response bodies. Both drivers use one strict rule: an ambiguous
+//! head is refused, because otherwise the next client behind a proxy with a connection pool could get the rest of it as
+//! its response.
 
 use super::body::{Framing, Malformed, length};
 
-/// Bytes of a response head, from the status line to the empty line.
+/// The maximum size of a response head, from the status line to the empty line.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Header lines of a response.
+/// The maximum number of header lines of a response.
 pub(crate) const LINES_MAX: usize = 128;
 
-/// Different names that the `Connection` header lines of a response may nominate (RFC 9110 section 7.6.1).
+/// The maximum number of different names in the `Connection` header lines of a response (RFC 9110 section 7.6.1).
 pub(crate) const NOMINATIONS_MAX: usize = 32;
 
 /// The parts of a response head that frame its body.
@@ -28,34 +28,34 @@ pub(crate) struct Announced<C, L> {
     pub(crate) lengths: L,
 }
 
-/// How a response is framed.
+/// The framing of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ResponseBody {
-    /// How the body comes from the endpoint.
+    /// The framing of the body from the endpoint.
     pub(crate) framing: Framing,
-    /// The `Content-Length` that the client is sent. A response to HEAD and a 304 have one without having a body (RFC 9110
-    /// section 8.6).
+    /// The `Content-Length` for the client. A response to HEAD and a 304 have one without a body (RFC 9110 section
+    /// 8.6).
     pub(crate) content_length: Option<u64>,
-    /// Whether the endpoint announced a body where there can be none. It may send one nevertheless, so its connection takes
-    /// no other request.
+    /// Whether the endpoint announced a body where none is allowed. It may send one nevertheless, so its connection is
+    /// not reused.
     pub(crate) is_stray: bool,
 }
 
 impl ResponseBody {
-    /// A response without a body, which does not say how long that would be.
+    /// A response without a body and without `Content-Length`.
     pub(crate) const fn without_length(self) -> Self {
         Self { content_length: None, ..self }
     }
 
-    /// The same body, sent on without a length.
+    /// The same body, sent in chunks.
     pub(crate) const fn in_chunks(self) -> Self {
         Self { framing: Framing::Chunked, content_length: None, ..self }
     }
 }
 
-/// Decides how the body of a response is framed (RFC 9112 section 6.3).
+/// Determines the framing of a response body (RFC 9112 section 6.3).
 ///
-/// | the head says | the response |
+/// | the head has | the response |
 /// |---|---|
 /// | `Transfer-Encoding` that is not the one word `chunked` in one line, or any in HTTP/1.0 | is refused |
 /// | more than one `Content-Length`, in lines or in one line, or one that is not 1 to 18 digits | is refused |
@@ -64,8 +64,7 @@ impl ResponseBody {
 /// | either, in a 304 or in answer to HEAD | has no body; the length is sent on, the coding is left out |
 /// | neither | ends with the connection |
 ///
-/// # Errors
-/// [`Malformed`] where it is refused.
+/// # Errors [`Malformed`] if it is refused.
 pub(crate) fn frame<'v, C, L>(head: Announced<C, L>) -> Result<ResponseBody, Malformed>
 where
     C: Iterator<Item = &'v [u8]>,
@@ -81,7 +80,7 @@ where
     }
     let mut content_length = None;
     for value in lengths {
-        // Beside a coding a length means nothing, so it need not be one.
+        // Beside a transfer coding the length is ignored, so it need not be valid.
         if !is_chunked && content_length.replace(length(value).ok_or(Malformed)?).is_some() {
             return Err(Malformed);
         }
@@ -100,7 +99,7 @@ where
     Ok(ResponseBody { framing, content_length, is_stray: false })
 }
 
-/// Whether a value is `chunked` and nothing else. A value over several lines is not, for a parser may stop at the first.
+/// Returns `true` if a value is only `chunked`. A folded value is not, because a parser may stop at the first line.
 fn is_chunked_word(value: &[u8]) -> bool {
     let is_word = |byte: &u8| !matches!(byte, b' ' | b'\t');
     let start = value.iter().position(is_word).unwrap_or_default();
@@ -112,7 +111,8 @@ fn is_chunked_word(value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A response of these header lines, each `Transfer-Encoding` written `T: …` and each `Content-Length` `L: …`.
+    /// The framing of a response with these header lines, each `Transfer-Encoding` written `T: …` and each
+    /// `Content-Length` `L: …`.
     #[track_caller]
     fn framed(status: u16, lines: &[&str], is_http10: bool, to_head: bool) -> Result<ResponseBody, Malformed> {
         let values =

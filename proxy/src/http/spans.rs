@@ -1,5 +1,5 @@
-//! Heads as the native driver keeps them: spans of their bytes. They borrow nothing, so they outlive the parse, and what
-//! held one head holds the next without an allocation.
+//! The native driver's heads as spans of their bytes. They borrow nothing, so they outlive the parse, and their storage
+//! is reused without an allocation.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where a part lies that was cut out of `bytes`.
+    /// The span of a part that was sliced out of `bytes`.
     pub(crate) fn of(part: &[u8], bytes: &[u8]) -> Self {
         let start = (part.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
         Self { start, end: start + part.len() }
     }
 
-    /// The part.
+    /// The bytes of the span.
     pub(crate) fn of_bytes(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The part as text; empty when it is none.
+    /// The text of the span; empty if it is not UTF-8.
     pub(crate) fn of_text(self, bytes: &[u8]) -> &str {
         std::str::from_utf8(self.of_bytes(bytes)).unwrap_or_default()
     }
 
-    /// Where it lies.
+    /// Its range.
     pub(crate) const fn range(self) -> Range<usize> {
         self.start..self.end
     }
@@ -47,7 +47,7 @@ pub(crate) struct Field {
     pub(crate) value: Span,
 }
 
-/// Replaces what a list holds by header lines that were parsed out of `bytes`.
+/// Replaces the contents of a list by header lines that were parsed from `bytes`.
 pub(crate) fn keep(parsed: &[httparse::Header<'_>], bytes: &[u8], fields: &mut Vec<Field>) {
     fields.clear();
     fields.extend(

@@ -1,4 +1,4 @@
-//! Accepts the connections of one bind on one thread, and ends them when the bind goes away.
+//! Accepts the connections of one bind on one thread, and ends them when the bind is removed.
 
 use std::future::pending;
 use std::io;
@@ -26,11 +26,11 @@ use crate::stream;
 /// The shortest and longest pause after a failure to accept.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// When the connections of a bind must be over: `None` while it is open. The last word counts.
+/// The deadline of a bind's connections: `None` while it is open. The last value counts.
 pub(crate) type Ending = watch::Receiver<Option<Instant>>;
 
-/// Serves a bind until it is told its ending, then waits for its connections until then and cuts the rest. That the end of all
-/// traffic is near, it tells its connections before. Returns how many it cut.
+/// Serves a bind until it ends, then waits for its connections until the deadline and aborts the rest. While the
+/// process drains, it signals that to its connections. Returns the number of aborted connections.
 pub(crate) async fn accept(
     listener: Arc<TcpListener>,
     bind: BindKey,
@@ -38,7 +38,7 @@ pub(crate) async fn accept(
     mut ending: Ending,
 ) -> usize {
     let ((last, told_last), (over, told_over)) = (watch::channel(false), watch::channel(false));
-    // It is never looked at itself, so that what was said before a connection came is news to it.
+    // Only clones of it are read, so that an earlier value is new to each connection.
     let notice = Notice { last: told_last, over: told_over };
     let mut leaving = traffic.leaving.clone();
     let mut near = false;
@@ -56,7 +56,7 @@ pub(crate) async fn accept(
                 last.send_replace(true);
                 continue;
             }
-            // A lost sender means that nobody is left to tell an ending.
+            // A lost sender means that no end can be signalled any more.
             _ = ending.wait_for(Option::is_some) => break,
         };
         match accepted {
@@ -69,7 +69,7 @@ pub(crate) async fn accept(
                     &notice,
                 );
             }
-            // The client left before its turn came; the queue is one shorter, so this cannot spin.
+            // The client left while it was in the queue; the queue is one shorter, so this cannot spin.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 traffic.metrics.accept_errors.inc();
@@ -79,7 +79,7 @@ pub(crate) async fn accept(
             }
         }
     }
-    // Nobody else holds it: an audit has it for no longer than it looks.
+    // The only reference: an audit holds another only for a moment.
     for (stream, peer) in Arc::into_inner(listener).map(queued).unwrap_or_default() {
         start(
             &mut connections,
@@ -93,8 +93,8 @@ pub(crate) async fn accept(
     drain(connections, &traffic, ending).await
 }
 
-/// Closes a socket and gives the connections that the kernel has completed already: they would be reset with it. It asks the
-/// kernel itself, because the runtime may not have heard of them yet, and gives a task no more than so many in a row.
+/// Closes a socket and returns the connections that the kernel has completed already, which would be reset with it. It
+/// accepts directly, because the runtime may not be notified yet, and limits the number of accepts per poll.
 fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
     let Ok(listener) = listener.into_std() else { return Vec::new() };
     let accepted = (0..BACKLOG).map_while(|_| match listener.accept() {
@@ -130,7 +130,7 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
                 }
             }
             BindProtocol::Tcp => stream::serve(accepted, own, traffic, notice).await,
-            // It has no connections.
+            // UDP has no connections.
             BindProtocol::Udp => {}
         }
         drop((active, entry));
@@ -138,15 +138,15 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     idle::register(place, activity, task, cost);
 }
 
-/// Charges a connection; its place among those of its client.
+/// Charges a connection. Returns its place among those of its client.
 fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
-    // Behind the PROXY protocol the client is not known yet.
+    // With the PROXY protocol the client is not known yet.
     let client = match accepted.proxy_header {
         true => None,
         false => traffic.client(accepted.peer.ip(), cost)?,
     };
     traffic.allow_connections();
-    // A client that holds its share makes nobody give way.
+    // A client that exceeds its share is refused before other connections have to give way.
     if traffic.shared.charge(cost) { Ok(client) } else { Err(Refused::Full) }
 }
 
@@ -168,7 +168,7 @@ async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Endi
     cut
 }
 
-/// Waits until a time, or for ever.
+/// Waits until a time; for ever with `None`.
 pub(crate) async fn wait(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
@@ -192,7 +192,7 @@ mod tests {
         socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
         let listener = socket.listen(BACKLOG.unsigned_abs()).unwrap();
         let address = listener.local_addr().unwrap();
-        // More than a task may take in a row, and the runtime hears of none of them.
+        // More than the runtime accepts per poll, and without its notifications.
         let clients: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         assert_eq!(queued(listener).len(), clients.len());
     }

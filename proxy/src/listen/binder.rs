@@ -1,5 +1,5 @@
-//! Which binds are open, over all threads: what the process shows of its sockets, and the one place where a
-//! bind of port 0 gets its port.
+//! The open binds over all threads: the published state of the process's sockets, and the one place where a bind with
+//! port 0 gets its port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,13 +15,13 @@ use crate::listen::sockets;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::upstream::own_addresses::Listening;
 
-/// The binds of the snapshot as they really are.
+/// The actual state of the snapshot's binds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bound {
     binds: BTreeMap<BindKey, BoundBind>,
 }
 
-/// One bind as it really is.
+/// The actual state of one bind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BoundBind {
     address: Option<SocketAddr>,
@@ -30,7 +30,7 @@ pub struct BoundBind {
 }
 
 impl Bound {
-    /// Every bind that a thread has opened or tried to.
+    /// Every bind that a thread has opened or tried to open.
     pub fn iter(&self) -> impl Iterator<Item = (&BindKey, &BoundBind)> {
         self.binds.iter()
     }
@@ -41,7 +41,7 @@ impl Bound {
         self.binds.get(key)
     }
 
-    /// Whether there are binds and none of them is open: nobody can be served.
+    /// Returns `true` if there are binds and none of them is open, so that no client can be served.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         !self.binds.is_empty() && self.binds.values().all(|bind| bind.open.is_empty())
@@ -49,19 +49,19 @@ impl Bound {
 }
 
 impl BoundBind {
-    /// The address with its real port; `None` while no thread listens.
+    /// The address with its actual port; `None` while no thread listens.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Threads that listen.
+    /// The number of threads that listen.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.open.len()
     }
 
-    /// Why a thread could not open it the last time it tried; it goes on trying.
+    /// The last error of a thread that could not open it; the thread tries again.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.failed.values().next().map(|error| &**error)
@@ -92,37 +92,37 @@ fn open(protocol: BindProtocol, address: SocketAddr) -> io::Result<Socket> {
 
 fn address(socket: &Socket) -> Result<SocketAddr, String> {
     let address = socket.local_addr().map_err(|error| error.to_string())?;
-    address.as_socket().ok_or_else(|| "the system names no address of the socket".to_owned())
+    address.as_socket().ok_or_else(|| "the system reports no address of the socket".to_owned())
 }
 
-/// Opens and closes sockets for the threads and keeps [`Bound`] true.
+/// Opens and closes sockets for the threads and keeps [`Bound`] up to date.
 #[derive(Debug)]
 pub(crate) struct Binder {
     bound: watch::Sender<Bound>,
-    /// Where the process listens in TCP, and in UDP.
+    /// The addresses on which the process listens, for TCP and for UDP.
     listening: [Arc<Listening>; 2],
     metrics: Arc<ConnectionMetrics>,
 }
 
 impl Binder {
-    /// With nothing open yet.
+    /// A binder without open sockets.
     pub(crate) fn new(listening: [Arc<Listening>; 2], metrics: Arc<ConnectionMetrics>) -> Self {
         Self { bound: watch::Sender::default(), listening, metrics }
     }
 
-    /// The state, and word of its changes.
+    /// The state, and notifications of its changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Bound> {
         self.bound.subscribe()
     }
 
-    /// Opens a thread's own socket of a bind. Where the port is 0, the first thread's choice is everybody's; where it is
-    /// not, the first thread asks whether it is free.
+    /// Opens a thread's own socket of a bind. With port 0, all threads use the first thread's port; otherwise the first
+    /// thread checks that the port is free.
     ///
     /// # Errors
     /// Those of the operating system.
     pub(crate) fn open(&self, thread: usize, key: BindKey) -> io::Result<Socket> {
         let mut opened = Err(io::ErrorKind::Other.into());
-        // Threads take turns in here, which is what makes the choice of a port one.
+        // This runs under the lock of the channel, so only one thread chooses a port.
         self.bound.send_modify(|bound| {
             let bind = bound.binds.entry(key).or_default();
             opened = match bind.address {
@@ -144,7 +144,7 @@ impl Binder {
         opened
     }
 
-    /// A thread goes on with the socket of a bind that it had given up.
+    /// A thread continues to use the socket of a bind that it was draining.
     pub(crate) fn reopen(&self, thread: usize, key: &BindKey, address: SocketAddr) {
         self.bound.send_modify(|bound| {
             let bind = bound.binds.entry(*key).or_default();
@@ -154,18 +154,18 @@ impl Binder {
         });
     }
 
-    /// Where the process listens, in TCP or in UDP.
+    /// The addresses on which the process listens, for TCP or UDP.
     const fn listening(&self, protocol: BindProtocol) -> &Arc<Listening> {
         let [tcp, udp] = &self.listening;
         if matches!(protocol, BindProtocol::Udp) { udp } else { tcp }
     }
 
-    /// A thread has closed its socket of a bind, or has given up trying to open it.
+    /// A thread has closed its socket of a bind, or has given up opening it.
     pub(crate) fn close(&self, thread: usize, key: &BindKey) {
         self.bound.send_modify(|bound| self.leave(bound, thread, key));
     }
 
-    /// A thread is gone with all its sockets.
+    /// A thread has ended with all its sockets.
     pub(crate) fn close_all(&self, thread: usize) {
         self.bound.send_modify(|bound| self.leave_all(bound, thread));
     }

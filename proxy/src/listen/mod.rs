@@ -1,4 +1,4 @@
-//! Sockets: as the snapshot wants them, what is really open, and accepting.
+//! Sockets: their reconciliation with the snapshot, their actual state, and accepting.
 
 pub(crate) mod accept;
 pub(crate) mod binder;

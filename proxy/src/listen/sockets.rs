@@ -1,6 +1,6 @@
-//! Keeps the sockets of one thread as the snapshot wants them: opens what is new, closes what has gone and leaves
-//! the rest alone. A bind that cannot be opened is tried again; it hurts nobody else. Now and then the sockets are looked at
-//! although nothing has happened.
+//! Reconciles the sockets of one thread with the snapshot: opens new ones, closes removed ones and leaves the others
+//! unchanged. A bind that cannot be opened is tried again and does not affect the others. The sockets are audited
+//! periodically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,10 +21,10 @@ use crate::driver::Traffic;
 use crate::listen::accept::accept;
 use crate::listen::binder::Binder;
 
-/// Connections that the kernel completes before they are accepted.
+/// The maximum number of connections that the kernel completes before they are accepted.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Silence after which the kernel asks whether a client is still there, and the pause between its questions.
+/// The idle time after which the kernel sends TCP keepalive probes, and the interval of the probes.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
 
 /// The shortest and longest pause before a bind is tried again.
@@ -32,8 +32,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 
 /// Opens a listening socket whose address other threads can share (`SO_REUSEPORT`).
 ///
-/// What is set here is inherited by accepted sockets. An unspecified IPv6 address takes IPv4 as well, as an
-/// operator who names one address for everything expects.
+/// Accepted sockets inherit the options set here. An unspecified IPv6 address accepts IPv4 as well, for operators who
+/// configure one address for both.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -48,16 +48,16 @@ pub(crate) fn socket(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Asks whether anybody listens on an address already. A socket that shares its port would not notice: the kernel would
-/// spread connections over us and, say, a second process with the same flags.
+/// Checks whether another process listens on an address. A socket that shares its port would not notice: the kernel
+/// would distribute connections over both processes.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when somebody does, and others of the operating system.
+/// [`io::ErrorKind::AddrInUse`] if one does, and others of the operating system.
 pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
     unbound(address)?.bind(&address.into())
 }
 
-/// Whether the kernel takes connections for a socket, where it can be asked.
+/// Returns `true` if the kernel accepts connections for a socket, as far as that can be checked.
 fn listening(socket: &TcpListener) -> bool {
     #[cfg(target_os = "linux")]
     let listening = SockRef::from(socket).is_listener().unwrap_or(false);
@@ -66,7 +66,7 @@ fn listening(socket: &TcpListener) -> bool {
     listening
 }
 
-/// A socket that connections which have just ended do not keep from an address.
+/// A socket whose address may have connections in TIME_WAIT.
 fn unbound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let SocketAddr::V6(address) = address {
@@ -76,7 +76,7 @@ fn unbound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The socket of a bind, which belongs to the bind's task.
+/// The socket of a bind, which the bind's task owns.
 enum Watched {
     Connections(Weak<TcpListener>),
     Datagrams(Weak<ClientSocket>),
@@ -85,14 +85,14 @@ enum Watched {
 /// An open bind of this thread.
 struct Open {
     socket: Watched,
-    /// Where it was opened.
+    /// Its local address.
     address: SocketAddr,
     ending: watch::Sender<Option<Instant>>,
     task: AbortHandle,
 }
 
 impl Open {
-    /// Whether the socket still is what it was opened as, as the kernel knows it.
+    /// Returns `true` if the kernel still has the socket at its address.
     fn listens(&self) -> bool {
         let there = |socket: &TcpListener| socket.local_addr().is_ok_and(|address| address == self.address);
         match &self.socket {
@@ -108,16 +108,16 @@ struct Sockets<'a> {
     traffic: &'a Arc<Traffic>,
     binder: &'a Binder,
     open: BTreeMap<BindKey, Open>,
-    /// Binds that have left the snapshot and whose connections or flows have not.
+    /// Removed binds whose connections or flows have not ended.
     leaving: Vec<(BindKey, Open)>,
     tasks: JoinSet<usize>,
-    /// Binds that could not be opened, how many times in a row that has happened, and when it is time to try again.
+    /// Binds that could not be opened, the number of consecutive failures, and the time of the next attempt.
     failed: BTreeSet<BindKey>,
     failures: u32,
     retry_at: Instant,
 }
 
-/// Listens until `stop` names an end, lets connections finish until then, and returns how many were cut.
+/// Listens until `stop` has a deadline, lets connections finish until then, and returns the number of aborted ones.
 pub(crate) async fn listen(
     thread: usize,
     traffic: &Arc<Traffic>,
@@ -147,14 +147,14 @@ pub(crate) async fn listen(
             changed = changes.changed(), if publishing => publishing = changed.is_ok(),
             () = sleep_until(sockets.retry_at), if !sockets.failed.is_empty() => {}
             Some(ended) = sockets.tasks.join_next() => sockets.ended(ended.is_err()),
-            // What has been said and not been heard yet is no drift.
+            // A pending change is not drift.
             _ = audits.tick() => if !changes.has_changed().unwrap_or(false) {
                 sockets.audit();
             },
             _ = stop.wait_for(Option::is_some) => break,
         }
     }
-    // A stop that can no longer name an end means now.
+    // If the sender of the deadline is gone, the deadline is now.
     let until = stop.borrow().unwrap_or_else(|| Instant::from_std(clock::now()));
     sockets.close(until).await
 }
@@ -172,7 +172,7 @@ impl Sockets<'_> {
             self.binder.close(self.thread, &key);
         }
         self.leaving.retain(|(_, open)| !open.ending.is_closed());
-        // A storm of publications is no reason to try a bad bind more often.
+        // Frequent publications do not shorten the retry interval.
         if now >= self.retry_at {
             self.failed.clear();
         }
@@ -190,8 +190,8 @@ impl Sockets<'_> {
         }
     }
 
-    /// Counts and tells what is not as the snapshot wants it although nothing has said so, and closes what is too much or
-    /// listens no longer. The reconciliation that follows opens what is missing.
+    /// Counts and logs differences from the snapshot that no change explains, and closes sockets that are not wanted or
+    /// no longer listen. The following reconciliation opens missing ones.
     fn audit(&mut self) {
         let snapshot = self.traffic.published.pin();
         let known = |key: &BindKey| self.open.contains_key(key) || self.failed.contains(key);
@@ -200,7 +200,7 @@ impl Sockets<'_> {
         let drifted: Vec<BindKey> = missing.chain(wrong.map(|(key, _)| *key)).collect();
         for key in drifted {
             self.traffic.metrics.bind_drift.inc();
-            tracing::error!(thread = self.thread, bind = %key.address, "a socket is not as it should be; it is mended");
+            tracing::error!(thread = self.thread, bind = %key.address, "a socket differs from the snapshot; it is closed or opened again");
             if let Some(open) = self.open.remove(&key) {
                 self.leave(&key, open);
             }
@@ -250,8 +250,8 @@ impl Sockets<'_> {
         Ok(Open { socket, address, ending, task })
     }
 
-    /// Goes on with the socket of a UDP bind that was about to end, whose flows have not ended; whether there is one. A second socket
-    /// would get a part of their datagrams, and the first one a part of the new clients'.
+    /// Continues with the socket of a UDP bind that was draining and still has flows. Returns `true` if there is one. A
+    /// second socket would get a part of their datagrams, and the first one a part of the new clients'.
     fn resume(&mut self, key: BindKey) -> bool {
         let is_it = |(other, open): &mut (BindKey, Open)| {
             *other == key && key.protocol == BindProtocol::Udp && !open.task.is_finished()
@@ -300,7 +300,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         assert!(stream.nodelay().unwrap());
         assert!(socket2::SockRef::from(&stream).keepalive().unwrap());
-        // Another thread's socket shares the port; a stranger's cannot.
+        // The socket of another thread can share the port; that of another process cannot.
         socket(address).unwrap();
         std::net::TcpListener::bind(address).unwrap_err();
     }

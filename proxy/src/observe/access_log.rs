@@ -1,6 +1,6 @@
-//! The access log: one line a request, of JSON or in a form of the operator's, or a TCP connection, on a stream of its own. Each thread
-//! gathers its lines in a batch of its own and leaves it whole in a bounded queue, so that a line costs neither an allocation nor a word
-//! with another thread; a writer takes the batches and gives their buffers back. When it is slow, lines are dropped and counted.
+//! The access log: one line of JSON, or in a custom format, for each request or TCP connection. Each thread gathers
+//! lines in a batch and puts it into a bounded queue, so that a line costs neither an allocation nor synchronisation; a
+//! writer takes the batches and returns their buffers. If it is slow, lines are dropped and counted.
 
 mod custom;
 mod entry;
@@ -24,55 +24,55 @@ use crossbeam_queue::ArrayQueue;
 use prometheus::IntCounter;
 use tokio::sync::Notify;
 
-/// A line waits for others of its thread at most for so long.
+/// The maximum time that a line waits in its thread's batch.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes of lines that are a whole batch.
+/// The size of a full batch in bytes.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Bytes of a buffer: a batch and the line that made it whole, unless that is a long one.
+/// The capacity of a buffer: a batch and its last line, unless that is a long one.
 const BUFFER_BYTES: usize = BATCH_BYTES + 4 * 1024;
-/// Bytes that may wait to be written, of all threads.
+/// The maximum number of bytes of queued batches, of all threads.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Buffers that are kept for the next batches.
+/// The maximum number of free buffers.
 const SPARE_MAX: usize = 64;
-/// How long the end of the log waits for lines to be written.
+/// How long closing the log waits for the writer.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 thread_local! {
-    /// The batch that this thread gathers.
+    /// The batch of this thread.
     static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
-    /// Told whenever a batch of this thread has got its first line.
+    /// Notified when a batch of this thread has got its first line.
     static BEGUN: Arc<Notify> = Arc::default();
 }
 
-/// The end of the log where requests leave their lines. The last one to go closes the log.
+/// The producer side of the log. Dropping the last one closes the log.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     waiting: Option<Arc<Waiting>>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// What is between the threads and the writer.
+/// The state shared by the threads and the writer.
 #[derive(Debug)]
 struct Waiting {
     batches: ArrayQueue<Lines>,
-    /// What the batches take of memory.
+    /// The memory of the queued batches in bytes.
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Empty buffers.
+    /// The free buffers.
     spare: ArrayQueue<Vec<u8>>,
     closed: AtomicBool,
     dropped: IntCounter,
     writer: OnceLock<Thread>,
 }
 
-/// Lines, one after the other, and how many.
+/// The bytes of lines, and their number.
 #[derive(Debug, Default)]
 struct Lines {
     bytes: Vec<u8>,
     count: u64,
 }
 
-/// The lines that a thread gathers, and the log that they are for. Whatever ends it, they go there.
+/// The batch of a thread, and its log. Dropping it queues the lines.
 #[derive(Debug)]
 struct Batch {
     lines: Lines,
@@ -83,7 +83,7 @@ impl AccessLog {
     /// Opens the sink and starts its writer.
     ///
     /// # Errors
-    /// When the file cannot be opened or no thread be started.
+    /// If the file cannot be opened or the thread cannot be started.
     pub(crate) fn open(sink: &AccessLogSink, dropped: IntCounter) -> io::Result<Self> {
         match sink {
             AccessLogSink::Off => Ok(Self { waiting: None, writer: None }),
@@ -107,17 +107,18 @@ impl AccessLog {
         });
         let queue = Arc::clone(&waiting);
         let writer = thread::Builder::new().name("access-log".into()).spawn(move || write(&queue, sink))?;
-        // Before anybody can leave a batch.
+        // Before the first batch can be queued.
         waiting.writer.get_or_init(|| writer.thread().clone());
         Ok(Self { waiting: Some(waiting), writer: Some(writer) })
     }
 
-    /// Leaves a line with those of this thread; dropped and counted when too many wait, or it cannot be written.
+    /// Adds a line to the batch of this thread. It is dropped and counted if the queue is full, or if it cannot be
+    /// written.
     pub(crate) fn put(&self, line: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
         let Some(waiting) = &self.waiting else { return };
         let put = BATCH.try_with(|batch| {
             let mut batch = batch.try_borrow_mut().ok()?;
-            // The batch of another log goes there as it is replaced.
+            // The batch of another log is queued there when it is replaced.
             let batch = match &mut *batch {
                 Some(batch) if Arc::ptr_eq(&batch.waiting, waiting) => batch,
                 other => other.insert(Batch { lines: Lines::default(), waiting: Arc::clone(waiting) }),
@@ -129,16 +130,16 @@ impl AccessLog {
         }
     }
 
-    /// Hands this thread's lines to the writer, whole batch or not.
+    /// Queues this thread's lines, even if the batch is not full.
     pub(crate) fn flush(&self) {
         let own = |batch: &mut Batch| self.waiting.as_ref().is_some_and(|own| Arc::ptr_eq(own, &batch.waiting));
-        // A thread that is ending has handed them over already.
+        // A thread that is ending has queued them already.
         let taken = |batch: &RefCell<Option<Batch>>| batch.try_borrow_mut().ok()?.take_if(own);
         drop(BATCH.try_with(taken));
     }
 
-    /// Hands this thread's lines to the writer in time. While the writer is behind it would not write them any sooner, and
-    /// they go on gathering.
+    /// Queues this thread's lines in time. While the writer is behind, it would not write them any sooner, and the
+    /// batch grows.
     pub(crate) async fn flush_in_time(&self) -> Infallible {
         let begun = BEGUN.with(Arc::clone);
         loop {
@@ -153,7 +154,7 @@ impl AccessLog {
 }
 
 impl Batch {
-    /// Adds a line, and hands the batch over when that made it whole.
+    /// Adds a line, and queues the batch if it is full then.
     fn add(&mut self, line: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Option<()> {
         let Lines { bytes, count } = &mut self.lines;
         if bytes.capacity() == 0 {
@@ -168,7 +169,7 @@ impl Batch {
         if bytes.len() >= BATCH_BYTES {
             self.hand_over();
         } else if before == 0 {
-            // A thread that is ending hands the batch over as it goes.
+            // A thread that is ending queues the batch when that is dropped.
             BEGUN.try_with(|begun| begun.notify_one()).ok();
         }
         Some(())
@@ -189,7 +190,7 @@ impl Drop for Batch {
 }
 
 impl Waiting {
-    /// Takes lines in, or drops and counts them when too many wait.
+    /// Queues lines, or drops and counts them if the queue is full.
     fn take(&self, lines: Lines) {
         let (size, count) = (lines.bytes.capacity(), lines.count);
         if self.bytes.fetch_add(size, Ordering::Relaxed) + size > self.bytes_max || self.batches.push(lines).is_err() {
@@ -201,13 +202,13 @@ impl Waiting {
         }
     }
 
-    /// Whether half of what may wait does.
+    /// Returns `true` if the queue is half full.
     fn is_behind(&self) -> bool {
         self.batches.len() > self.batches.capacity() / 2
     }
 }
 
-/// Writes what waits, batch by batch, until the log is closed and empty. A sink that fails costs the batch, not the log.
+/// Writes queued batches until the log is closed and empty. A failing sink loses the batch, not the log.
 fn write(waiting: &Waiting, mut sink: impl Write) {
     loop {
         let closed = waiting.closed.load(Ordering::Acquire);
@@ -218,7 +219,7 @@ fn write(waiting: &Waiting, mut sink: impl Write) {
             waiting.bytes.fetch_sub(bytes.capacity(), Ordering::Relaxed);
             bytes.clear();
             if bytes.capacity() <= BUFFER_BYTES {
-                // Where there are enough, it goes.
+                // A surplus buffer is freed.
                 waiting.spare.push(bytes).ok();
             }
         } else if closed {
@@ -230,7 +231,7 @@ fn write(waiting: &Waiting, mut sink: impl Write) {
 }
 
 impl Drop for AccessLog {
-    /// Gives the writer a moment to write what still waits; a sink that is stuck does not hold up the end of the process.
+    /// Gives the writer time to write the queued lines; a stuck sink does not block the end of the process for long.
     fn drop(&mut self) {
         self.flush();
         let (Some(waiting), Some(writer)) = (&self.waiting, self.writer.take()) else { return };
@@ -261,7 +262,7 @@ mod tests {
         }
     }
 
-    /// A log whose sink takes so many pieces before somebody takes them from it.
+    /// A log whose sink blocks after `pieces` pieces.
     fn log(bytes_max: usize, pieces: usize) -> (AccessLog, Receiver<Vec<u8>>, IntCounter) {
         let (sender, receiver) = sync_channel(pieces);
         let dropped = IntCounter::new("dropped", "dropped").unwrap();
@@ -300,7 +301,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         for _ in 0..3 {
             put(&log, 1);
-            // The one that puts a line is the one that hands it over.
+            // This task puts the line and queues it.
             tokio::select! {
                 _ = log.flush_in_time() => unreachable!(),
                 () = tokio::time::sleep(TICK + Duration::from_millis(1)) => {}
@@ -315,7 +316,7 @@ mod tests {
         let (log, received, dropped) = log(8 * BUFFER_BYTES, 0);
         put(&log, 10_000);
         log.flush();
-        // Between nothing taken yet and one batch taken.
+        // The writer may have taken no batch or one.
         let kept = 10_000 - dropped.get();
         let mut line = Vec::new();
         Entry::sample("/").write(None, &mut line).unwrap();
@@ -323,7 +324,7 @@ mod tests {
         assert!((8 * batch - 8..=9 * batch + 9).contains(&kept), "{kept} of {batch} a batch");
         let waiting = log.waiting.as_ref().unwrap();
         assert!(waiting.bytes.load(Ordering::Relaxed) <= 9 * BUFFER_BYTES);
-        // What was kept is written, and what is written was kept.
+        // The kept lines, and only those, are written.
         let reader = thread::spawn(move || count(received));
         drop(log);
         assert_eq!(reader.join().unwrap(), kept);
@@ -379,13 +380,13 @@ mod tests {
 
     #[test]
     fn in_steady_state_nothing_is_allocated() {
-        // Nobody takes the pieces while it is counted, so the sink must have room for all.
+        // Nothing reads the pieces during the measurement, so the sink must have room for all.
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 1024);
         put(&log, 5000);
         let allocated = allocation_counter::measure(|| {
             for _ in 0..20 {
                 put(&log, 500);
-                // The writer has its time between the batches of real traffic too.
+                // The writer has time between the batches of real traffic too.
                 while !log.waiting.as_ref().unwrap().batches.is_empty() {
                     thread::yield_now();
                 }
@@ -393,7 +394,7 @@ mod tests {
         });
         drop(log);
         assert_eq!((count(received), dropped.get()), (15_000, 0));
-        // One more buffer for each batch that the writer was slow to give back, at most; a line has none of its own.
+        // At most one more buffer for each batch that the writer returned late; a line has none of its own.
         assert!(allocated.count_total <= 20, "{} for 10,000 lines", allocated.count_total);
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted of threads, binds and connections, before and outside of requests.
+//! Metrics of threads, binds and connections, outside of requests.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tidegate_config::model::{BindKey, BindProtocol};
@@ -7,12 +7,12 @@ use crate::connection::tls::Failure;
 use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::observe::datagram_metrics::DatagramMetrics;
 
-/// Why a connection is closed as it comes.
+/// The reason why a connection is closed at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// Files or memory are used up, and every connection is at a request.
+    /// Files or memory are used up, and no connection is idle.
     Full,
-    /// Its client holds as much as it may.
+    /// Its client has reached its limit or share.
     Client,
 }
 
@@ -27,7 +27,7 @@ impl Refused {
     }
 }
 
-/// The counters of connections, resolved before the first one comes.
+/// The counters of connections, created before the first one.
 #[derive(Debug)]
 pub(crate) struct ConnectionMetrics {
     /// Traffic threads that were started again after a panic or an error.
@@ -39,9 +39,9 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) accept_errors: IntCounter,
     /// Failed attempts to open a bind.
     pub(crate) bind_failures: IntCounter,
-    /// Sockets that were not as the snapshot wanted them, although nothing had said so.
+    /// Sockets that differed from the snapshot without a change that explains it.
     pub(crate) bind_drift: IntCounter,
-    /// Connections that a drain's grace period cut.
+    /// Connections aborted after the grace period of a drain.
     pub(crate) cut: IntCounter,
     accepted: IntCounterVec,
     active: IntGaugeVec,
@@ -50,7 +50,7 @@ pub(crate) struct ConnectionMetrics {
     handshake_failures: IntCounterVec,
     heads_refused: IntCounterVec,
     http2_ended: IntCounterVec,
-    /// Those of flows of datagrams.
+    /// The metrics of datagram flows.
     pub(crate) datagrams: DatagramMetrics,
 }
 
@@ -58,7 +58,7 @@ impl ConnectionMetrics {
     /// Registers all of them.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counter = |name, help| counter(registry, name, help);
         let counters = |name, help, label| counters(registry, name, help, &[label]);
@@ -68,50 +68,47 @@ impl ConnectionMetrics {
                 "tidegate_traffic_thread_restarts_total",
                 "Traffic threads started again after a panic or an error",
             )?,
-            panics: counter(
-                "tidegate_connection_panics_total",
-                "Connections, and requests of HTTP/2, that ended because their task panicked",
-            )?,
+            panics: counter("tidegate_connection_panics_total", "Connections and HTTP/2 requests whose task panicked")?,
             refused: counters(
                 "tidegate_connections_refused_total",
-                "Connections closed as they came: there was no room for them, or their client has its share",
+                "Connections closed at once: there was no room, or their client had reached its limit or share",
                 "reason",
             )?,
             accept_errors: counter(
                 "tidegate_accept_errors_total",
-                "Connections that could not be accepted, for want of file descriptors or memory mostly",
+                "Connections that could not be accepted, mostly for lack of file descriptors or memory",
             )?,
-            bind_failures: counter("tidegate_bind_failures_total", "Attempts of a thread to open a bind that failed")?,
+            bind_failures: counter("tidegate_bind_failures_total", "Failed attempts of a thread to open a bind")?,
             bind_drift: counter(
                 "tidegate_bind_drift_total",
-                "Sockets of threads found otherwise than the snapshot wants them although nothing had said so, and mended",
+                "Sockets of threads that differed from the snapshot without a change that explains it, and were repaired",
             )?,
             cut: counter("tidegate_connections_cut_total", "Connections that outlived the grace period of a drain")?,
             accepted: counters("tidegate_connections_accepted_total", "Connections from clients", "protocol")?,
-            active: gauges("tidegate_connections_active", "Connections from clients that are open", "protocol")?,
+            active: gauges("tidegate_connections_active", "Open connections from clients", "protocol")?,
             listening: gauges(
                 "tidegate_bind_listening_threads",
-                "Traffic threads that listen on a bind; 0 where it could not be opened",
+                "Traffic threads that listen on a bind; 0 if it could not be opened",
                 "bind",
             )?,
             proxy_header_failures: counters(
                 "tidegate_proxy_header_failures_total",
-                "Connections closed because they did not begin with the PROXY header that they have to begin with",
+                "Connections closed because they did not begin with the required PROXY header",
                 "reason",
             )?,
             handshake_failures: counters(
                 "tidegate_tls_handshake_failures_total",
-                "TLS handshakes with clients that came to nothing",
+                "Failed TLS handshakes with clients",
                 "reason",
             )?,
             heads_refused: counters(
                 "tidegate_heads_refused_total",
-                "Request heads that were answered before any route was looked for",
+                "Request heads that were refused before routing",
                 "reason",
             )?,
             http2_ended: counters(
                 "tidegate_http2_connections_ended_total",
-                "HTTP/2 connections ended with ENHANCE_YOUR_CALM for what their client did",
+                "HTTP/2 connections ended with ENHANCE_YOUR_CALM for abuse by their client",
                 "reason",
             )?,
             datagrams: DatagramMetrics::register(registry)?,
@@ -120,18 +117,18 @@ impl ConnectionMetrics {
         Ok(made)
     }
 
-    /// Notes a connection that was closed as it came.
+    /// Counts a connection that was closed at once.
     pub(crate) fn refused(&self, refused: Refused) {
         self.refused.with_label_values(&[refused.as_str()]).inc();
     }
 
-    /// Notes a panic; what it was has been written to the standard error.
+    /// Counts a panic; its message was written to the standard error.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
         tracing::error!("the task of a connection or of an HTTP/2 request panicked; it is closed");
     }
 
-    /// Series that exist from the start can be watched for their first increase.
+    /// A series that exists from the start shows its first increase.
     fn show_zeros(&self) {
         for protocol in [BindProtocol::Http, BindProtocol::Https, BindProtocol::Tcp] {
             self.accepted.with_label_values(&[name(protocol)]);
@@ -154,7 +151,7 @@ impl ConnectionMetrics {
         }
     }
 
-    /// Counts a connection in; the returned value counts it out when it is dropped.
+    /// Counts a connection, and its end when the returned value is dropped.
     pub(crate) fn accepted(&self, protocol: BindProtocol) -> Active {
         self.accepted.with_label_values(&[name(protocol)]).inc();
         let active = self.active.with_label_values(&[name(protocol)]);
@@ -162,27 +159,27 @@ impl ConnectionMetrics {
         Active(active)
     }
 
-    /// Counts a connection without the header that it has to begin with.
+    /// Counts a connection without its required header.
     pub(crate) fn proxy_header_failed(&self, failure: ProxyHeaderFailure) {
         self.proxy_header_failures.with_label_values(&[failure.as_str()]).inc();
     }
 
-    /// Counts a handshake that came to nothing.
+    /// Counts a failed handshake.
     pub(crate) fn handshake_failed(&self, failure: Failure) {
         self.handshake_failures.with_label_values(&[failure.as_str()]).inc();
     }
 
-    /// Counts a head that came to no request.
+    /// Counts a refused head.
     pub(crate) fn head_refused(&self, reason: &'static str) {
         self.heads_refused.with_label_values(&[reason]).inc();
     }
 
-    /// Counts an HTTP/2 connection that was ended for what its client did.
+    /// Counts an HTTP/2 connection that was closed for abuse.
     pub(crate) fn http2_ended(&self, abuse: Abuse) {
         self.http2_ended.with_label_values(&[abuse.as_str()]).inc();
     }
 
-    /// Says how many threads listen on a bind, or that the bind is gone.
+    /// Sets the number of threads that listen on a bind, or removes the bind.
     pub(crate) fn listening(&self, bind: &BindKey, threads: Option<usize>) {
         let label = [format!("{}/{}", name(bind.protocol), bind.address)];
         match threads {
@@ -193,7 +190,7 @@ impl ConnectionMetrics {
     }
 }
 
-/// An open connection, as the gauge counts it.
+/// An open connection in the gauge.
 #[derive(Debug)]
 pub(crate) struct Active(IntGauge);
 

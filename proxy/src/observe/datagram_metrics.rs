@@ -1,22 +1,22 @@
-//! What is counted of flows of UDP datagrams.
+//! Metrics of UDP datagram flows.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use tidegate_config::model::BindKey;
 
 use super::connection_metrics::{counter, counters, gauges};
 
-/// How a flow ended.
+/// The outcome of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlowEnd {
-    /// No datagram went either way for too long.
+    /// No datagram passed in either direction for the idle time.
     Idle,
-    /// Its endpoint said that nobody listens there, or cannot be reached (ICMP).
+    /// Its endpoint has no listener or is unreachable (ICMP).
     Refused,
-    /// Its route no longer led to its endpoint.
+    /// Its endpoint was no longer one of its route's.
     EndpointLeft,
-    /// It gave way to a newer flow.
+    /// It was closed for a newer flow.
     Evicted,
-    /// It outlived the grace of a drain, or its thread failed.
+    /// It was aborted after the grace period of a drain, or its thread failed.
     Cut,
 }
 
@@ -33,24 +33,24 @@ impl FlowEnd {
     }
 }
 
-/// Why a datagram went nowhere.
+/// The reason why a datagram was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dropped {
-    /// Its bind led nowhere.
+    /// Its bind has no route.
     NoRoute,
     /// Its share of the route has no endpoint.
     NoEndpoint,
-    /// Its share of the route names a backend that cannot be used.
+    /// Its share of the route has a backend that cannot be used.
     InvalidBackend,
-    /// There is no room for a new flow, and none to give way.
+    /// There is no room for a new flow, and no idle one to close.
     Full,
-    /// Its client has as many flows as it may.
+    /// Its client has its maximum number of flows.
     Client,
-    /// Its bind is about to end and begins no flow.
+    /// Its bind drains and begins no flow.
     Draining,
-    /// Its source is no address that an answer could go to, or one of the edge's own.
+    /// Its source is not an address that can get an answer, or is one of the edge's own.
     Source,
-    /// A socket had no room for it, or it was too large for the way.
+    /// A socket had no room for it, or it was too large for the path.
     Unsent,
 }
 
@@ -80,7 +80,8 @@ impl Dropped {
     }
 }
 
-/// The counters of flows, by the address of their bind. There are as many series as binds ever were, which are few.
+/// The counters of flows, by the address of their bind. There is a series for each bind that ever existed, which are
+/// few.
 #[derive(Debug)]
 pub(crate) struct DatagramMetrics {
     flows: IntCounterVec,
@@ -88,23 +89,23 @@ pub(crate) struct DatagramMetrics {
     datagrams: IntCounterVec,
     bytes: IntCounterVec,
     dropped: IntCounterVec,
-    /// Flows that gave way.
+    /// Flows that were closed for newer ones.
     pub(crate) evicted: IntCounter,
 }
 
-/// Those of one bind.
+/// The counters of one bind.
 #[derive(Debug)]
 pub(crate) struct BindSeries {
     bind: String,
     flows: IntCounterVec,
-    /// Flows that are open.
+    /// Open flows.
     pub(crate) active: IntGauge,
     datagrams: [IntCounter; 2],
     bytes: [IntCounter; 2],
     dropped: [IntCounter; Dropped::ALL.len()],
 }
 
-/// Which way a datagram goes.
+/// The direction of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// To the endpoint.
@@ -117,16 +118,11 @@ impl DatagramMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            flows: counters(
-                registry,
-                "tidegate_udp_flows_total",
-                "Flows of UDP that have ended",
-                &["bind", "outcome"],
-            )?,
-            active: gauges(registry, "tidegate_udp_flows_active", "Flows of UDP that are open", "bind")?,
+            flows: counters(registry, "tidegate_udp_flows_total", "UDP flows that have ended", &["bind", "outcome"])?,
+            active: gauges(registry, "tidegate_udp_flows_active", "Open UDP flows", "bind")?,
             datagrams: counters(
                 registry,
                 "tidegate_udp_datagrams_total",
@@ -142,18 +138,18 @@ impl DatagramMetrics {
             dropped: counters(
                 registry,
                 "tidegate_udp_datagrams_dropped_total",
-                "UDP datagrams that went nowhere",
+                "UDP datagrams that were dropped",
                 &["bind", "reason"],
             )?,
             evicted: counter(
                 registry,
                 "tidegate_udp_flows_evicted_total",
-                "Flows of UDP that were silent for longest and gave way to newer ones",
+                "Longest idle UDP flows, closed to make room for newer ones",
             )?,
         })
     }
 
-    /// Those of a bind.
+    /// The counters of a bind.
     pub(crate) fn bind(&self, bind: &BindKey) -> BindSeries {
         let bind = bind.address.to_string();
         let ways = |of: &IntCounterVec| ["up", "down"].map(|way| of.with_label_values(&[&*bind, way]));
@@ -181,7 +177,7 @@ impl BindSeries {
         self.bytes[way as usize].inc_by(bytes as u64);
     }
 
-    /// Counts a datagram that went nowhere.
+    /// Counts a datagram that was dropped.
     pub(crate) fn dropped(&self, why: Dropped) {
         self.dropped[why as usize].inc();
     }

@@ -1,4 +1,4 @@
-//! What is counted of the questions to authorisation services.
+//! Metrics of calls to authorisation services.
 
 use std::time::Duration;
 
@@ -7,34 +7,35 @@ use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry};
 use super::connection_metrics::counters;
 use super::in_flight::InFlight;
 
-/// Upper bounds of the times to an answer, in seconds: most services answer within a few milliseconds, and none may take long.
+/// The upper bounds of the duration histogram in seconds: most services answer within a few milliseconds, and the
+/// timeout is short.
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// Why a service gave no sound answer.
+/// The reason why a service gave no valid answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     /// It has no endpoint.
     NoEndpoint,
-    /// The edge, or the client's share of it, has no room for the question.
+    /// The edge, or the client's share of it, has no room for the call.
     NoRoom,
     /// No endpoint took a connection.
     ConnectFailed,
     /// There was no answer in time.
     Timeout,
-    /// The connection broke, or the answer cannot be understood.
+    /// The connection broke, or the answer is invalid.
     Broken,
-    /// The client went before the answer came.
+    /// The client disconnected before the answer.
     ClientGone,
 }
 
-/// What became of a question.
+/// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The request may pass.
+    /// The request is allowed.
     Allowed,
-    /// It may not.
+    /// The request is denied.
     Denied,
-    /// Nobody said so, and it may not either.
+    /// There was no valid answer, so the request is refused.
     Failed(Failure),
 }
 
@@ -54,7 +55,7 @@ impl Outcome {
     }
 }
 
-/// The counters of questions.
+/// The metrics of calls.
 #[derive(Debug)]
 pub(crate) struct ExternalAuthMetrics {
     questions: IntCounterVec,
@@ -66,30 +67,30 @@ impl ExternalAuthMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let in_flight = IntGauge::new("tidegate_external_auth_in_flight", "Questions to authorisation services.")?;
+        let in_flight =
+            IntGauge::new("tidegate_external_auth_in_flight", "Calls to authorisation services in flight.")?;
         registry.register(Box::new(in_flight.clone()))?;
         let help = "Time to the answer of an authorisation service, or to the end of the wait for it.";
         let duration = HistogramOpts::new("tidegate_external_auth_duration_seconds", help).buckets(SECONDS.to_vec());
         let duration = Histogram::with_opts(duration)?;
         registry.register(Box::new(duration.clone()))?;
-        let (name, help) =
-            ("tidegate_external_auth_total", "Questions to authorisation services by what became of them.");
+        let (name, help) = ("tidegate_external_auth_total", "Calls to authorisation services by outcome.");
         Ok(Self { questions: counters(registry, name, help, &["outcome", "reason"])?, duration, in_flight })
     }
 
-    /// Counts what became of a question.
+    /// Counts a call with its outcome.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.questions.with_label_values(&outcome.labels()).inc();
     }
 
-    /// Notes how long a question was waited for.
+    /// Records the duration of a call.
     pub(crate) fn waited(&self, duration: Duration) {
         self.duration.observe(duration.as_secs_f64());
     }
 
-    /// Counts a question as on its way.
+    /// Counts a call as in flight.
     pub(crate) fn enter(&self) -> InFlight {
         InFlight::enter(&self.in_flight)
     }

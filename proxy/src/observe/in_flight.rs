@@ -1,8 +1,8 @@
-//! A gauge of things that are on their way.
+//! A gauge of operations in flight.
 
 use prometheus::IntGauge;
 
-/// One of them, counted until it is dropped.
+/// One operation, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight(IntGauge);
 

@@ -1,5 +1,5 @@
-//! What the data plane counts. Handles are resolved once for each route object and kept beside it, so a request
-//! looks up one map; the series of an object go when no route of the snapshot names it any more.
+//! The metrics of the data plane. Handles are resolved once for each route object and kept, so a request looks up one
+//! map; the series of an object are removed when the snapshot has no more routes of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::reason::Reason;
 use crate::sweep_trigger::SweepTrigger;
 use crate::upstream::endpoint_state::EndpointStates;
 
-/// Route objects that have series of their own; the requests of further ones are counted under `other`.
+/// The maximum number of route objects with series of their own; requests of further ones are counted as `other`.
 const OBJECTS_MAX: usize = 10_000;
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 const SECONDS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// How opening a connection ended.
+/// The outcome of getting a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Connect {
     /// It is open.
     Opened,
-    /// An idle one of the pool was taken instead.
+    /// An idle one from the pool is used.
     Reused,
     /// It could not be opened.
     Failed,
@@ -38,7 +38,7 @@ pub(crate) enum Connect {
     TimedOut,
 }
 
-/// Who carries a request.
+/// The driver of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Driver {
     /// [`crate::driver::native`].
@@ -47,14 +47,14 @@ pub(crate) enum Driver {
     Full,
 }
 
-/// What becomes of the session of a request.
+/// The outcome for the session of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Session {
-    /// The endpoint that it had before answers.
+    /// The endpoint of the session answers.
     Kept,
-    /// It begins.
+    /// A new session begins.
     Began,
-    /// Another endpoint answers than it had before.
+    /// Another endpoint than that of the session answers.
     Moved,
 }
 
@@ -63,24 +63,24 @@ pub(crate) enum Session {
 pub(crate) struct Metrics {
     requests: IntCounterVec,
     durations: HistogramVec,
-    /// Requests between their first and their last byte.
+    /// Requests between the first and the last byte.
     pub(crate) in_flight: IntGauge,
     drivers: [IntCounter; 2],
     connects: [IntCounter; 4],
-    /// Time to open a connection, TLS included.
+    /// The time to open a connection, including TLS.
     pub(crate) connect_duration: Histogram,
-    /// Further tries for requests whose first one failed.
+    /// Further attempts of requests whose first one failed.
     pub(crate) retries: IntCounter,
     sessions: [IntCounter; 3],
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
-    /// Connections that waited for a request and were closed for others.
+    /// Idle connections that were closed for others.
     pub(crate) gave_way: IntCounter,
-    /// Those of connections that are passed on as bytes.
+    /// The metrics of connections that are passed on as bytes.
     pub(crate) streams: StreamMetrics,
     objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
-    /// Told of every object that gets series.
+    /// Notified of every object that gets series.
     sweep_trigger: Arc<SweepTrigger>,
     unrouted: Arc<ObjectSeries>,
     other: Arc<ObjectSeries>,
@@ -91,7 +91,7 @@ pub(crate) struct Metrics {
 struct ObjectSeries {
     classes: [IntCounter; 5],
     duration: Histogram,
-    /// Requests at the last two soundings, the later one first.
+    /// The number of requests at the last two samples, the later one first.
     sounded: [AtomicU64; 2],
 }
 
@@ -100,10 +100,10 @@ fn histogram(name: &str, help: &str) -> HistogramOpts {
 }
 
 impl Metrics {
-    /// Creates and registers everything.
+    /// Creates and registers all metrics.
     ///
     /// # Errors
-    /// When a name is taken in the registry.
+    /// If the registry has one of the names already.
     pub(crate) fn new(
         registry: &Registry,
         endpoints: Arc<EndpointStates>,
@@ -118,21 +118,20 @@ impl Metrics {
         let requests = add(registry, IntCounterVec::new(requests, &["kind", "namespace", "name", "object", "class"])?)?;
         let durations = histogram("tidegate_request_duration_seconds", "Time from a request's head to its last byte.");
         let durations = add(registry, HistogramVec::new(durations, &["kind", "namespace", "name", "object"])?)?;
-        let drivers = Opts::new("tidegate_requests_by_driver_total", "Requests by the driver that carried them.");
+        let drivers = Opts::new("tidegate_requests_by_driver_total", "Requests by driver.");
         let drivers = add(registry, IntCounterVec::new(drivers, &["driver"])?)?;
-        let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by how they were had.");
+        let connects = Opts::new("tidegate_upstream_connects_total", "Connections to endpoints by outcome.");
         let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
-        let sessions = Opts::new("tidegate_sessions_total", "Responses of routes that keep sessions.");
+        let sessions = Opts::new("tidegate_sessions_total", "Responses of routes with session persistence.");
         let sessions = add(registry, IntCounterVec::new(sessions, &["outcome"])?)?;
-        let answers =
-            Opts::new("tidegate_answers_total", "Requests that no endpoint answered, or not to the end, by reason.");
+        let answers = Opts::new("tidegate_answers_total", "Requests that no endpoint answered completely, by reason.");
         let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
         let connect_duration =
             histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
         read_gauge(
             registry,
             "tidegate_endpoints_resting",
-            "Endpoints passed over for a moment because they took no connection.",
+            "Endpoints skipped for a while because they refused connections.",
             move || endpoints.resting(clock::now()) as u64,
         )?;
         let series = |object: &str| Arc::new(ObjectSeries::new(&requests, &durations, ["", "", "", object]));
@@ -143,7 +142,7 @@ impl Metrics {
             drivers: ["native", "full"].map(|driver| drivers.with_label_values(&[driver])),
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
-            retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Further tries of requests.")?)?,
+            retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Retries of requests.")?)?,
             sessions: ["kept", "began", "moved"].map(|outcome| sessions.with_label_values(&[outcome])),
             answers: Reason::ALL.map(|reason| answers.with_label_values(&[reason.as_str()])),
             log_lines_dropped: add(
@@ -154,7 +153,7 @@ impl Metrics {
                 registry,
                 IntCounter::new(
                     "tidegate_connections_evicted_total",
-                    "Connections that waited for a request for longest and were closed to make room.",
+                    "Longest idle connections, closed to make room.",
                 )?,
             )?,
             streams: StreamMetrics::register(registry, Arc::clone(&sweep_trigger))?,
@@ -168,9 +167,9 @@ impl Metrics {
     /// Counts a finished request under the object of its route.
     pub(crate) fn finished(&self, object: Option<&ObjectRef>, status: u16, duration: Duration) {
         let series = object.map_or_else(|| Arc::clone(&self.unrouted), |object| self.series(object));
-        // A status of no class is to be taken for 5xx (RFC 9110 section 15).
+        // A status of an unknown class counts as 5xx (RFC 9110 section 15).
         series.classes[usize::from(status / 100).clamp(1, CLASSES.len()) - 1].inc();
-        // How long a tunnel stays open says nothing of how long requests take.
+        // The duration of a tunnel is not that of a request.
         if status != 101 {
             series.duration.observe(duration.as_secs_f64());
         }
@@ -191,12 +190,12 @@ impl Metrics {
         self.sessions[outcome as usize].inc();
     }
 
-    /// Counts a request that no endpoint answered, or not to the end.
+    /// Counts a request that no endpoint answered completely.
     pub(crate) fn answered(&self, reason: Reason) {
         self.answers[reason as usize].inc();
     }
 
-    /// Notes how many requests there were of each object, for [`Metrics::lately`]. To be called now and then.
+    /// Samples the number of requests of each object, for [`Metrics::lately`]. To be called periodically.
     pub(crate) fn sound(&self) {
         for series in self.objects.pin().values() {
             let [later, earlier] = &series.sounded;
@@ -204,7 +203,7 @@ impl Metrics {
         }
     }
 
-    /// Whether the routes of an object had requests since the sounding before the last.
+    /// Returns `true` if the routes of an object had requests since the sample before the last.
     pub(crate) fn lately(&self, object: &ObjectRef) -> bool {
         let objects = self.objects.pin();
         objects.get(object).is_some_and(|series| series.requests() != series.sounded[1].load(Relaxed))
@@ -227,8 +226,8 @@ impl Metrics {
         series
     }
 
-    /// Removes the series of objects that no route of the snapshot names. The series go before the handles: a request that
-    /// finds the old handles in between counts into nothing once, and the next one makes new series.
+    /// Removes the series of objects without a route in the snapshot. The series are removed before the handles: a
+    /// request that finds an old handle in between is not counted, and the next one creates new series.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.streams.sweep(snapshot);
         let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
@@ -237,7 +236,7 @@ impl Metrics {
         for object in objects.keys().filter(|object| !named.contains(object)) {
             let text = object.to_string();
             let [kind, namespace, name, text] = labels(object, &text);
-            // An error says that the series is gone already.
+            // An error means that the series does not exist.
             for class in CLASSES {
                 drop(self.requests.remove_label_values(&[kind, namespace, name, text, class]));
             }
@@ -247,7 +246,7 @@ impl Metrics {
     }
 }
 
-/// The labels of an object: its kind, its namespace, its name, and all of them as one text.
+/// The labels of an object: its kind, its namespace, its name, and all of them in one text.
 fn labels<'o>(object: &'o ObjectRef, text: &'o str) -> [&'o str; 4] {
     [object.kind.as_str(), &object.name.namespace, &object.name.name, text]
 }
@@ -267,7 +266,7 @@ impl ObjectSeries {
     }
 }
 
-/// A gauge whose value is read when somebody asks.
+/// A gauge whose value is read at each scrape.
 struct ReadGauge<F> {
     gauge: IntGauge,
     read: F,
@@ -284,7 +283,7 @@ impl<F: Fn() -> u64 + Send + Sync> Collector for ReadGauge<F> {
     }
 }
 
-/// Registers a gauge that is read when somebody asks.
+/// Registers a gauge whose value is read at each scrape.
 fn read_gauge<F>(registry: &Registry, name: &str, help: &str, read: F) -> Result<(), prometheus::Error>
 where
     F: Fn() -> u64 + Send + Sync + 'static,
@@ -292,19 +291,21 @@ where
     registry.register(Box::new(ReadGauge { gauge: IntGauge::new(name, help)?, read }))
 }
 
-/// Shows what traffic takes of files and memory, and the most that it may take.
+/// Registers gauges of the files and memory charged to traffic, and of their limits.
 ///
 /// # Errors
-/// When a name is taken in the registry.
+/// If the registry has one of the names already.
 pub(crate) fn show_budget(registry: &Registry, budget: &Arc<Budget>) -> Result<(), prometheus::Error> {
     let show = |name, help, read: fn(&Budget) -> u64| {
         let budget = Arc::clone(budget);
         read_gauge(registry, name, help, move || read(&budget))
     };
-    show("tidegate_budget_sockets", "Connections of clients and requests at endpoints.", |b| b.taken().files())?;
-    show("tidegate_budget_sockets_max", "The most of them that there may be.", |b| b.max().files())?;
-    show("tidegate_budget_memory_bytes", "Memory that they are charged for.", |b| b.taken().memory_kib() * 1024)?;
-    show("tidegate_budget_memory_max_bytes", "The most of it that there may be.", |b| b.max().memory_kib() * 1024)
+    show("tidegate_budget_sockets", "Sockets of clients and to endpoints that are charged to traffic.", |b| {
+        b.taken().files()
+    })?;
+    show("tidegate_budget_sockets_max", "The limit of these sockets.", |b| b.max().files())?;
+    show("tidegate_budget_memory_bytes", "Memory that is charged to traffic.", |b| b.taken().memory_kib() * 1024)?;
+    show("tidegate_budget_memory_max_bytes", "The limit of this memory.", |b| b.max().memory_kib() * 1024)
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
-//! What is counted of copies of requests.
+//! Metrics of mirrored requests.
 
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use super::connection_metrics::counters;
 use super::in_flight::InFlight;
 
-/// Copies that may be on their way at once.
+/// The maximum number of mirrored requests in flight.
 const IN_FLIGHT_MAX: i64 = 1024;
 
-/// What became of a copy.
+/// The outcome of a mirrored request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// An endpoint took it.
     Sent,
-    /// None did, or not in time.
+    /// No endpoint took it in time.
     Failed,
     /// There was no endpoint.
     NoEndpoint,
-    /// The body was too large to be kept.
+    /// The body was too large to be buffered.
     TooLarge,
-    /// Too many were on their way, or the memory is for requests.
+    /// Too many were in flight, or the memory is reserved for requests.
     NoRoom,
-    /// The request itself did not come to its end, or no endpoint took it.
+    /// The original request did not complete, or no endpoint took it.
     Abandoned,
-    /// The target is not spoken to in plain HTTP/1.1.
+    /// The target does not use plain-text HTTP/1.1.
     Unsupported,
 }
 
@@ -42,7 +42,7 @@ impl Outcome {
     }
 }
 
-/// The counters of copies.
+/// The metrics of mirrored requests.
 #[derive(Debug)]
 pub(crate) struct MirrorMetrics {
     copies: IntCounterVec,
@@ -53,20 +53,20 @@ impl MirrorMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let in_flight = IntGauge::new("tidegate_mirrored_requests_in_flight", "Copies of requests on their way.")?;
+        let in_flight = IntGauge::new("tidegate_mirrored_requests_in_flight", "Mirrored requests in flight.")?;
         registry.register(Box::new(in_flight.clone()))?;
-        let (name, help) = ("tidegate_mirrored_requests_total", "Copies of requests by what became of them");
+        let (name, help) = ("tidegate_mirrored_requests_total", "Mirrored requests by outcome");
         Ok(Self { copies: counters(registry, name, help, &["outcome"])?, in_flight })
     }
 
-    /// Counts what became of a copy.
+    /// Counts a mirrored request with its outcome.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.copies.with_label_values(&[outcome.as_str()]).inc();
     }
 
-    /// Counts a copy as on its way; `None` where too many are.
+    /// Counts a mirrored request as in flight; `None` if there are too many.
     pub(crate) fn enter(&self) -> Option<InFlight> {
         let entered = InFlight::enter(&self.in_flight);
         (self.in_flight.get() <= IN_FLIGHT_MAX).then_some(entered)

@@ -1,4 +1,4 @@
-//! What operators see: the access log, and the metrics of requests, connections and flows.
+//! Observability: the access log, and the metrics of requests, connections and flows.
 
 pub(crate) mod access_log;
 pub(crate) mod connection_metrics;

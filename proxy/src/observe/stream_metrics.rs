@@ -1,4 +1,4 @@
-//! What is counted of connections that are passed on unread.
+//! Metrics of connections that are passed on unread.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,29 +11,30 @@ use tidegate_config::object::ObjectRef;
 use super::connection_metrics::counters;
 use crate::sweep_trigger::SweepTrigger;
 
-/// Binds with objects that have series of their own; connections of further objects are counted under `other`.
+/// The maximum number of pairs of bind and object with series of their own; connections of further objects are counted
+/// as `other`.
 const SERIES_MAX: usize = 10_000;
 
 const DIRECTIONS: [&str; 2] = ["up", "down"];
 
-/// How a connection ended.
+/// The outcome of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Both sides ended it.
+    /// Both sides closed it.
     Closed,
-    /// One of them broke it off.
+    /// One side reset it.
     Reset,
-    /// Neither said anything for too long.
+    /// It was idle for too long.
     Idle,
-    /// Its bind led nowhere.
+    /// Its bind has no route.
     NoRoute,
-    /// Its share is that of a backend that cannot be used.
+    /// Its share has a backend that cannot be used.
     InvalidBackend,
     /// There was no endpoint.
     NoEndpoint,
     /// No endpoint took the connection.
     ConnectFailed,
-    /// None took it in time.
+    /// No endpoint took it in time.
     ConnectTimeout,
 }
 
@@ -64,15 +65,15 @@ impl Outcome {
     }
 }
 
-/// The counters of these connections, by the address of their bind and the object of their route. The series of an object go when no
-/// route of the snapshot names it any more.
+/// The counters of these connections, by the address of their bind and the object of their route. The series of an
+/// object are removed when the snapshot has no more routes of it.
 #[derive(Debug)]
 pub(crate) struct StreamMetrics {
     connections: IntCounterVec,
     bytes: IntCounterVec,
-    /// The objects that have series, with the binds.
+    /// The pairs of bind and object that have series.
     known: papaya::HashSet<(BindKey, ObjectRef), RandomState>,
-    /// Told of each of them.
+    /// Notified of each new pair.
     sweep_trigger: Arc<SweepTrigger>,
 }
 
@@ -80,7 +81,7 @@ impl StreamMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// When the registry has one of the names already.
+    /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry, sweep_trigger: Arc<SweepTrigger>) -> Result<Self, prometheus::Error> {
         Ok(Self {
             connections: counters(
@@ -100,7 +101,7 @@ impl StreamMetrics {
         })
     }
 
-    /// Counts a connection that has ended, with its bytes to the endpoint and back, under the object of its route.
+    /// Counts a connection that has ended, with its bytes to the endpoint and back, for the object of its route.
     pub(crate) fn finished(&self, bind: &BindKey, object: Option<&ObjectRef>, outcome: Outcome, bytes: [u64; 2]) {
         let address = bind.address.to_string();
         let (namespace, name) = match object {
@@ -114,7 +115,7 @@ impl StreamMetrics {
         }
     }
 
-    /// Whether an object has series of its own on a bind; it gets them where there is room.
+    /// Returns `true` if an object has series of its own on a bind; it gets them if there is room.
     fn has_series(&self, bind: &BindKey, object: &ObjectRef) -> bool {
         let (known, key) = (self.known.pin(), (*bind, object.clone()));
         if known.contains(&key) {
@@ -128,7 +129,7 @@ impl StreamMetrics {
         true
     }
 
-    /// Removes the series of objects that no route of the snapshot names.
+    /// Removes the series of objects without a route in the snapshot.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         let routes = snapshot.parts().streams.iter();
         let named: BTreeSet<&ObjectRef> = routes.map(|(_, route)| &route.origin.object).collect();
@@ -136,7 +137,7 @@ impl StreamMetrics {
         for key in known.iter().filter(|(_, object)| !named.contains(object)) {
             let (bind, object) = (key.0.address.to_string(), key.1.to_string());
             let own = |last| [&*bind, &*key.1.name.namespace, &*object, last];
-            // An error says that there is no such series.
+            // An error means that there is no such series.
             for outcome in Outcome::ALL {
                 drop(self.connections.remove_label_values(&own(outcome.as_str())));
             }

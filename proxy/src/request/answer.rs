@@ -1,4 +1,4 @@
-//! What the edge answers itself.
+//! Answers of the edge itself.
 
 use std::sync::Arc;
 
@@ -7,38 +7,38 @@ use tidegate_config::model::DirectResponse;
 
 use crate::reason::Reason;
 
-/// An answer that the edge makes itself.
+/// An answer of the edge itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
-    /// Why.
+    /// The reason.
     pub(crate) reason: Reason,
-    /// The status: the reason's own, or that of a redirect or of a response that the route has.
+    /// The status: that of the reason, of a redirect, or of the route's direct response.
     pub(crate) status: u16,
-    /// Where a redirect leads.
+    /// The target of a redirect.
     pub(crate) location: Option<HeaderValue>,
-    /// The response that the route has ready.
+    /// The direct response of the route.
     pub(crate) response: Option<Arc<DirectResponse>>,
 }
 
 impl Answer {
-    /// Sends the client elsewhere.
+    /// A redirect.
     pub(crate) const fn redirect(status: u16, location: HeaderValue) -> Self {
         Self { reason: Reason::Redirect, status, location: Some(location), response: None }
     }
 
-    /// Gives the response that a route has ready.
+    /// The direct response of a route.
     pub(crate) fn direct(response: &Arc<DirectResponse>) -> Self {
         let (status, response) = (response.status, Some(Arc::clone(response)));
         Self { reason: Reason::DirectResponse, status, location: None, response }
     }
 
-    /// Gives the response of an authorisation service that says no.
+    /// The response of an authorisation service that denies the request.
     pub(crate) fn denied(response: Arc<DirectResponse>) -> Self {
         let status = response.status;
         Self { reason: Reason::ExternalAuthDenied, status, location: None, response: Some(response) }
     }
 
-    /// Gives the status of a share of requests that goes to no target.
+    /// The status of a share of requests without a target.
     pub(crate) const fn status(status: u16) -> Self {
         Self { reason: Reason::DirectResponse, status, location: None, response: None }
     }

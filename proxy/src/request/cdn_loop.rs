@@ -1,8 +1,7 @@
-//! How often a request has come this way before: `CDN-Loop` (RFC 8586). Objects can lead requests back to the edge by ways
-//! that no single process can see (a Service in front of it, another replica), and without an end to it one such
-//! request would take every connection there is.
+//! Loop detection with `CDN-Loop` (RFC 8586). Objects can lead requests back to the edge by ways that no single process
+//! can see (a Service in front of it, another replica), and an endless loop of one request would take all connections.
 //!
-//! It is not `Via`, because common servers stop compressing for who sends that.
+//! `Via` is not used, because common servers do not compress responses to requests with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,15 +10,15 @@ use tidegate_config::model::Head;
 
 use crate::http::names::CDN_LOOP;
 
-/// Characters of a token at most.
+/// The maximum length of a token.
 const TOKEN_CHARACTERS_MAX: usize = 64;
 
-/// The name under which edges of one kind count their passes: a token (RFC 9110 section 5.6.2) of at most 64 characters,
-/// compared without case.
+/// The name under which edges count their passes: a token (RFC 9110 section 5.6.2) of at most 64 characters, compared
+/// without case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoopToken(Box<str>);
 
-/// A text that is no [`LoopToken`].
+/// A text that is not a [`LoopToken`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoToken;
 
@@ -48,7 +47,7 @@ impl Default for LoopToken {
 }
 
 impl LoopToken {
-    /// How often a request has passed an edge of this token.
+    /// The number of times that a request has passed an edge of this token.
     pub(crate) fn passes<H: Head + ?Sized>(&self, head: &H) -> usize {
         let mut passes = 0;
         head.each_value(CDN_LOOP.as_str(), &mut |value| {
@@ -57,8 +56,8 @@ impl LoopToken {
         passes
     }
 
-    /// Writes the header's value with this pass at its end. It replaces what was there, so that neither a client's
-    /// `Connection` nor a route's own edits can take earlier passes from the account.
+    /// Writes the header's value with this pass at its end. It replaces the old value, so that neither a client's
+    /// `Connection` nor a route's edits can remove earlier passes.
     pub(crate) fn write_added<H: Head + ?Sized>(&self, head: &H, out: &mut Vec<u8>) {
         head.each_value(CDN_LOOP.as_str(), &mut |value| {
             out.extend_from_slice(value);
@@ -68,8 +67,8 @@ impl LoopToken {
     }
 }
 
-/// Shows each `cdn-id` of a header line, without the parameters behind it. Commas and semicolons in quoted strings divide
-/// nothing; a quote that is never closed is no quote, or it would hide whatever is added behind it.
+/// Calls `see` with each `cdn-id` of a header line, without parameters. Commas and semicolons in quoted strings do not
+/// separate; an unclosed quote does not count, or it would hide the later values.
 fn each_id(value: &[u8], see: &mut dyn FnMut(&[u8])) {
     let mut id = |element: &[u8]| see(element.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
     let (mut start, mut at, mut quotes_close) = (0, 0, true);
@@ -90,7 +89,7 @@ fn each_id(value: &[u8], see: &mut dyn FnMut(&[u8])) {
     id(&value[start..]);
 }
 
-/// The length of the quoted string (RFC 9110 section 5.6.4) that these bytes begin with, its quotes included.
+/// The length of the quoted string (RFC 9110 section 5.6.4) at the beginning of the bytes, including its quotes.
 fn quoted(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {

@@ -1,23 +1,23 @@
-//! Who the client is: the peer, or what a trusted peer says about the clients behind it. What anybody else
-//! says in `X-Forwarded-*` is not believed.
+//! The client of a request: the peer, or the address that a trusted peer forwards. `X-Forwarded-*` from other peers is
+//! ignored.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use tidegate_config::model::Head;
 
-/// The client of a request, as guards, endpoints and the log see it.
+/// The client of a request, for guards, endpoints and the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Client {
     /// Its address.
     pub(crate) address: IpAddr,
     /// The peer: the client, or the nearest proxy.
     pub(crate) peer: IpAddr,
-    /// Whether the peer's forwarded headers are believed.
+    /// Whether the peer's forwarded headers are trusted.
     pub(crate) trusted: bool,
-    /// Whether the client speaks TLS, here or to a trusted proxy.
+    /// Whether the client uses TLS, here or to a trusted proxy.
     pub(crate) secure: bool,
-    /// Whether a trusted proxy says that the client has a URL of WebSocket (`ws` or `wss`).
+    /// Whether the client's URL has a WebSocket scheme (`ws` or `wss`), according to a trusted proxy.
     pub(crate) websocket: bool,
 }
 
@@ -28,16 +28,16 @@ impl Client {
     }
 }
 
-/// Finds the client: from the right of `X-Forwarded-For`, the first address that is not trusted itself, since
-/// everything to its left could have been written by it.
+/// Determines the client: from the right of `X-Forwarded-For`, the first address that is not trusted itself, since that
+/// client could have written everything to its left.
 pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool, trusted: &[IpNet]) -> Client {
     let peer = peer.ip().to_canonical();
     let believed = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     if !believed(peer) {
         return Client { address: peer, peer, trusted: false, secure, websocket: false };
     }
-    // Read from the left: an untrusted address replaces what stands to its left, and a word that is no address
-    // makes all to its left worthless. Of trusted addresses alone, the farthest is the client.
+    // Read from the left: an untrusted address replaces those to its left, and an invalid word invalidates all to its
+    // left. If all addresses are trusted, the farthest is the client.
     let mut untrusted = None;
     let mut farthest = None;
     head.each_value("x-forwarded-for", &mut |value| {
@@ -53,8 +53,8 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
     Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure, websocket }
 }
 
-/// Whether the nearest proxy was spoken to by TLS, and whether for WebSocket: the last word of `X-Forwarded-Proto`, since a proxy that appends its own
-/// leaves what the client claimed to the left of it.
+/// Whether the client of the nearest proxy uses TLS, and whether WebSocket: the last word of `X-Forwarded-Proto`, since
+/// a proxy that appends its own leaves the client's claim to the left of it.
 fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<(bool, bool)> {
     let mut scheme = None;
     head.each_value("x-forwarded-proto", &mut |value| {
@@ -66,7 +66,7 @@ fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<(bool, bool)> {
     scheme
 }
 
-/// An address alone, or with a port as some proxies append it.
+/// An address, or an address with a port, as some proxies append it.
 fn address(word: &[u8]) -> Option<IpAddr> {
     let word = std::str::from_utf8(word).ok()?.trim();
     let bare = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(word);

@@ -1,5 +1,5 @@
-//! What cross-origin requests are told, by the [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol): the answer to a
-//! preflight, and the headers of other responses.
+//! Responses to cross-origin requests, by the [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol): the
+//! answer to a preflight, and the headers of other responses.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::request::answer::Answer;
 
 type Header = (HeaderName, HeaderValue);
 
-/// The origin of a request, where its pages may ask.
+/// The origin of a request, if it is allowed.
 fn allowed_origin<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<HeaderValue> {
     let origin = head.header(ORIGIN.as_str())?;
     let is_allowed = std::str::from_utf8(origin).is_ok_and(|origin| cors.allows(origin));
     is_allowed.then(|| HeaderValue::from_bytes(origin).ok()).flatten()
 }
 
-/// What the responses to a request say. An origin that may ask is named itself and never by a star, which also clients with
-/// credentials take; responses are not for other origins then, and say so.
+/// The header edits of responses. An allowed origin is named itself and never by a star, because a star is not valid
+/// with credentials; the response has `Vary: Origin` then.
 pub(crate) fn edits<H: Head + ?Sized>(cors: &Cors, head: &H) -> HeaderEdits {
     let add = [(VARY, HeaderValue::from_static("Origin"))].into();
     let Some(origin) = allowed_origin(cors, head) else {
-        // The route decides who may ask, and not what stands behind it.
+        // The route decides about origins, and not the endpoint.
         let remove = [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS].into();
         return HeaderEdits { remove, add, ..HeaderEdits::default() };
     };
@@ -45,7 +45,8 @@ pub(crate) fn edits<H: Head + ?Sized>(cors: &Cors, head: &H) -> HeaderEdits {
     HeaderEdits { remove, set, add }
 }
 
-/// The answer to a preflight, but for what [`edits`] adds to every response; `None` where the request is none.
+/// The answer to a preflight, without the headers that [`edits`] adds to every response; `None` if the request is not
+/// one.
 pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answer> {
     let method = head.header(ACCESS_CONTROL_REQUEST_METHOD.as_str()).filter(|_| Cors::is_preflight(head))?;
     let mut headers: Vec<Header> = Vec::new();
@@ -67,7 +68,7 @@ pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answe
     Some(Answer::direct(&Arc::new(DirectResponse { status: 200, headers, content_type: None, body })))
 }
 
-/// A list as a header has it; `None` for one that is empty.
+/// A list in the form of a header; `None` for an empty one.
 fn listed<T: AsRef<str>>(words: &[T]) -> Option<HeaderValue> {
     let mut text = String::new();
     for word in words {
@@ -126,7 +127,7 @@ mod tests {
         let (get, list) = ((methods, "GET, OPTIONS"), (headers, "x-header-1, x-header-2"));
         check_preflight(&policy(true, false), &ask(of, &[method, names]), Some(&[get, list, age]));
         check_preflight(&policy(true, false), &ask(of, &[method]), Some(&[get, age]));
-        // What is not allowed is not hidden: the client compares.
+        // The answer lists the allowed method or header although the requested one is not: the client compares.
         check_preflight(&policy(false, false), &ask(of, &[put]), Some(&[get, age]));
         let echoed = [(methods, "PUT"), (headers, "x-header-1, x-own"), age];
         check_preflight(&policy(true, true), &ask("https://other", &[put, names]), Some(&echoed));

@@ -1,5 +1,5 @@
-//! The account of one request from its head to its end: the snapshot it is pinned to, what it has been charged, how its tries
-//! went, and how it is written down. A driver asks it what to do and tells it what happened; it knows no session.
+//! The state of one request from its head to its end: its snapshot, its charges, its attempts, and its log entry. A
+//! driver calls it for decisions and reports events to it; it does not know sessions of drivers.
 
 mod attempt;
 mod compression;
@@ -40,46 +40,46 @@ use load::Load;
 use persistence::Session;
 pub(crate) use record::End;
 
-/// What is known of one request.
+/// The state of one request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     driver: Driver,
     shared: Arc<Shared>,
     snapshot: Arc<Snapshot>,
     began: Instant,
-    /// When what comes next of the response is due.
+    /// The deadline of the next part of the response.
     due: Option<Instant>,
-    /// When the present try has to be over.
+    /// The deadline of the current attempt.
     attempt_end: Option<Instant>,
-    /// The least time until the next try, where there is one.
+    /// The least time before the next attempt, if there is one.
     backoff: Option<Duration>,
     facts: Option<Arc<ConnectionFacts>>,
     request_id: RequestId,
-    /// The ids that it has had on its way, where its route passes them on.
+    /// The correlation ids, if its route forwards them.
     correlation: Option<HeaderValue>,
-    /// When it came, where its route tells the endpoint.
+    /// The arrival time, if its route sends it to the endpoint.
     start: Option<SystemTime>,
     request: Option<RequestFacts>,
     listener: Option<ListenerName>,
     route: Option<Arc<Route>>,
-    /// The settings of its route; before there is one, those of nothing.
+    /// The settings of its route, or the defaults before the route is known.
     effective: Effective,
-    /// What it says of compression, where its route has any and no response has begun.
+    /// The facts for compression, if its route enables it and no response has begun.
     negotiation: Option<Negotiation>,
-    /// Whether it asks for an upgrade and may have it.
+    /// Whether it requests an upgrade and may have it.
     asks_upgrade: bool,
-    /// What the responses say to pages of other origins, where the route says anything.
+    /// The CORS headers of responses, if the route has a policy.
     cors: Option<Box<HeaderEdits>>,
-    /// What authorisation services grant it.
+    /// The grants of authorisation services.
     grants: Vec<Arc<Grants>>,
-    /// The copies that are made of it, until they are sent.
+    /// The mirrored requests, until they are sent.
     copies: Option<Box<Copies>>,
-    /// The place of the share of the route that it belongs to.
+    /// The index of its share of the route.
     share: Option<usize>,
-    /// The session that it belongs to, where its route keeps any.
+    /// Its session, if the route has session persistence.
     session: Option<Box<Session>>,
     load: Option<Load>,
-    /// Bytes of its body that are kept until it has its endpoint.
+    /// The number of held bytes of its body, until it has its endpoint.
     held_bytes: usize,
     attempts: Attempts,
     body_bytes: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with a request's head; the snapshot is the one it will see to its end.
+    /// Begins with a request's head; the request uses this snapshot to its end.
     pub(crate) fn begin(driver: Driver, snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
         shared.metrics.in_flight.inc();
         Self {
@@ -123,10 +123,10 @@ impl Exchange {
         }
     }
 
-    /// Chooses the endpoint to try now. The first try is the request's first effect: from then on it is charged.
+    /// Chooses the endpoint of the next attempt. With the first attempt the request is charged.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) fn attempt<'a>(
         &'a mut self,
         aimed: &'a Aimed,
@@ -140,7 +140,7 @@ impl Exchange {
         }
         self.attempt_end = self.effective.attempt_timeout.map(|limit| now + limit);
         self.due = self.head_end();
-        // Each try sends the body from its beginning.
+        // Each attempt sends the body from its beginning.
         self.body_bytes = 0;
         let (here, chance) = (here(&self.shared, &aimed.facts), (now, &mut Draw::new(draw)));
         let balance = self.effective.balance;
@@ -152,7 +152,7 @@ impl Exchange {
         Ok(UpstreamAttempt { effective, target, endpoint, upgrade: self.asks_upgrade, remaining, response })
     }
 
-    /// The snapshot that it sees to its end.
+    /// The snapshot of the request.
     pub(crate) const fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
@@ -162,10 +162,11 @@ impl Exchange {
         self.began
     }
 
-    /// Notes that a connection is there, and how it was had.
+    /// A connection is open; `reused` for one from the pool.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
         let duration = self.attempts.connected(reused, now);
-        // An upgrade has the read timeout of a request until it is answered; the connection's own one is the tunnel's.
+        // An upgrade has the read timeout of a request until it is answered; the connection's own timeout is that of
+        // the tunnel.
         if self.asks_upgrade() {
             self.awaited(now);
         }
@@ -175,15 +176,16 @@ impl Exchange {
         }
     }
 
-    /// Whether it asks for an upgrade and may have it.
+    /// Returns `true` if it requests an upgrade and may have it.
     pub(crate) const fn asks_upgrade(&self) -> bool {
         self.asks_upgrade
     }
 
-    /// Takes note of a piece of the request's body, for its limit and for copies; with the last piece the request is whole.
+    /// Records a piece of the request's body, for its limit and for mirrors; with the last piece the request is
+    /// complete.
     ///
     /// # Errors
-    /// [`Reason::BodyTooLarge`] when it is more than the route allows.
+    /// [`Reason::BodyTooLarge`] if the body exceeds the limit of the route.
     pub(crate) fn body(&mut self, piece: &[u8], is_last: bool) -> Result<(), Reason> {
         if let Some(copies) = &mut self.copies {
             copies.piece(self.body_bytes, piece);
@@ -191,10 +193,10 @@ impl Exchange {
         self.count(piece.len(), is_last)
     }
 
-    /// Counts bytes of the request's body that were seen before, or are seen by [`Self::body`].
+    /// Counts bytes of the request's body.
     ///
     /// # Errors
-    /// [`Reason::BodyTooLarge`] when it is more than the route allows.
+    /// [`Reason::BodyTooLarge`] if the body exceeds the limit of the route.
     pub(crate) fn count(&mut self, bytes: usize, is_whole: bool) -> Result<(), Reason> {
         self.body_bytes += bytes as u64;
         let max = self.effective.body_bytes_max;
@@ -207,7 +209,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Notes the head of the endpoint's response.
+    /// Records the head of the endpoint's response.
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
         if status == 101 {
             self.due = None;
@@ -223,18 +225,18 @@ impl Exchange {
         self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
     }
 
-    /// The time without a byte after which the tunnel of an upgrade ends.
+    /// The idle timeout of the tunnel after an upgrade.
     pub(crate) const fn tunnel_idle(&self) -> Duration {
         self.effective.tunnel_idle_timeout
     }
 
-    /// Notes that the request failed; what to answer while no response has begun. An answer that was decided before stands.
+    /// The request failed. Returns the answer for the case that no response has begun. An earlier answer stays.
     pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
         self.due = None;
         self.answer.get_or_insert_with(|| reason.into())
     }
 
-    /// The least rates of clients, and the budget that decides whether they are enforced.
+    /// The minimum rates of clients, and the budget that decides whether they are enforced.
     pub(crate) fn rates(&self) -> (&RateLimits, &Budget) {
         (&self.shared.options.client.rates, &self.shared.budget)
     }

@@ -1,5 +1,5 @@
-//! How a failure is told to a client of gRPC: in a response of a head alone, with the status in `grpc-status` (the protocol calls it
-//! Trailers-Only). A client that got a status of HTTP in its place would have to guess.
+//! Failures for gRPC clients: a response of a head alone, with the status in `grpc-status` (Trailers-Only in the
+//! protocol). With an HTTP status the client would have to guess.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
@@ -10,16 +10,17 @@ use crate::reason::Reason;
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// Whether a request is one of gRPC; clients of gRPC-Web, whose type begins with the same word, read statuses of HTTP.
+/// Returns `true` for a gRPC request. The type of gRPC-Web begins with the same word, but its clients read HTTP
+/// statuses.
 pub(crate) fn is_asked_by<H: Head + ?Sized>(head: &H) -> bool {
     let Some(value) = head.header(CONTENT_TYPE.as_str()) else { return false };
     let (start, rest) = value.split_at(value.len().min(b"application/grpc".len()));
     start.eq_ignore_ascii_case(b"application/grpc") && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
-/// The status of gRPC that says the same as one of HTTP: by the [mapping](https://grpc.github.io/grpc/core/md_doc_http-grpc-status-mapping.html)
-/// that clients use, but that a route which leads nowhere (500) is a service that is unavailable, and what took too long (504) exceeded
-/// its deadline.
+/// The gRPC status for an HTTP status, by the
+/// [mapping](https://grpc.github.io/grpc/core/md_doc_http-grpc-status-mapping.html) that clients use, except that an
+/// invalid backend (500) is UNAVAILABLE, and a timeout (504) is DEADLINE_EXCEEDED.
 const fn status(http: u16) -> &'static str {
     match http {
         400 | 431 => "13",                         // INTERNAL
@@ -33,7 +34,7 @@ const fn status(http: u16) -> &'static str {
     }
 }
 
-/// What the head of such a response says of a failure.
+/// The headers of such a response.
 pub(crate) fn fields(http: u16, reason: Reason) -> [(HeaderName, HeaderValue); 3] {
     [
         (CONTENT_TYPE, HeaderValue::from_static("application/grpc")),

@@ -1,5 +1,6 @@
-//! Whether a request may go on: the size that its body announces, then the guards of its route in their order, then the route's own
-//! redirect or response. What may go on is an [`Admitted`], and only that can be sent upstream.
+//! The decision whether a request may pass: the announced size of its body, then the guards of its route in their
+//! order, then the route's own redirect or response. An allowed request becomes an [`Admitted`], and only that can be
+//! sent upstream.
 
 use std::sync::Arc;
 
@@ -17,20 +18,20 @@ use crate::request::external_auth::Grants;
 use crate::request::hygiene::Sound;
 use crate::request::path_rewrite;
 
-/// A route whose guards a request has passed: the witness that the steps towards an endpoint ask for.
+/// A route whose guards a request has passed: the witness that the steps towards an endpoint require.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     route: Arc<Route>,
-    /// What authorisation services grant it.
+    /// The grants of authorisation services.
     pub(crate) grants: Vec<Arc<Grants>>,
 }
 
-/// How far the guards let a request go.
+/// The result of the guards.
 #[derive(Debug)]
 pub(crate) enum Passed {
-    /// Past all of them.
+    /// All guards allow the request.
     Admitted(Admitted),
-    /// To the one in this place, which asks a service.
+    /// The guard at this index calls an authorisation service.
     Asks(usize, Arc<ExternalAuth>),
 }
 
@@ -40,28 +41,28 @@ impl Admitted {
         &self.route
     }
 
-    /// Where the route leads.
+    /// The shares of the route.
     pub(crate) fn shares(&self) -> &[WeightedTarget] {
         self.route.action.shares()
     }
 }
 
-/// How a request came.
+/// The facts about a request's arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inbound<'a> {
-    /// Who sent it.
+    /// The client.
     pub(crate) client: &'a Client,
     /// The listener that it came to.
     pub(crate) listener: &'a ListenerName,
-    /// The port of that listener; `None` where a trusted proxy says that the client spoke another scheme than the proxy does, since
-    /// the client then came to a port of the proxy's.
+    /// The port of that listener; `None` if, according to a trusted proxy, the client used another scheme than the
+    /// proxy does: the client then connected to a port of the proxy.
     pub(crate) port: Option<&'a str>,
 }
 
-/// Asks the guards from a place on. `has_endpoint` says whether an endpoint is there for a share of the route.
+/// Evaluates the guards from an index on. `has_endpoint` returns `true` if a share of the route has an endpoint.
 ///
 /// # Errors
-/// The answer to give instead.
+/// The answer to send instead.
 pub(crate) fn admit<H: Head + ?Sized>(
     (route, from): (&Arc<Route>, usize),
     effective: &Effective,
@@ -74,8 +75,8 @@ pub(crate) fn admit<H: Head + ?Sized>(
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
     let decision = decide(route, from, effective, &asker, has_endpoint);
-    // Whatever the route does with a request, and whoever has to be asked about it, the guards let pass the question whether one may be
-    // made: it comes without the credentials that a service would judge by.
+    // Whatever the route or its authorisation service decides about a request, its preflight passes the guards: it
+    // comes without the credentials that a service would judge by.
     let stops = matches!(decision, Decision::Refused(_) | Decision::ToTls(_));
     if !stops && let Some(answer) = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head)) {
         return Err(answer);
@@ -116,12 +117,12 @@ fn elsewhere<H: Head + ?Sized>(
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &sound.path);
     let path = path.as_deref().unwrap_or(head.path());
     let given = redirect.port.map(|port| port.to_string());
-    // A scheme that the redirect names brings its own port.
+    // A scheme in the redirect implies its default port.
     let port = given.as_deref().or_else(|| inbound.port.filter(|_| redirect.scheme.is_none()));
     away(redirect.status, location(scheme, host, port, path, head))
 }
 
-/// Where a redirect leads; nowhere without a host.
+/// The target of a redirect; `None` without a host.
 fn location<H: Head + ?Sized>(
     scheme: &str,
     host: &str,
@@ -146,7 +147,7 @@ fn location<H: Head + ?Sized>(
     HeaderValue::try_from(url).ok()
 }
 
-/// A redirect that leads nowhere, or to what no header can hold, is refused.
+/// A redirect without a valid target is refused.
 fn away(status: u16, location: Option<HeaderValue>) -> Answer {
     location.map_or_else(|| Reason::MalformedRequest.into(), |location| Answer::redirect(status, location))
 }
@@ -256,7 +257,7 @@ mod tests {
         check_port(None, None, http_8080, "http://a.test:8080/x");
         check_port(None, None, https, "https://a.test/x");
         check_port(None, None, https_8443, "https://a.test:8443/x");
-        // A trusted proxy took the client's TLS.
+        // A trusted proxy has terminated the client's TLS.
         check_port(None, None, (true, None), "https://a.test/x");
         check_port(Some("http"), None, http_8080, "http://a.test/x");
         check_port(Some("https"), None, http_8080, "https://a.test/x");

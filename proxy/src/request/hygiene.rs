@@ -1,5 +1,5 @@
-//! What is wrong with a request before anybody asks where it goes: hosts, paths, lengths and sizes on which two
-//! parsers could disagree. It holds for every driver, so it also names what Pingora's parser has already refused.
+//! Checks of a request before routing: hosts, paths, lengths and sizes on which two parsers could disagree. They apply
+//! to every driver, so they also cover faults that Pingora's parser refuses already.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use crate::http::names::FORWARDED_AS;
 use crate::reason::Reason;
 use crate::request::cdn_loop::LoopToken;
 
-/// The version that a request came in.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
-    /// HTTP/1.0 and what is older.
+    /// HTTP/1.0 and older.
     Http10,
     /// HTTP/1.1.
     Http11,
@@ -22,7 +22,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// As log lines write it.
+    /// The name in log lines.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -32,50 +32,50 @@ impl Protocol {
     }
 }
 
-/// Bytes of a line besides its parts: a colon or a space between them, a space, and the end of the line.
+/// The overhead of a line besides its parts: a colon or a space between them, a space, and the end of the line.
 pub(crate) const LINE_MARKS: usize = 4;
 
-/// What a head says besides its headers.
+/// The facts about a head besides its headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
     /// The version.
     pub(crate) protocol: Protocol,
     /// The authority of a target in absolute form (RFC 9112 section 3.2.2).
     pub(crate) target_authority: Option<&'a [u8]>,
-    /// How many header lines there are.
+    /// The number of header lines.
     pub(crate) header_lines: usize,
-    /// Bytes of the target and of all header lines.
+    /// The length of the target and of all header lines in bytes.
     pub(crate) header_bytes: usize,
-    /// Bytes of the longest header line.
+    /// The length of the longest header line in bytes.
     pub(crate) longest_header: usize,
 }
 
-/// How large a head may be, and how far it may have come.
+/// The limits of a head's size, and of its passes.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadLimits {
-    /// Header lines.
+    /// The maximum number of header lines.
     pub(crate) lines_max: usize,
-    /// Bytes of the target and of all header lines.
+    /// The maximum length of the target and all header lines in bytes.
     pub(crate) bytes_max: usize,
-    /// Passes through edges of this token.
+    /// The maximum number of passes through edges of this token.
     pub(crate) passes_max: usize,
     /// The token.
     pub(crate) token: LoopToken,
 }
 
-/// What is known of a request in which nothing is wrong.
+/// The facts about a valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sound<'a> {
-    /// The host to route by; empty for HTTP/1.0 without one.
+    /// The routing host; empty for HTTP/1.0 without one.
     pub(crate) host: Cow<'a, str>,
-    /// The path to route by.
+    /// The routing path.
     pub(crate) path: Normalized<'a>,
-    /// The length that the body announces.
+    /// The announced length of the body.
     pub(crate) content_length: Option<u64>,
 }
 
 impl Sound<'_> {
-    /// The same apart from the head.
+    /// A copy that does not borrow the head.
     pub(crate) fn to_owned(&self) -> Sound<'static> {
         let Self { host, path, content_length } = self;
         let path = Normalized { path: path.path.clone().into_owned().into(), had_dot_segments: path.had_dot_segments };
@@ -86,7 +86,7 @@ impl Sound<'_> {
 /// Checks a head.
 ///
 /// # Errors
-/// Names the first thing that is wrong.
+/// The first fault.
 pub(crate) fn check<'a, H: Head + ?Sized>(
     head: &'a H,
     line: &Line<'_>,
@@ -113,7 +113,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     Ok(Sound { host, path, content_length })
 }
 
-/// Whether the request line, as HTTP/1 would have it, and each header line are within their limit.
+/// Checks that the request line, in its HTTP/1 form, and each header line are within their limit.
 fn check_lines<H: Head + ?Sized>(head: &H, line: &Line<'_>, max: usize) -> Result<(), Reason> {
     let target = head.path().len() + head.query().map_or(0, |query| query.len() + 1);
     if head.method().len() + target + line.protocol.as_str().len() + LINE_MARKS > max {
@@ -137,9 +137,9 @@ fn host<'a, H: Head + ?Sized>(head: &'a H, line: &Line<'_>) -> Result<Cow<'a, st
     request_host(authority).ok_or(Reason::MalformedHost)
 }
 
-/// One length of at most 18 digits, or `chunked` alone, or neither. Equal lengths that are repeated would be legal, and so would
-/// be more digits and zeros before the others (RFC 9110 section 8.6), but the next parser may read them in another way: as a
-/// negative number, or as an octal one.
+/// One length of at most 18 digits, or only `chunked`, or neither. Repeated equal lengths, more digits, and leading
+/// zeros would be legal (RFC 9110 section 8.6), but the next parser may read them differently: as a negative or an
+/// octal number.
 fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
     let (mut codings, mut chunked) = (0, true);
     head.each_value("transfer-encoding", &mut |value| {
@@ -160,8 +160,8 @@ fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
     }
 }
 
-/// Names that no client may have removed on the way by nominating them in `Connection` (RFC 9110 section 7.6.1),
-/// because endpoints trust the edge for them or because they frame the message.
+/// Header names that no client may have removed by listing them in `Connection` (RFC 9110 section 7.6.1), because
+/// endpoints trust the edge with them or because they frame the message.
 fn nominations<H: Head + ?Sized>(head: &H) -> Result<(), Reason> {
     let mut bad = false;
     head.each_value("connection", &mut |value| {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
 
-    /// Nothing is asked for besides.
+    /// No further limits.
     const NO_MORE: RequestHeadLimits = RequestHeadLimits { line_bytes_max: None, bytes_max: None };
 
     fn limits() -> HeadLimits {
@@ -293,7 +293,7 @@ mod tests {
         row(most + 1, 40, Some(Reason::TargetTooLong));
         row(10, 101, Some(Reason::HeadTooLarge));
         row(10, 13_333, Some(Reason::HeadTooLarge));
-        // The whole may be larger than without.
+        // The limit of the whole head may be larger than the default.
         let wide = RequestHeadLimits { line_bytes_max: None, bytes_max: Some(40_000) };
         let line = Line { header_bytes: 40_000, ..line(Protocol::Http11) };
         assert!(check(&Sample::get("a", "/"), &line, &limits(), wide).is_ok());

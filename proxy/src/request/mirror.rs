@@ -1,4 +1,4 @@
-//! Copies of requests for other targets. A request is neither delayed nor failed by its copies, and nobody hears their answers.
+//! Mirrored requests. The copies neither delay the original request nor fail it, and their responses are ignored.
 
 mod copy;
 
@@ -18,23 +18,23 @@ use crate::shared::Shared;
 use crate::upstream::attempt::Here;
 use crate::upstream::balance::Draw;
 
-/// Bytes of a body that are kept for copies; of a request with more none is made.
+/// The maximum size of a buffered body; a larger request is not mirrored.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// A copy in the making: the request as far as it has come, and where it is to go.
+/// Copies in preparation: the received part of the request, and the targets.
 #[derive(Debug)]
 pub(crate) struct Copies {
     to: Vec<(Arc<Backend>, Charge)>,
     head: Vec<u8>,
     body: Vec<u8>,
     is_large: bool,
-    /// Whether the method is one whose requests have a length, be it 0.
+    /// Whether the method's requests have a `Content-Length`, which may be 0.
     has_length: bool,
-    /// By what endpoints are chosen.
+    /// The random source for choosing endpoints.
     draw: Draw,
 }
 
-/// Of the mirrors among some filters those whose lot is drawn, each by itself.
+/// The mirrors among the filters that are selected at random, each by itself.
 pub(crate) fn drawn<'f>(filters: impl Iterator<Item = &'f Filter>, draw: &mut Draw) -> Vec<&'f Mirror> {
     let mirrors = filters.filter_map(|filter| match filter {
         Filter::Mirror(mirror) => Some(mirror),
@@ -48,7 +48,7 @@ pub(crate) fn drawn<'f>(filters: impl Iterator<Item = &'f Filter>, draw: &mut Dr
 }
 
 impl Copies {
-    /// A request that is to be copied to these; `None` where none of them takes one.
+    /// The copies of a request for these mirrors; `None` if there is none to send.
     pub(crate) fn begin(
         mirrors: &[&Mirror],
         shared: &Shared,
@@ -69,7 +69,7 @@ impl Copies {
         (!to.is_empty()).then_some(Self { to, head, body, is_large: false, has_length: false, draw })
     }
 
-    /// Takes the head as the endpoint gets it, but for what frames the body.
+    /// Stores the head as sent to the endpoint, without the framing of the body.
     pub(crate) fn head<H: Head + HeaderNames>(&mut self, head: &H, edits: &Edits) {
         let headers = edited(head, edits);
         self.has_length = !matches!(head.method(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
@@ -91,7 +91,7 @@ impl Copies {
         }
     }
 
-    /// Takes a piece of the body that begins behind so many bytes: those that a further try sends again are here already.
+    /// Stores a piece of the body that begins at a position: bytes that a further attempt sends again are known.
     pub(crate) fn piece(&mut self, position: u64, piece: &[u8]) {
         let known = (self.body.len() as u64).saturating_sub(position);
         let Some(new) = usize::try_from(known).ok().and_then(|known| piece.get(known..)) else { return };
@@ -103,12 +103,12 @@ impl Copies {
         }
     }
 
-    /// Whether there is a head.
+    /// Returns `true` if the head is stored.
     pub(crate) const fn has_head(&self) -> bool {
         !self.head.is_empty()
     }
 
-    /// Sends the copies on their way: the request is whole.
+    /// Sends the copies, after the request is complete.
     pub(crate) fn send(mut self, shared: &Arc<Shared>, here: Here<'_>) {
         if self.is_large {
             self.to.iter().for_each(|_| shared.mirrors.count(Outcome::TooLarge));
@@ -125,7 +125,7 @@ impl Copies {
         }
     }
 
-    /// Notes that the request did not become whole, or that no endpoint took it.
+    /// The request did not complete, or no endpoint took it.
     pub(crate) fn abandon(self, shared: &Shared) {
         self.to.iter().for_each(|_| shared.mirrors.count(Outcome::Abandoned));
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_body_is_kept_once_and_up_to_a_limit() {
         let mut copy = copies();
         copy.piece(0, b"abc");
-        // A further try begins from the start, with other pieces.
+        // A further attempt begins from the start, with other pieces.
         for (position, piece) in [(0, &b"ab"[..]), (2, b"cde"), (5, b"f"), (0, b"abcdef")] {
             copy.piece(position, piece);
         }

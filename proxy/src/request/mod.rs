@@ -1,5 +1,6 @@
-//! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data, the
-//! [`phase`]s that they make up, and the [`exchange`] that keeps the account of one request. None of them knows a session, and none calls the next one.
+//! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data,
+//! the [`phase`]s composed of them, and the [`exchange`] with the state of one request. They do not use sessions of
+//! drivers, and no step calls the next one.
 
 pub(crate) mod answer;
 pub(crate) mod cdn_loop;

@@ -1,4 +1,4 @@
-//! What is written down of a request, once, when it is over.
+//! The record of a request at its end.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::shared::Shared;
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<'a> {
-    /// Which driver carried it.
+    /// The driver of the request.
     pub(crate) driver: Driver,
-    /// The rule that took it.
+    /// The rule that matched.
     pub(crate) origin: Option<&'a Origin>,
-    /// The status that the client got, or 499 when it was gone.
+    /// The status sent to the client, or 499 if it had disconnected.
     pub(crate) status: u16,
-    /// From its head to its end.
+    /// The time from its head to its end.
     pub(crate) duration: Duration,
-    /// Why no endpoint answered.
+    /// The reason why no endpoint answered.
     pub(crate) reason: Option<Reason>,
 }
 
-/// Counts the request and leaves its line in the access log.
+/// Counts the request and writes its line to the access log.
 pub(crate) fn record(shared: &Shared, outcome: &Outcome<'_>, entry: &Entry<'_>, format: Option<&LogFormat>) {
     let object = outcome.origin.map(|origin| &origin.object);
     shared.metrics.carried(outcome.driver);

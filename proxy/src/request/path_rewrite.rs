@@ -1,9 +1,9 @@
-//! The path of a request as it goes on: as it was sent, unless it must be changed.
+//! The path of the forwarded request: as it was sent, unless it must be changed.
 
 use tidegate_config::model::{Normalized, PathMatch, PathRewrite};
 
-/// The path that goes on; `None` leaves it as it was sent. A path with dot segments goes on without them,
-/// so that no endpoint can resolve it to a place whose guards were not asked.
+/// The forwarded path; `None` leaves it unchanged. A path with dot segments is forwarded without them, so that no
+/// endpoint can resolve it to a place whose guards were not evaluated.
 pub(crate) fn onward(
     rewrite: Option<&PathRewrite>,
     matched: &PathMatch,
@@ -24,7 +24,7 @@ pub(crate) fn onward(
     }
 }
 
-/// What follows the matched prefix: as it was sent where the prefix stands there literally, else normalised.
+/// The rest after the matched prefix: as it was sent if the prefix is literally present, else normalised.
 fn below(matched: &PathMatch, sent: &str, path: &Normalized<'_>) -> String {
     let PathMatch::Prefix(prefix) = matched else { return String::new() };
     let rest = |text: &str| {
@@ -35,7 +35,7 @@ fn below(matched: &PathMatch, sent: &str, path: &Normalized<'_>) -> String {
     literal.or_else(|| rest(&path.path).map(|rest| encode(&rest))).unwrap_or_default()
 }
 
-/// Percent-encodes what a path may not hold as it is (RFC 3986 section 3.3), the percent sign included.
+/// Percent-encodes bytes that are not allowed in a path (RFC 3986 section 3.3), including the percent sign.
 pub(crate) fn encode(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -49,7 +49,7 @@ pub(crate) fn encode(path: &str) -> String {
     out
 }
 
-/// The same of text in which escapes stand already.
+/// The same for text that may contain escapes already.
 fn encode_rest(text: &str) -> String {
     let mut parts = text.split('%');
     let mut out = parts.next().map(encode).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Persistent sessions: the endpoint that a client comes back to, by the token that it presents, and the token that it is given. Whatever
-//! a client presents, it leads to an endpoint of the route or to none.
+//! Persistent sessions: the endpoint in a client's token, and the tokens for clients. Whatever a client sends, it can
+//! only select an endpoint of the route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,18 @@ use tidegate_config::model::{
 /// Tokens of one request that are looked at. A browser has one cookie of a name for each path that it was set for.
 pub(crate) const TOKENS_MAX: usize = 4;
 
-/// Where a client comes back to.
+/// The destination of a returning client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Returning {
-    /// The place of the share that its session belongs to.
+    /// The index of the share of its session.
     pub(crate) share: usize,
-    /// Its endpoint; `None` where that is gone.
+    /// Its endpoint; `None` if that no longer exists.
     pub(crate) endpoint: Option<EndpointId>,
 }
 
-/// Where a request is led by its token; `None` where it has none that the route gave, or its session is over. Of several the first
-/// whose endpoint is there leads. A session whose endpoint is gone stays with its share, unless that gets no new sessions.
+/// The destination in a request's token; `None` if it has no valid token of the route, or its session is over. Of
+/// several tokens the first with an existing endpoint counts. A session whose endpoint is gone stays with its share,
+/// unless that gets no new sessions.
 pub(crate) fn returning<'b, H: Head + ?Sized>(
     policy: &SessionPersistence,
     shares: &'b [WeightedTarget],
@@ -49,7 +50,7 @@ pub(crate) fn returning<'b, H: Head + ?Sized>(
     orphan
 }
 
-/// The token of a session that begins now at an endpoint of the share in this place.
+/// The token of a session that begins now at an endpoint of a share.
 pub(crate) fn token(
     policy: &SessionPersistence,
     shares: &[WeightedTarget],
@@ -74,7 +75,7 @@ pub(crate) fn write_cookie(
         out.extend_from_slice(part);
     }
     if let Some(lifetime) = lifetime.filter(|_| cookie.permanent) {
-        // Never 0, with which browsers drop it.
+        // Never 0, with which browsers delete the cookie.
         let seconds = lifetime.as_secs() + u64::from(lifetime.subsec_nanos() > 0);
         out.extend_from_slice(b"; Max-Age=");
         out.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
@@ -86,12 +87,12 @@ pub(crate) fn write_cookie(
     }
 }
 
-/// What may be tokens among what the client presents.
+/// The possible tokens in the client's request.
 fn presented<H: Head + ?Sized>(policy: &SessionPersistence, head: &H) -> ArrayVec<[u8; TOKEN_CHARACTERS], TOKENS_MAX> {
     let mut tokens = ArrayVec::new();
     let mut see = |text: &[u8]| {
         if let Ok(text) = text.try_into() {
-            // Those beyond the limit are not looked at.
+            // Those beyond the limit are ignored.
             let _ = tokens.try_push(text);
         }
     };
@@ -110,12 +111,14 @@ fn presented<H: Head + ?Sized>(policy: &SessionPersistence, head: &H) -> ArrayVe
     tokens
 }
 
-/// Whether a session is not over. Clocks of replicas differ: one that began in the future has just begun.
+/// Returns `true` if a session is not over. Clocks of replicas differ: a session that began in the future has just
+/// begun.
 fn lasts(token: &SessionToken, limit: Option<Duration>, now_s: u32) -> bool {
     limit.is_none_or(|limit| Duration::from_secs(now_s.saturating_sub(token.began_s).into()) < limit)
 }
 
-/// What a token knows a share by, wherever that stands: its Service port, and which one of those that lead to the same.
+/// The identity of a share in tokens, independent of its position: its Service port, and its number among the shares
+/// with the same port.
 fn mark(shares: &[WeightedTarget], place: usize) -> Option<u32> {
     let key = backend_key(shares.get(place)?)?;
     let earlier = shares.iter().take(place).filter(|share| backend_key(share) == Some(key)).count();
@@ -126,14 +129,14 @@ fn backend_key(share: &WeightedTarget) -> Option<&BackendKey> {
     share.target().map(|target| &target.backend)
 }
 
-/// Equal in every process (FNV-1a). Only shares of one rule are told apart by it, so it need resist nobody.
+/// A hash that is equal in every process (FNV-1a). It only distinguishes shares of one rule, so it need not be secure.
 fn fingerprint(key: &BackendKey, number: usize) -> u32 {
     let name = &key.service;
     let parts = [name.namespace.as_bytes(), b"/", name.name.as_bytes(), b":", &key.port.to_be_bytes(), &[number as u8]];
     parts.into_iter().flatten().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The path of a route as a cookie has it: as far as browsers and rules write it alike, and by whole elements.
+/// The path of a route for a cookie: as far as browsers and rules have the same form of it, and by whole elements.
 fn path_of(path: &PathMatch) -> &str {
     let (text, is_whole) = match path {
         PathMatch::Exact(path) | PathMatch::Prefix(path) => (&**path, true),

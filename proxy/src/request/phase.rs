@@ -1,6 +1,7 @@
-//! The phases of a request before anything is sent. Each takes what the one before it gave, so that none can be left out:
-//! hygiene and route give a [`Routed`], by which the driver is chosen; its guards give an [`Admitted`], and the choice of a
-//! target gives an [`Aimed`]. Up to the choice of the driver nothing has an effect, so that nothing is decided twice.
+//! The phases of a request before anything is sent. Each takes the result of the one before it, so that none can be
+//! skipped: hygiene and route give a [`Routed`], by which the driver is chosen; its guards give an [`Admitted`], and
+//! the choice of a target gives an [`Aimed`]. Before the choice of the driver there are no side effects, so that each
+//! decision can be repeated by the other driver.
 
 use std::sync::Arc;
 
@@ -15,29 +16,29 @@ use crate::request::hygiene::{self, Line, Protocol, Sound};
 use crate::request::{rewrite, route};
 use crate::shared::Shared;
 
-/// What a request that is well-formed asks for.
+/// The facts about a well-formed request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestFacts {
-    /// Who sent it.
+    /// The client.
     pub(crate) client: Client,
-    /// What the client speaks.
+    /// The HTTP version.
     pub(crate) protocol: Protocol,
-    /// Whether its path has dot segments, which no endpoint gets to see.
+    /// Whether its path has dot segments, which are removed before forwarding.
     pub(crate) had_dot_segments: bool,
-    /// Whether it came before the TLS handshake was over, and so may come again from somebody who has it copied.
+    /// Whether it came before the TLS handshake was complete, and so may be a replay.
     pub(crate) early: bool,
-    /// Whether its target is in absolute form, which only proxies are sent.
+    /// Whether its target is in absolute form, which is for proxies.
     pub(crate) absolute: bool,
-    /// The upgrade that it asks for and may have.
+    /// The upgrade that it requests and may have.
     pub(crate) upgrade: Option<HeaderValue>,
 }
 
-/// A request that a route takes.
+/// A request with its route.
 #[derive(Clone, Debug)]
 pub(crate) struct Routed<'h> {
-    /// What it asks for.
+    /// The facts about it.
     pub(crate) request: RequestFacts,
-    /// What guards and rewrites go by.
+    /// The validated host, path and length.
     pub(crate) sound: Sound<'h>,
     /// The listener that it came to.
     pub(crate) listener: ListenerName,
@@ -45,12 +46,12 @@ pub(crate) struct Routed<'h> {
     pub(crate) route: Arc<Route>,
 }
 
-/// A request that is malformed, or that no route takes.
+/// A request that is malformed, or without a route.
 #[derive(Clone, Debug)]
 pub(crate) struct Unrouted {
-    /// What it asks for, unless it is malformed.
+    /// The facts about it, unless it is malformed.
     pub(crate) request: Option<RequestFacts>,
-    /// What is wrong.
+    /// The reason.
     pub(crate) reason: Reason,
 }
 
@@ -60,23 +61,24 @@ impl From<Reason> for Unrouted {
     }
 }
 
-/// A request that has passed its guards, and the backend that has an endpoint for it: what all its tries have in common.
+/// A request that has passed its guards, with its backend: the common input of all its attempts.
 #[derive(Debug)]
 pub(crate) struct Aimed {
-    /// What it asks for.
+    /// The facts about it.
     pub(crate) request: RequestFacts,
     /// The witness of its guards.
     pub(crate) admitted: Admitted,
-    /// Where it goes.
+    /// Its target.
     pub(crate) target: Arc<Target>,
-    /// The endpoints there.
+    /// The endpoints of the target.
     pub(crate) backend: Arc<Backend>,
-    /// The connection that it came over.
+    /// The connection it came over.
     pub(crate) facts: Arc<ConnectionFacts>,
 }
 
 impl Routed<'_> {
-    /// Whether every endpoint that the route may lead to is spoken to in HTTP/1.1: chance has no part in who drives.
+    /// Returns `true` if all endpoints of the route use HTTP/1.1, so that the choice of the driver does not depend on
+    /// chance.
     pub(crate) fn is_http1(&self) -> bool {
         self.route.action.targets().all(|target| !target.protocol.is_http2())
     }
@@ -85,7 +87,7 @@ impl Routed<'_> {
 /// Hygiene, then the route.
 ///
 /// # Errors
-/// What is wrong with the request, or that nothing takes it.
+/// The fault of the request, or that no route matches.
 pub(crate) fn route<'h, H: Head>(
     snapshot: &Snapshot,
     shared: &Shared,
@@ -115,7 +117,7 @@ pub(crate) fn route<'h, H: Head>(
     }
 }
 
-/// Whether a request with a method may be taken before the handshake is over.
+/// Returns `true` if a request with a method may be accepted before the handshake is complete.
 fn takes_early(snapshot: &Snapshot, method: &str) -> bool {
     let methods = snapshot.edge().tls.early_data.as_deref().unwrap_or_default();
     methods.iter().any(|taken| **taken == *method)

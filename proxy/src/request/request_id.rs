@@ -1,4 +1,4 @@
-//! The id under which a request is logged here and at its endpoint.
+//! The id of a request in the logs here and at its endpoint.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use tidegate_config::model::Head;
 
 use crate::http::names::{X_CORRELATION_ID, X_REQUEST_ID};
 
-/// Characters of a client's request id that are kept.
+/// The maximum length of a client's request id that is kept.
 const REQUEST_ID_CHARACTERS_MAX: usize = 128;
 
-/// Bytes of the ids that a client says a request has had, beyond which they are forgotten.
+/// The maximum length in bytes of a client's correlation ids; longer ones are dropped.
 const CORRELATION_BYTES_MAX: usize = 1024;
 
 /// The id of a request, of visible characters.
@@ -19,12 +19,12 @@ const CORRELATION_BYTES_MAX: usize = 1024;
 pub(crate) struct RequestId(ArrayString<REQUEST_ID_CHARACTERS_MAX>);
 
 impl RequestId {
-    /// Before there is one.
+    /// The value before there is an id.
     pub(crate) fn none() -> Self {
         Self::of("-")
     }
 
-    /// The client's where it is well-formed and may be kept, else 128 bits of chance in hexadecimal.
+    /// The client's id if it is valid and may be kept, else a new one.
     pub(crate) fn choose<H: Head + ?Sized>(head: &H, keep: bool, chance: u128) -> Self {
         let sent = if keep { head.header(X_REQUEST_ID.as_str()) } else { None };
         let kept = sent.filter(|id| !id.is_empty() && id.iter().all(u8::is_ascii_graphic));
@@ -32,15 +32,14 @@ impl RequestId {
         kept.map_or_else(|| Self::new(chance), Self)
     }
 
-    /// 128 bits of chance in hexadecimal.
+    /// 128 random bits in hexadecimal.
     pub(crate) fn new(chance: u128) -> Self {
         let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
         let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
         Self::of(std::str::from_utf8(&made).unwrap_or_default())
     }
 
-    /// The ids that a client says it has had on its way, and this one behind them. More of them than are sensible are
-    /// forgotten.
+    /// The client's correlation ids, followed by this one. Too many of them are dropped.
     pub(crate) fn correlated<H: Head + ?Sized>(&self, head: &H) -> HeaderValue {
         let mut ids = Vec::new();
         head.each_value(X_CORRELATION_ID.as_str(), &mut |value| {
@@ -55,7 +54,7 @@ impl RequestId {
         HeaderValue::from_maybe_shared(bytes::Bytes::from(ids)).unwrap_or_else(|_| own())
     }
 
-    /// Of this text.
+    /// An id from a text.
     pub(crate) fn of(text: &str) -> Self {
         Self(ArrayString::from(text).unwrap_or_default())
     }

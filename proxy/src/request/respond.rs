@@ -1,4 +1,4 @@
-//! What changes of a response before it reaches the client, and how answers of the edge's own look.
+//! The edits of a response before it reaches the client, and the form of answers of the edge's own.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ use crate::request::request_id::RequestId;
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// What a route changes of a request, and after it the share of the route that the request belongs to.
+/// The filters of a route, and then those of the request's share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
     /// Those of the route.
     pub(crate) route: &'a [Filter],
     /// Those of the share.
     pub(crate) share: &'a [Filter],
-    /// Whether the client came by TLS.
+    /// Whether the client came over TLS.
     pub(crate) secure: bool,
-    /// What a filter for cross-origin requests says in the responses to this one.
+    /// The CORS headers of responses to this request.
     pub(crate) cors: Option<&'a HeaderEdits>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Filters<'a> {
         self.route.iter().chain(self.share)
     }
 
-    /// The edits for a response that nothing less than `scope` covers.
+    /// The edits for a response of this scope and status.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
         let (secure, cors) = (self.secure, self.cors);
         self.iter().filter_map(move |filter| match filter {
@@ -55,16 +55,16 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// What every response says of the request and of the edge.
+/// The facts about the request and the edge for every response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labels<'a> {
     /// The id of the request.
     pub(crate) request_id: &'a RequestId,
-    /// The ids that it has had on its way, where the route tells clients of both.
+    /// The correlation ids, if the route sends both to clients.
     pub(crate) correlation: Option<&'a HeaderValue>,
-    /// Whether responses that name no server name the edge.
+    /// Whether responses without `Server` get one.
     pub(crate) server: bool,
-    /// Whether the client reads failures as gRPC tells them.
+    /// Whether the client gets failures in the form of gRPC.
     pub(crate) grpc: bool,
 }
 
@@ -75,15 +75,15 @@ pub(crate) struct Received<I> {
     pub(crate) status: u16,
     /// The values of `Connection`.
     pub(crate) connection: I,
-    /// Whether it names a server.
+    /// Whether it has `Server`.
     pub(crate) has_server: bool,
 }
 
-/// Lists what changes: headers of the endpoint's connection go (RFC 9110 section 7.6.1), then the filters apply.
-/// Headers that frame the body stay, since they are the driver's own; a successful upgrade keeps the headers it consists of.
+/// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters apply.
+/// Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
 ///
 /// # Errors
-/// [`Reason::UpstreamBroken`] when the endpoint nominates more than [`NOMINATIONS_MAX`] headers.
+/// [`Reason::UpstreamBroken`] if the endpoint lists more than [`NOMINATIONS_MAX`] headers in `Connection`.
 pub(crate) fn response<'v>(
     filters: &Filters<'_>,
     labels: &Labels<'_>,
@@ -108,7 +108,7 @@ pub(crate) fn response<'v>(
     Ok(())
 }
 
-/// Lists the headers that the endpoint nominates in `Connection`, each once.
+/// Removes the headers that the endpoint lists in `Connection`, each once.
 fn nominated<'v>(connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) -> Result<(), Reason> {
     let mut names = ArrayVec::<&[u8], NOMINATIONS_MAX>::new();
     for word in connection.flat_map(|value| value.split(|b| *b == b',')).map(<[u8]>::trim_ascii) {
@@ -117,7 +117,7 @@ fn nominated<'v>(connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) 
         if is_listed(&stays) || is_listed(&names) {
             continue;
         }
-        // A word that cannot name a header nominates none.
+        // An invalid name lists no header.
         let Ok(name) = HeaderName::from_bytes(word) else { continue };
         names.try_push(word).map_err(|_| Reason::UpstreamBroken)?;
         edits.remove(&name);
@@ -125,7 +125,7 @@ fn nominated<'v>(connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) 
     Ok(())
 }
 
-/// Lists the edits of a route's own filter.
+/// Adds the edits of a filter.
 pub(crate) fn apply(own: &HeaderEdits, edits: &mut Edits) {
     own.remove.iter().for_each(|name| edits.remove(name));
     own.set.iter().for_each(|(name, value)| edits.set(name, |out| out.extend_from_slice(value.as_bytes())));
@@ -139,12 +139,12 @@ pub(crate) struct Rendered {
     pub(crate) status: u16,
     /// Its headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Its body; empty for HEAD, whose length is nevertheless announced (RFC 9110 section 9.3.2).
+    /// Its body; empty for HEAD, where its length is announced nevertheless (RFC 9110 section 9.3.2).
     pub(crate) body: Bytes,
 }
 
-/// Writes an answer out: the response that the route has ready; else status, reason and the request id, so that a user can
-/// name the request to whoever runs the edge. A client of gRPC is told a failure in its own way. The filters apply last.
+/// Renders an answer: the direct response of the route; else status, reason and request id, so that a user can report
+/// the request to the operator. gRPC clients get failures in their form. The filters apply last.
 pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = answer.status;
     let is_grpc = labels.grpc && status >= 400;
@@ -153,7 +153,7 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
         Some(response) => ready(response),
         None => explained(answer, labels),
     };
-    // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only one of them may say how long it would be.
+    // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only a 304 may have the length.
     let bodiless = matches!(status, 204 | 304);
     if !bodiless {
         headers.push((CONTENT_LENGTH, HeaderValue::from(body.len())));
@@ -193,18 +193,18 @@ fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
     (headers, body.into())
 }
 
-/// The headers by which an answer of the edge's own names its request.
+/// The headers with the id of the request.
 fn ids(labels: &Labels<'_>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let own = HeaderValue::from_str(labels.request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id));
     own.into_iter().chain(labels.correlation.map(|ids| (X_CORRELATION_ID.clone(), ids.clone())))
 }
 
-/// Whether a header says where a body ends, which is for the driver to say.
+/// Returns `true` for headers that frame the body, which the driver writes.
 fn frames(name: &HeaderName) -> bool {
     *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING
 }
 
-/// Edits the headers of an answer of the edge's own, but for what frames it.
+/// Edits the headers of an answer of the edge's own, except those that frame it.
 fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>) {
     let removed = |name: &HeaderName| own.remove.contains(name) || own.set.iter().any(|(set, _)| set == name);
     headers.retain(|(name, _)| frames(name) || !removed(name));

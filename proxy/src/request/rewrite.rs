@@ -1,6 +1,5 @@
-//! What changes of a request before it reaches an endpoint: the target, the headers by which endpoints know the
-//! client, and the route's own edits. The result is a list that a driver applies after it has removed what
-//! belongs to the client's connection alone.
+//! The edits of a request before it reaches an endpoint: the target, the headers about the client, and the route's own
+//! edits. A driver applies the list after it has removed the hop-by-hop headers.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -24,17 +23,17 @@ use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters};
 
-/// Ingress-nginx sets it, and endpoints may go by it.
+/// Set by ingress-nginx; endpoints may rely on it.
 const SCHEME: &[u8] = b"x-scheme";
 
-/// The names of the headers that a request gets where its route says so.
+/// The names of the headers that a request gets only with some routes.
 const SET_BY_ROUTE: [&str; 2] = ["x-correlation-id", "x-request-start"];
 
-/// Of a header that may not go on, its name: a claim of how the request came, of somebody who is not trusted; and of anybody a
-/// spelling that servers which turn headers into variables (CGI, WSGI) cannot tell from one of the edge's own, for to them
-/// underscores are hyphens.
+/// The name of a header that must not be forwarded: a claim about the client from an untrusted peer; or, from any peer,
+/// a spelling that servers which turn headers into variables (CGI, WSGI) cannot distinguish from a header of the edge,
+/// because they treat underscores as hyphens.
 fn misleading(name: &[u8], trusted: bool, by_route: &[&str]) -> Option<HeaderName> {
-    // All of them begin so, and little else does.
+    // All of them have these prefixes, and few others do.
     let ([b'x' | b'X', b'-' | b'_', ..] | [b'c' | b'C', b'd' | b'D', ..]) = name else { return None };
     let meant = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
     let misleads = if SET_ALWAYS.iter().chain(by_route).any(|own| own.bytes().eq(meant())) {
@@ -46,37 +45,37 @@ fn misleading(name: &[u8], trusted: bool, by_route: &[&str]) -> Option<HeaderNam
     misleads.then(|| HeaderName::from_bytes(name).ok())?
 }
 
-/// What a request has been found to be by the time it is rewritten.
+/// The input of the rewrite of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RewriteInput<'a> {
     /// Its route.
     pub(crate) route: &'a Route,
-    /// What it changes.
+    /// The filters of the route and share.
     pub(crate) filters: Filters<'a>,
-    /// What authorisation services change, before its filters.
+    /// The grants of authorisation services, which apply before the filters.
     pub(crate) grants: &'a [Arc<Grants>],
-    /// What the endpoint speaks.
+    /// The protocol of the endpoint.
     pub(crate) protocol: AppProtocol,
-    /// What it asks for.
+    /// The facts about it.
     pub(crate) request: &'a RequestFacts,
     /// The addresses of its connection.
     pub(crate) text: &'a AddressText,
-    /// The port that the client came to, as the endpoint is told it.
+    /// The port that the client connected to, for the endpoint.
     pub(crate) port: &'a str,
     /// Its id.
     pub(crate) request_id: &'a RequestId,
-    /// The ids that it has had on its way, where the route passes them on.
+    /// The correlation ids, if the route forwards them.
     pub(crate) correlation: Option<&'a HeaderValue>,
-    /// When it came, where the route tells its endpoint.
+    /// The arrival time, if the route forwards it.
     pub(crate) start: Option<SystemTime>,
-    /// What is said of the client's address.
+    /// The form of `X-Forwarded-For`.
     pub(crate) forwarded_for: ForwardedFor,
-    /// Under what name it passes here.
+    /// The token for counting passes.
     pub(crate) token: &'a LoopToken,
 }
 
-/// The upgrade that a request asks for (RFC 9110 section 7.8), where the list, in lower case, has it. Requests with a body
-/// get none: the bytes after the head would be read in two ways.
+/// The requested upgrade (RFC 9110 section 7.8), if the lower-case list of allowed ones has it. Requests with a body
+/// get none: the bytes after the head would be ambiguous.
 pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &[String]) -> Option<HeaderValue> {
     let token = std::str::from_utf8(head.header(UPGRADE.as_str())?).ok()?;
     let bodiless =
@@ -92,9 +91,9 @@ pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &
     may.then(|| HeaderValue::from_str(token).ok()).flatten()
 }
 
-/// Lists what changes.
+/// Adds the edits.
 pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
-    // The standard's form of the same claims, which is not checked.
+    // The standard header for the same claims, which is not checked.
     if head.header(FORWARDED.as_str()).is_some() {
         edits.remove(&FORWARDED);
     }
@@ -142,7 +141,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     }
 }
 
-/// Says who the client is and what it asked for.
+/// Adds the headers about the client and its request.
 fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     let client = &input.request.client;
     let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
@@ -167,7 +166,7 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
         out.extend_from_slice(input.text.peer.as_bytes());
     });
     edits.set(&X_FORWARDED_PROTO, |out| out.extend_from_slice(client.scheme().as_bytes()));
-    // That of a client before us stays: nobody who passes a request on may remove it.
+    // One from a client before us stays: no proxy may remove it.
     if input.request.early {
         edits.set(&EARLY_DATA, |out| out.push(b'1'));
     }
@@ -193,8 +192,8 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
     }
 }
 
-/// Hop-by-hop headers that mean something to this endpoint: gRPC asks for trailers (`te`), and an upgrade is asked for
-/// again in our own name.
+/// Hop-by-hop headers that are sent to this endpoint again: `te` for gRPC trailers, and an upgrade in the edge's own
+/// name.
 fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     let trailers = head
         .header(TE.as_str())
@@ -207,7 +206,7 @@ fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut 
             edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
             edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
         }
-        // Pingora asks for a WebSocket by itself; one that the list does not have is taken back.
+        // Pingora adds a WebSocket upgrade by itself; one that is not allowed is removed again.
         Some(_) | None if head.header(UPGRADE.as_str()).is_some() => {
             edits.remove(&CONNECTION);
             edits.remove(&UPGRADE);
@@ -216,8 +215,8 @@ fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut 
     }
 }
 
-/// HTTP/2 clients may send each cookie by itself, so that heads compress better; HTTP/1.1 knows only one line of them (RFC 9113
-/// section 8.2.3).
+/// HTTP/2 clients may send each cookie in a separate header for better compression; HTTP/1.1 allows only one header
+/// (RFC 9113 section 8.2.3).
 fn join_cookies<H: Head + ?Sized>(head: &H, edits: &mut Edits) {
     let mut lines = 0;
     head.each_value(COOKIE.as_str(), &mut |_| lines += 1);
@@ -284,7 +283,7 @@ mod tests {
         check_upgrade(&[asked[0], asked[1], ("transfer-encoding", "chunked")], Protocol::Http11, None);
     }
 
-    /// What is sent to an endpoint that speaks a protocol, header by header.
+    /// The headers for an endpoint with a protocol.
     fn sent(head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         sent_by(Protocol::Http11, head, route, protocol, trusted)
     }
@@ -376,7 +375,7 @@ mod tests {
         let head = Sample::get("a.test", "/old?q").with("cdn-loop", "x").with("cdn-loop", "y");
         let edits = sent(&head, &route, AppProtocol::Http, false);
         check_set(&edits, "x-real-ip", Some("hidden"));
-        // But for the account of passes, which no object can change.
+        // Except for the count of passes, which no object can change.
         check_set(&edits, "cdn-loop", Some("x, y, tidegate"));
         assert_eq!(edits.target(), Some(b"/new?q".as_slice()));
     }

@@ -1,4 +1,4 @@
-//! Which route takes a request, or that none does.
+//! The route of a request.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot, TlsLi
 
 use crate::reason::Reason;
 
-/// The route of a request, and the listener that it came to.
+/// The route of a request, and its listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'s> {
     /// The listener.
@@ -15,11 +15,11 @@ pub(crate) struct Found<'s> {
     pub(crate) route: &'s Arc<Route>,
 }
 
-/// Finds the route by bind, host in lower case, normalised path and what else it asks of the head.
+/// Finds the route by bind, host in lower case, normalised path and further conditions.
 ///
 /// # Errors
-/// [`Reason::Misdirected`] when the handshake was with another listener than the one that takes the request's host;
-/// [`Reason::NoRoute`] when nothing takes the request.
+/// [`Reason::Misdirected`] if the handshake was with another listener than that of the request's host;
+/// [`Reason::NoRoute`] if no route matches.
 pub(crate) fn find<'s, H: Head + ?Sized>(
     snapshot: &'s Snapshot,
     (bind, shaken): (&BindKey, Option<&TlsListener>),

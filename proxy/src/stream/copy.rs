@@ -1,4 +1,4 @@
-//! Bytes of two connections, each copied to the other.
+//! Copies the bytes of two connections in both directions.
 
 use std::io;
 use std::pin::Pin;
@@ -12,18 +12,19 @@ use tokio::time::sleep;
 use crate::clock;
 use crate::observe::stream_metrics::Outcome;
 
-/// Bytes that are read at a time, and so all that waits for a peer which takes nothing.
+/// The number of bytes read at a time, which is also the maximum buffered for a slow peer.
 const PIECE: usize = 16 * 1024;
 
 thread_local! {
-    /// Where bytes are read to. What is read is moved on before anything else is read, so one place is enough for all connections.
+    /// The read buffer. Its bytes are taken before the next read, so one buffer serves all connections.
     static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; PIECE].into());
 }
 
-/// Copies until both directions have ended, one of them fails, or there was no byte in either for so long; first what was read of the
-/// client already. An end in one direction is passed on and leaves the other one open, as TCP does (RFC 9293, section 3.6).
+/// Copies until both directions have ended, one of them fails, or the idle timeout expires; the bytes already read from
+/// the client go first. An end in one direction is passed on and leaves the other one open, as in TCP (RFC 9293,
+/// section 3.6).
 ///
-/// Gives how it ended, and how many bytes went to the endpoint and back.
+/// Returns the outcome, and the numbers of bytes to the endpoint and back.
 pub(crate) async fn both_ways<C, E>(
     client: &mut C,
     read: &[u8],
@@ -50,18 +51,18 @@ where
     (outcome, [moved.up.into_inner(), moved.down.into_inner()])
 }
 
-/// How one direction ended that did not fail.
+/// The end of a direction without an error.
 enum End {
-    /// By an end that was passed on.
+    /// The end was passed on.
     Passed,
-    /// By a reader that takes nothing more. What it still has to say goes the other way.
+    /// The receiver takes no more bytes. It may still send in the other direction.
     Unread,
 }
 
-/// What has been moved so far.
+/// The progress.
 struct Moved {
     begun: Instant,
-    /// When a byte was moved last, in milliseconds from the beginning.
+    /// The time of the last byte, in milliseconds from the beginning.
     last_ms: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
@@ -73,7 +74,7 @@ impl Moved {
         self.last_ms.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Waits until nothing has been moved for so long.
+    /// Waits until no byte has passed for `idle`.
     async fn silence(&self, idle: Duration) {
         loop {
             let end = self.begun + Duration::from_millis(self.last_ms.load(Relaxed)) + idle;
@@ -97,7 +98,7 @@ async fn one_way<R: AsyncRead, W: AsyncWrite>(
     loop {
         if !piece.is_empty() {
             moved.note();
-            // What is encrypted on the way waits for a flush.
+            // TLS needs a flush.
             if to.write_all(&piece).await.is_err() || to.flush().await.is_err() {
                 return Ok(End::Unread);
             }
@@ -111,7 +112,8 @@ async fn one_way<R: AsyncRead, W: AsyncWrite>(
     }
 }
 
-/// The next bytes; none at the end. They are only kept once there are any: most connections are silent most of the time.
+/// The next bytes; empty at the end. They are allocated only when there are any, because most connections are mostly
+/// idle.
 fn poll_piece<R: AsyncRead>(from: &mut ReadHalf<R>, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
     SCRATCH.with_borrow_mut(|scratch| {
         let mut into = ReadBuf::new(scratch);

@@ -1,4 +1,4 @@
-//! The connection to an endpoint: which one, how often it is tried, and what is said on it first.
+//! The connection to an endpoint: its choice, the retries, and the PROXY header.
 
 use std::borrow::Cow;
 use std::io;
@@ -21,22 +21,22 @@ use crate::upstream::balance::{self, Draw};
 use crate::upstream::connect;
 use crate::upstream::tls::{self, Spoken};
 
-/// Endpoints that are tried for one connection.
+/// The maximum number of endpoints tried for one connection.
 const TRIES_MAX: usize = 3;
 
 /// A connection to an endpoint.
 pub(super) enum Endpoint {
-    /// Bytes go as they are.
+    /// In plain text.
     Plain(TcpStream),
-    /// They go inside TLS.
+    /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects to an endpoint within the time of the route, and tells it who the client is where the route says so. The endpoint
-/// counts the connection as in flight for as long as the attempts live.
+/// Connects to an endpoint within the connect timeout of the route, and sends the PROXY header if the route requires
+/// one. The connection counts as in flight at the endpoint until the attempts are dropped.
 ///
 /// # Errors
-/// Why there is no connection.
+/// The reason why there is no connection.
 pub(super) async fn connect(
     route: &StreamRoute,
     snapshot: &Snapshot,
@@ -56,7 +56,7 @@ pub(super) async fn connect(
         let Some(endpoint) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
             break;
         };
-        // Each try has its part of what is left, so that one endpoint which says nothing leaves time for the others.
+        // Each attempt has an equal part of the time left, so that a silent endpoint leaves time for the others.
         let left = end.saturating_duration_since(clock::now());
         let tries = u32::try_from(TRIES_MAX - attempts.count() + 1).unwrap_or(1);
         let opening = opening(endpoint.address, left / tries, target, from).await;
@@ -66,7 +66,7 @@ pub(super) async fn connect(
                 attempts.connected(false, now);
                 return Ok((stream, attempts));
             }
-            // What the edge itself is short of says nothing about an endpoint.
+            // A lack of resources of the edge says nothing about an endpoint.
             Err(Reason::OutOfResources) => return Err(Outcome::ConnectFailed),
             Err(Reason::ConnectTimeout) => outcome = Outcome::ConnectTimeout,
             Err(_) => outcome = Outcome::ConnectFailed,
@@ -76,7 +76,7 @@ pub(super) async fn connect(
     Err(outcome)
 }
 
-/// The share that a connection or flow of a route belongs to, by weight; `None` where no weight is above 0.
+/// The share of a connection or flow of a route, chosen by weight; `None` if no weight is above 0.
 pub(crate) fn share<'r>(route: &'r StreamRoute, draw: &mut Draw) -> Option<&'r WeightedBackend> {
     route.backends.get(balance::share(&route.backends, |share: &WeightedBackend| share.weight, draw)?)
 }
@@ -91,18 +91,18 @@ async fn opening(
     let mut stream = connect::connect(address, within).await?;
     if let Some(version) = target.proxy_header {
         let header = proxy_header(version, from.peer, from.destination);
-        // A new connection has room for so little, so this waits for nobody.
+        // A new connection has room for these few bytes, so this does not wait.
         let written = stream.write_all(&header.map_err(|error| connect::failure(&error))?).await;
         written.map_err(|error| connect::failure(&error))?;
     }
     let Some(tls) = &target.tls else { return Ok(Endpoint::Plain(stream)) };
-    // There is no host of a request to take its place.
+    // There is no request host to use instead.
     let name = tls.server_name.as_deref().map_or_else(|| Cow::Owned(address.ip().to_string()), Cow::Borrowed);
     let stream = tls::handshake(stream, end, tls, &name, Spoken::Anything).await?;
     Ok(Endpoint::Tls(Box::new(stream)))
 }
 
-/// The header of the PROXY protocol for a connection from one address to another.
+/// The PROXY protocol header for a connection from one address to another.
 fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     match version {
         ProxyHeader::V1 => Ok(v1::Addresses::from((from, to)).to_string().into_bytes()),
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(proxy_header(version, from.parse().unwrap(), to.parse().unwrap()).unwrap(), want);
     }
 
-    /// The bytes are those of the examples in sections 2.1 and 2.2 of the protocol's document.
+    /// The bytes of the examples in sections 2.1 and 2.2 of the protocol's document.
     #[test]
     fn headers_say_who_the_client_is() {
         let v4 = ["192.0.2.1:56324", "192.0.2.9:443"];

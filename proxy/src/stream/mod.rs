@@ -1,6 +1,7 @@
-//! Connections whose bytes are passed on unread: from a TCP bind, or a TLS listener, to an endpoint of a route, and back.
+//! Connections whose bytes are passed on unread: from a TCP bind, or a TLS listener, to an endpoint of a route, and
+//! back.
 //!
-//! A connection keeps the endpoint that it was given, whatever becomes of the route: a publication cuts nothing.
+//! A connection keeps its endpoint, whatever becomes of the route: a publication does not abort connections.
 
 pub(crate) mod copy;
 mod endpoint;
@@ -21,13 +22,13 @@ use crate::driver::{Accepted, Known, Origin, TlsBytes, Traffic, open};
 use crate::observe::access_log::StreamEntry;
 use crate::observe::stream_metrics::Outcome;
 
-/// How a connection ended, its bytes to the endpoint and back, and which endpoint that was.
+/// The outcome of a connection, its bytes to the endpoint and back, and the endpoint's address.
 type Ended = (Outcome, [u64; 2], Option<SocketAddr>);
 
 /// Serves a connection of a TCP bind to its end.
 pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic>, notice: Notice) {
     let (bind, began) = (accepted.bind, accepted.at);
-    // It may be silent for long without waiting for anything of ours, so it never gives way to another connection.
+    // It may be idle for long while the edge does not wait for it, so it never gives way to another connection.
     known.activity.begin();
     let Some(mut opened) = open(accepted, known.client, &traffic, &notice).await else { return };
     let route = traffic.published.pin().stream(&bind).cloned();
@@ -44,7 +45,7 @@ pub(crate) async fn serve_tls(at: (BindKey, Instant), mut bytes: TlsBytes, traff
     finish(at, bytes.from.peer, Some(&bytes.route), ended, traffic);
 }
 
-/// Counts a connection and writes it down.
+/// Counts and logs a connection.
 fn finish(
     (bind, began): (BindKey, Instant),
     peer: SocketAddr,
@@ -55,7 +56,7 @@ fn finish(
     let object = route.map(|route| &route.origin.object);
     traffic.shared.metrics.streams.finished(&bind, object, outcome, [up, down]);
     tracing::debug!(%peer, bind = %bind.address, outcome = outcome.as_str(), up, down, "connection ended");
-    // A form of the operator's is one of requests, which have what a connection has not.
+    // A custom log format has variables of requests, which a connection does not have.
     if traffic.published.pin().edge().log_format.is_some() {
         return;
     }
@@ -75,7 +76,7 @@ fn finish(
     traffic.shared.access_log.put(|out| entry.write(out));
 }
 
-/// Carries bytes both ways, those first that were read already.
+/// Copies bytes in both directions, beginning with those already read.
 async fn carry<C: AsyncRead + AsyncWrite + Unpin>(
     client: &mut C,
     read: &[u8],

@@ -1,4 +1,4 @@
-//! The tries of one request: which endpoints have been tried, and how the present try goes.
+//! The attempts of one request: the endpoints tried, and the state of the current attempt.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,49 +9,49 @@ use crate::upstream::balance::{self, Draw, Known};
 use crate::upstream::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
 use crate::upstream::own_addresses::Listening;
 
-/// The latency that a failure counts as at least. An endpoint that fails at once would else seem the quickest of all, and
-/// draw the requests of the others.
+/// The minimum latency of a failure. Otherwise an endpoint that fails at once would seem the fastest, and attract the
+/// requests of the others.
 const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 
-/// What a connection has to be refused within to cost its request nothing that a client would notice.
+/// The time within which a refused connection does not count as an attempt, because a client would not notice it.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// How the beginning of a response, or its lack, speaks for an endpoint.
+/// The assessment of an endpoint by the beginning of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sign {
-    /// It answered.
+    /// It answered in time.
     Answer,
-    /// It answered, but the client's own body may have taken the time.
+    /// It answered, but the client's own body may have caused the delay.
     Slowed,
     /// It answered that it cannot serve.
     Unable,
-    /// It broke the connection or said nothing.
+    /// It broke the connection or did not answer.
     Broken,
 }
 
-/// All tries of one request.
+/// All attempts of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// Endpoints that took no connection.
+    /// Endpoints that refused a connection.
     refused: Vec<EndpointId>,
-    /// How many of those said so at once.
+    /// The number of those that refused at once.
     refused_at_once: usize,
-    /// Endpoints that took a connection and gave no response.
+    /// Endpoints that took a connection and sent no response.
     broke: Vec<EndpointId>,
-    /// The endpoint of the session that the request belongs to.
+    /// The endpoint of the request's session.
     session: Option<EndpointId>,
-    /// Whether the next try goes there again.
+    /// Whether the next attempt may use it again.
     excused: bool,
     count: usize,
     last: Option<Attempt>,
 }
 
-/// One try.
+/// One attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Where to.
+    /// The endpoint's address.
     pub(crate) address: SocketAddr,
-    /// The time to open the connection; `None` while there is none, or when it came from the pool.
+    /// The time to open the connection; `None` before that, and for one from the pool.
     pub(crate) connect: Option<Duration>,
     /// The time from the connection to the response's head.
     pub(crate) first_byte: Option<Duration>,
@@ -61,16 +61,16 @@ pub(crate) struct Attempt {
     in_flight: Option<InFlight>,
 }
 
-/// Where a request is, so that it is not led back.
+/// The facts for detecting a way back to the edge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here<'a> {
-    /// Where the process listens.
+    /// The addresses on which the process listens.
     pub(crate) listening: &'a Listening,
     /// The address that the request came in over.
     pub(crate) local: Option<IpAddr>,
 }
 
-/// What a choice may know.
+/// The facts for a choice.
 struct Facts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
@@ -93,13 +93,13 @@ impl Known for Facts<'_> {
     }
 }
 
-/// Whether an endpoint has not refused before and is not an address of our own.
+/// Returns `true` if an endpoint has not refused before and is not an address of the edge.
 fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
     !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
 impl Attempts {
-    /// Begins the next try with an endpoint of a backend; `None` when none is left.
+    /// Begins the next attempt with an endpoint of a backend; `None` if none is left.
     pub(crate) fn next<'b>(
         &mut self,
         backend: &'b Backend,
@@ -133,17 +133,18 @@ impl Attempts {
         Some(endpoint)
     }
 
-    /// Has the first try go to the endpoint of a session, whether it rests or not: its own failure moves the session, and no other's.
+    /// Pins the first attempt to the endpoint of a session, even if that is resting: only its own failure moves the
+    /// session.
     pub(crate) const fn keep(&mut self, endpoint: Option<EndpointId>) {
         self.session = endpoint;
     }
 
-    /// Notes that a try says nothing against its endpoint. After the first one, a session is tried there again.
+    /// The failure of an attempt is not its endpoint's fault. After the first attempt a session is tried there again.
     pub(crate) const fn excuse(&mut self) {
         self.excused = self.count == 1;
     }
 
-    /// Notes that the connection is there; the time it took, unless it came from the pool.
+    /// The connection is open. Returns the time it took, unless it came from the pool.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) -> Option<Duration> {
         let attempt = self.last.as_mut()?;
         attempt.connected = Some(now);
@@ -154,7 +155,7 @@ impl Attempts {
         attempt.connect
     }
 
-    /// Notes that no connection could be made, and when, where that speaks against the endpoint.
+    /// No connection could be opened. `moment` is set if that is the endpoint's fault.
     pub(crate) fn refused(&mut self, now: Instant, moment: Option<Moment>) {
         if let Some(attempt) = &self.last {
             self.refused.push(attempt.id);
@@ -166,7 +167,7 @@ impl Attempts {
         self.leave();
     }
 
-    /// Notes the response's head, or that there will be none, and how that speaks for the endpoint.
+    /// The response's head has arrived, or will not, with the assessment of the endpoint.
     pub(crate) fn first_byte(&mut self, sign: Sign, now: Instant, moment: Moment) {
         let Some(attempt) = self.last.as_mut().filter(|attempt| attempt.first_byte.is_none()) else { return };
         let Some(latency) = attempt.connected.map(|connected| now.saturating_duration_since(connected)) else { return };
@@ -179,30 +180,30 @@ impl Attempts {
         }
     }
 
-    /// Whether a backend has an endpoint that has not refused.
+    /// Returns `true` if a backend has an endpoint that has not refused.
     pub(crate) fn leaves(&self, backend: &Backend, here: Here<'_>) -> bool {
         backend.endpoints.iter().any(|endpoint| usable(endpoint, &self.refused, here))
     }
 
-    /// No longer counts as in flight anywhere.
+    /// The request no longer counts as in flight.
     pub(crate) fn leave(&mut self) {
         if let Some(attempt) = &mut self.last {
             attempt.in_flight = None;
         }
     }
 
-    /// How many tries there were.
+    /// The number of attempts.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// How many of them the request has waited for: pods that go together refuse connections at once, all of them, until
-    /// their going is known.
+    /// The number of attempts that count: terminating pods refuse connections at once, all of them, until their removal
+    /// is known.
     pub(crate) const fn waited_for(&self) -> usize {
         self.count.saturating_sub(self.refused_at_once)
     }
 
-    /// The last of them.
+    /// The last attempt.
     pub(crate) const fn last(&self) -> Option<&Attempt> {
         self.last.as_ref()
     }
@@ -330,7 +331,7 @@ mod tests {
             let now = clock::now();
             attempts.refused(now, own.then(|| states.moment(now)));
             assert_eq!(states.peek(backend.endpoints[0].id, |state| state.rests(states.moment(now))), Some(rests));
-            // Either way, this request does not try it again.
+            // In either case this request does not try it again.
             assert_eq!(next(&mut attempts, &backend, &states, 1), None);
         }
     }

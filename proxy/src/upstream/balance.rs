@@ -1,20 +1,20 @@
-//! Which target, then which endpoint a request goes to. Chance is an argument, and so is what is known of the
-//! endpoints, so every choice can be replayed.
+//! Load balancing: the choice of a target, then of an endpoint. The random source and the facts about endpoints are
+//! arguments, so every choice can be reproduced.
 
 use tidegate_config::model::{Balance, Endpoint, EndpointId};
 
 use crate::upstream::endpoint_state::Load;
 
-/// How often an endpoint is drawn blindly before the rest are walked one by one: with few unusable ones the draw
-/// stays even and costs no walk.
+/// The number of random draws before all endpoints are walked: with few unusable ones the choice stays even and needs
+/// no walk.
 const DRAWS: usize = 4;
 
-/// A source of chance that one argument seeds (`SplitMix64`).
+/// A seeded random source (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u64);
 
 impl Draw {
-    /// Seeds it.
+    /// A source with this seed.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -27,7 +27,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below a bound; 0 when the bound is.
+    /// A number below a bound; 0 for the bound 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         // The high word of the product is below the bound, so it fits.
         let product = u128::from(self.next()) * bound as u128;
@@ -35,17 +35,17 @@ impl Draw {
     }
 }
 
-/// What the choice may know of an endpoint.
+/// The facts about an endpoint for a choice.
 pub(crate) trait Known {
-    /// Whether it may be chosen at all: not tried before, and not the edge itself.
+    /// Returns `true` if it may be chosen at all: not tried before, and not the edge itself.
     fn usable(&self, endpoint: &Endpoint) -> bool;
-    /// Whether it is passed over while others are there.
+    /// Returns `true` if it rests: it is skipped while there are others.
     fn rests(&self, id: EndpointId) -> bool;
-    /// How busy it is.
+    /// Its load.
     fn load(&self, id: EndpointId) -> Load;
 }
 
-/// Chooses one of the shares by weight, and gives its place; `None` when no weight is above 0.
+/// Chooses one of the shares by weight, and returns its index; `None` if no weight is above 0.
 pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut Draw) -> Option<usize> {
     if let [only] = shares {
         return (weight_of(only) > 0).then_some(0);
@@ -60,7 +60,7 @@ pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut D
     })
 }
 
-/// Chooses an endpoint. Those that rest are taken when nothing else is usable.
+/// Chooses an endpoint. Resting ones are chosen only if no other is usable.
 pub(crate) fn endpoint<'e>(
     endpoints: &'e [Endpoint],
     balance: Balance,
@@ -81,7 +81,7 @@ pub(crate) fn endpoint<'e>(
     }
 }
 
-/// Of two drawn at random, the one that seems less busy.
+/// The less loaded of two drawn at random.
 fn better<'e>(
     endpoints: &'e [Endpoint],
     accept: &impl Fn(&Endpoint) -> bool,
@@ -99,7 +99,7 @@ fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, dra
     blind.or_else(|| walk(endpoints, draw.below(endpoints.len()), accept))
 }
 
-/// The first acceptable one from a place on, round the end.
+/// The first acceptable one from an index on, wrapping around.
 fn walk(endpoints: &[Endpoint], start: usize, accept: impl Fn(&Endpoint) -> bool) -> Option<&Endpoint> {
     let (before, after) = endpoints.split_at_checked(start)?;
     after.iter().chain(before).find(|endpoint| accept(endpoint))
@@ -139,7 +139,7 @@ mod tests {
         (1..=count).map(|last| Endpoint::tcp(([10, 0, 0, last], 80).into(), None)).collect()
     }
 
-    /// How often each endpoint is chosen over many draws, by its place.
+    /// How often each endpoint is chosen over many draws, by its index.
     fn shares(pods: &[Endpoint], facts: &Facts, balance: Balance) -> Vec<u64> {
         let mut shares = vec![0; pods.len()];
         for turn in 0..4000 {
@@ -165,9 +165,9 @@ mod tests {
         let pods = pods(4);
         let loads = pods.iter().map(|pod| (pod.id, 10)).chain([(pods[2].id, 1)]).collect();
         let shares = shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo);
-        // Drawn as one of two out of four: in half of the draws.
+        // It is among the two of four that are drawn in half of the cases.
         assert!((1850..2150).contains(&shares[2]), "{shares:?}");
-        // The busiest of two is never chosen when the other is idle.
+        // The most loaded of two is never chosen if the other is idle.
         let loads = pods.iter().map(|pod| (pod.id, 1)).chain([(pods[0].id, 10)]).collect();
         assert_eq!(self::shares(&pods, &Facts { loads, ..Facts::default() }, Balance::PowerOfTwo)[0], 0);
     }

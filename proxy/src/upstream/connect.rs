@@ -13,17 +13,16 @@ use crate::reason::Reason;
 /// Opens a connection to an endpoint.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub(crate) async fn connect(address: SocketAddr, within: Duration) -> Result<TcpStream, Reason> {
     let connected = timeout(within, TcpStream::connect(address)).await.map_err(|_| Reason::ConnectTimeout)?;
-    // A delay for the sake of fuller packets would only add to each request's time.
+    // Nagle's algorithm would only add latency.
     let ready = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
     ready.map_err(|error| failure(&error))
 }
 
-/// Why no connection could be made when the system said this. What the edge itself is short of is not the endpoint's fault. That
-/// there is no address for the own end is one endpoint's matter: no port is left towards it, or it has an address of a family
-/// in which the edge has none.
+/// The reason for an error of the operating system. A lack of the edge's own resources is not the endpoint's fault. A
+/// missing local address concerns one endpoint: no port is left towards it, or the edge has no address of its family.
 pub(crate) fn failure(error: &io::Error) -> Reason {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Reason::OutOfResources,

@@ -1,4 +1,4 @@
-//! Connections to endpoints that are spoken to in HTTP/1.1, in plain text or over TLS.
+//! Connections to HTTP/1.1 endpoints, in plain text or over TLS.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,8 +20,8 @@ use tokio_rustls::client::TlsStream;
 use super::{connect, tls};
 use crate::reason::Reason;
 
-/// What connections are told apart by: the endpoint and how it is spoken to. The Service through which a pod was found makes
-/// no difference. The address is part of it, for the endpoint's identity is made of text that tenants write.
+/// The pool key of connections: the endpoint and its TLS settings. The Service of a pod makes no difference. The
+/// address is part of it, because the endpoint's identity is derived from text that tenants write.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ConnectionKey {
     address: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) struct ConnectionKey {
     tls: Option<Arc<TlsIdentity>>,
 }
 
-/// Who an endpoint has to be and who the edge is to it. A connection for one is not used for another.
+/// The TLS settings and the server name. Connections with different ones are not interchangeable.
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct TlsIdentity {
     transport: UpstreamTls,
@@ -37,7 +37,7 @@ struct TlsIdentity {
 }
 
 impl ConnectionKey {
-    /// An endpoint of a target, for a request whose host `host` tells where TLS asks for it.
+    /// The key for an endpoint of a target; `host` returns the request's host, if TLS needs it.
     pub(crate) fn new(target: &Target, endpoint: &Endpoint, host: impl FnOnce() -> String) -> Self {
         let tls = target.protocol.is_tls().then(|| {
             let transport = target.tls.clone().unwrap_or_default();
@@ -57,14 +57,14 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Opens one, and shakes hands where TLS is spoken.
+    /// Opens a connection, with a handshake for TLS.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) async fn open(key: &ConnectionKey, within: Duration) -> Result<Self, Reason> {
         match &key.tls {
             None => connect::connect(key.address, within).await.map(Self::Plain),
-            // A handshake takes more room than everything else of a request, and only for a moment.
+            // Boxed: the state of the handshake is larger than the rest of a request, and short-lived.
             Some(identity) => {
                 let TlsIdentity { transport, server_name } = &**identity;
                 let shaken = Box::pin(tls::connect(key.address, within, transport, server_name, false)).await?;
@@ -73,19 +73,19 @@ impl Connection {
         }
     }
 
-    /// Whether what was written may wait in the connection itself until it is flushed.
+    /// Returns `true` if written bytes may be buffered in the connection until it is flushed.
     pub(crate) const fn holds_back(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether nothing was heard of it while it was idle: an endpoint that speaks unasked is closing, or confused. Without an
-    /// event on the socket this asks no kernel.
+    /// Returns `true` if nothing was received while it was idle: an endpoint that sends unasked is closing, or faulty.
+    /// Without an event on the socket this makes no system call.
     pub(crate) fn lives(&mut self) -> bool {
         match self {
             Self::Plain(stream) => {
                 stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
-            // TLS may have something to say that is no content, such as tickets for later sessions.
+            // TLS may have records without content, such as session tickets.
             Self::Tls(stream) => {
                 let mut content = [0];
                 let read = poll_fn(|cx| Pin::new(&mut **stream).poll_read(cx, &mut ReadBuf::new(&mut content)));
@@ -94,8 +94,8 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel holds nothing of it either. The reactor hears of bytes some time after they have arrived, and those of
-    /// a body that should not be there would be read as the response to the next request.
+    /// Returns `true` if the kernel has no unread bytes of it either. The reactor is notified some time after bytes
+    /// have arrived, and bytes of an unexpected body would be read as the response to the next request.
     pub(crate) fn is_silent(&self) -> bool {
         let stream = match self {
             Self::Plain(stream) => stream,
@@ -165,7 +165,7 @@ pub(crate) mod tests {
         ConnectionKey::new(target, &Endpoint::tcp(address, Some(pod.into())), || host.to_owned())
     }
 
-    /// A connection over TLS to a server that shakes hands with everybody.
+    /// A TLS connection to a server that accepts every handshake.
     pub(crate) async fn over_tls() -> (Connection, TlsStream<TcpStream>) {
         let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -180,7 +180,7 @@ pub(crate) mod tests {
         let key = self::key(&target(AppProtocol::Https, None), listener.local_addr().unwrap(), "a", "a.test");
         let (opened, accepted) = tokio::join!(Connection::open(&key, Duration::from_secs(5)), accepted);
         let Ok(Connection::Tls(opened)) = opened else { panic!("no TLS") };
-        // So little that what is sent has to wait.
+        // So small that writes have to wait.
         SockRef::from(opened.get_ref().0).set_send_buffer_size(8 * 1024).unwrap();
         (Connection::Tls(opened), accepted)
     }
@@ -188,7 +188,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn session_tickets_are_no_content_and_an_end_is_noticed() {
         let (mut kept, _server) = over_tls().await;
-        // The tickets have arrived, and nobody has read them.
+        // The tickets have arrived unread.
         sleep(MOMENT).await;
         assert!(!kept.is_silent());
         assert!(kept.lives() && kept.is_silent());

@@ -1,5 +1,5 @@
-//! What is learned about endpoints while they serve: requests in flight, latency, failed connections. It outlives
-//! snapshots, is keyed by stable identity, shared by all traffic threads, and swept when nothing names it any more.
+//! The state of endpoints in use: requests in flight, latency, failed connections. It outlives snapshots, is keyed by
+//! stable identity, shared by all traffic threads, and swept when no route refers to it any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -10,13 +10,14 @@ use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::sweep_trigger::SweepTrigger;
 
-/// A latency counts half as much after this time, so that an endpoint that was slow once is tried again.
+/// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
-/// The rest after a first failed connection; it doubles with each further one in a row.
+/// The time for which an endpoint rests (is ejected) after a first failed connection; it doubles with each consecutive
+/// one.
 const REST_FIRST: Duration = Duration::from_secs(1);
-/// The longest rest.
+/// The maximum time of rest.
 const REST_MAX: Duration = Duration::from_secs(16);
-/// The latency that an endpoint is taken to have at least, in microseconds, so that those in flight always count.
+/// The minimum latency of an endpoint in microseconds, so that requests in flight always count.
 const LATENCY_FLOOR_US: f64 = 100.0;
 
 /// The state of one endpoint. Times are microseconds since the start of [`EndpointStates`]; 0 is never.
@@ -30,18 +31,19 @@ pub(crate) struct EndpointState {
     rests_until: AtomicU64,
 }
 
-/// How busy an endpoint is.
+/// The load of an endpoint.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Load {
     /// Requests in flight.
     pub(crate) in_flight: u32,
-    /// What its latency has been of late, in microseconds; `None` before the first measurement.
+    /// The recent latency in microseconds; `None` before the first measurement.
     pub(crate) latency_us: Option<f64>,
 }
 
 impl Load {
-    /// Whether it is the less busy of two: by those in flight, and the one to come, times the latency. Against one that has
-    /// not been measured only those in flight count, so that a new endpoint is not overrun before its first response.
+    /// Returns `true` if it is less loaded than the other: the requests in flight plus the new one, times the latency.
+    /// Against an unmeasured endpoint only requests in flight count, so that a new endpoint is not overloaded before
+    /// its first response.
     pub(crate) fn is_below(self, other: Self) -> bool {
         let (own, others) = (f64::from(self.in_flight) + 1.0, f64::from(other.in_flight) + 1.0);
         match (self.latency_us, other.latency_us) {
@@ -51,7 +53,7 @@ impl Load {
     }
 }
 
-/// One request in flight at an endpoint, for as long as this lives.
+/// One request in flight at an endpoint, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight(Arc<EndpointState>);
 
@@ -74,7 +76,7 @@ impl Drop for InFlight {
     }
 }
 
-/// One request in flight at a Service port, for as long as this lives.
+/// One request in flight at a Service port, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct AtService(Arc<AtomicU32>);
 
@@ -85,8 +87,8 @@ impl Drop for AtService {
 }
 
 impl EndpointState {
-    /// How busy it is. A worse latency than before counts at once, a better one by and by (the peak-sensitive average of
-    /// Finagle's balancer).
+    /// The load. A higher latency counts at once, a lower one gradually (the peak-sensitive average of Finagle's
+    /// balancer).
     pub(crate) fn load(&self, now: Moment) -> Load {
         let measured_at = self.measured_at.load(Relaxed);
         let latency = decayed(f64::from_bits(self.latency.load(Relaxed)), now.0.saturating_sub(measured_at));
@@ -96,7 +98,7 @@ impl EndpointState {
         }
     }
 
-    /// Whether it is passed over for now because it did not take connections.
+    /// Returns `true` if it rests: it is skipped for now because it refused connections.
     pub(crate) fn rests(&self, now: Moment) -> bool {
         self.rests_until.load(Relaxed) > now.0
     }
@@ -107,7 +109,7 @@ impl EndpointState {
         self.in_flight.load(Relaxed)
     }
 
-    /// Notes the time to a response's head. Two threads that measure at once may lose one measurement.
+    /// Records the time to a response's head. Concurrent measurements may be lost.
     pub(crate) fn measured(&self, latency: Duration, now: Moment) {
         let sample = latency.as_secs_f64() * 1e6;
         let age = now.0.saturating_sub(self.measured_at.swap(now.0, Relaxed));
@@ -116,7 +118,7 @@ impl EndpointState {
         self.latency.store(after.to_bits(), Relaxed);
     }
 
-    /// Notes that a connection was made.
+    /// A connection was opened.
     pub(crate) fn connected(&self) {
         if self.failures_in_a_row.load(Relaxed) > 0 {
             self.failures_in_a_row.store(0, Relaxed);
@@ -124,7 +126,7 @@ impl EndpointState {
         }
     }
 
-    /// Notes that no connection could be made: it rests for a moment, longer each time in a row.
+    /// No connection could be opened: the endpoint rests, longer with each consecutive failure.
     pub(crate) fn refused(&self, now: Moment) {
         let before = self.failures_in_a_row.fetch_add(1, Relaxed).min(8);
         let rest = (REST_FIRST * 2u32.pow(before)).min(REST_MAX);
@@ -133,7 +135,7 @@ impl EndpointState {
 }
 
 fn decayed(value: f64, age_us: u64) -> f64 {
-    // Ages and latencies are far below 2^52 microseconds, so nothing that matters is lost in the conversion.
+    // Ages and latencies are far below 2^52 microseconds, so the conversion is exact enough.
     value * (-(age_us as f64) / micros(HALF_LIFE) as f64).exp2()
 }
 
@@ -145,11 +147,11 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(u64);
 
-/// The states of all endpoints, and the turns of round robin.
+/// The states of all endpoints, and the counters of round robin.
 #[derive(Debug)]
 pub(crate) struct EndpointStates {
     start: Instant,
-    /// Told of every endpoint and backend that gets a state.
+    /// Notified of every new state of an endpoint or backend.
     sweep_trigger: Arc<SweepTrigger>,
     states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
     turns: papaya::HashMap<BackendKey, Arc<AtomicU64>, RandomState>,
@@ -158,7 +160,7 @@ pub(crate) struct EndpointStates {
 }
 
 impl EndpointStates {
-    /// Nothing is known yet.
+    /// No states.
     pub(crate) fn new(start: Instant, sweep_trigger: Arc<SweepTrigger>) -> Self {
         Self {
             start,
@@ -169,12 +171,12 @@ impl EndpointStates {
         }
     }
 
-    /// The moment of an instant.
+    /// The moment for an instant.
     pub(crate) fn moment(&self, now: Instant) -> Moment {
         Moment(micros(now.saturating_duration_since(self.start)).max(1))
     }
 
-    /// Asks something of an endpoint's state; `None` when nothing is known of it.
+    /// Calls `ask` with an endpoint's state; `None` if there is none.
     pub(crate) fn peek<T>(&self, id: EndpointId, ask: impl FnOnce(&EndpointState) -> T) -> Option<T> {
         self.states.pin().get(&id).map(|state| ask(state))
     }
@@ -190,7 +192,7 @@ impl EndpointStates {
         in_flight
     }
 
-    /// The next turn of a backend whose endpoints are taken one after the other.
+    /// The next number in the round robin of a backend.
     pub(crate) fn turn(&self, backend: &BackendKey) -> u64 {
         let turns = self.turns.pin();
         if let Some(turn) = turns.get(backend) {
@@ -201,7 +203,7 @@ impl EndpointStates {
         turn
     }
 
-    /// Counts a request in flight at a Service port; `None` when as many are as may be.
+    /// Counts a request in flight at a Service port; `None` if there are `max` already.
     pub(crate) fn enter_service(&self, backend: &BackendKey, max: u32) -> Option<AtService> {
         let services = self.services.pin();
         let service = match services.get(backend) {
@@ -215,14 +217,14 @@ impl EndpointStates {
         (at.0.fetch_add(1, Relaxed) < max).then_some(at)
     }
 
-    /// How many endpoints rest now.
+    /// The number of endpoints that rest now.
     pub(crate) fn resting(&self, now: Instant) -> usize {
         let now = self.moment(now);
         self.states.pin().values().filter(|state| state.rests(now)).count()
     }
 
-    /// Forgets what the snapshot does not name. A request that is still in flight at a forgotten endpoint keeps its own
-    /// hold on the state.
+    /// Removes the states that the snapshot does not refer to. A request in flight at a removed endpoint keeps its
+    /// state alive.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         let fixed: Vec<&Arc<Backend>> = snapshot.fixed_backends().collect();
         let all = snapshot.backends().values().chain(fixed.iter().copied());

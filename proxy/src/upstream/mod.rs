@@ -1,4 +1,4 @@
-//! Endpoints: which one is tried, and what is known of each.
+//! Endpoints: load balancing, retries, connections, and the state of each endpoint.
 
 pub(crate) mod attempt;
 pub(crate) mod balance;

@@ -1,17 +1,17 @@
-//! The addresses at which this process takes traffic, as requests ask for them: no endpoint may be one of them, or a
-//! request would come back to where it is.
+//! The addresses on which this process listens: an endpoint must not be one of them, or a request would loop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ports in one word of the table.
+/// The number of ports in one word of the table.
 const PORTS_A_WORD: usize = u64::BITS as usize;
 
-/// The addresses with their real ports. Requests read it without a lock.
+/// The addresses with their actual ports. Reading takes no lock.
 #[derive(Debug)]
 pub(crate) struct Listening {
     addresses: papaya::HashSet<SocketAddr>,
-    /// A bit for each port that was ever listened on: nearly every endpoint has another one, and is asked about no further.
+    /// A bit for each port that was ever listened on: nearly every endpoint has another port and needs no further
+    /// check.
     ports: Box<[AtomicU64]>,
 }
 
@@ -23,20 +23,21 @@ impl Default for Listening {
 }
 
 impl Listening {
-    /// A bind is open there.
+    /// A bind listens on an address.
     pub(crate) fn add(&self, address: SocketAddr) {
         self.addresses.pin().insert(address);
         let (word, bit) = self.place(address.port());
         word.fetch_or(bit, Ordering::Release);
     }
 
-    /// No bind is open there any more.
+    /// No bind listens on an address any more.
     pub(crate) fn remove(&self, address: SocketAddr) {
         self.addresses.pin().remove(&address);
     }
 
-    /// Whether an address leads back here. A bind without an address of its own takes loopback and the one that the
-    /// request came in over; what else the host is called only the host knows, and [`crate::request::cdn_loop`] ends such a loop.
+    /// Returns `true` if an address leads back to this process. A bind on the unspecified address covers loopback and
+    /// the address that the request came in over; other addresses of the host are not known here, and
+    /// [`crate::request::cdn_loop`] ends such loops.
     pub(crate) fn leads_back(&self, address: SocketAddr, local: Option<IpAddr>) -> bool {
         let (word, bit) = self.place(address.port());
         if word.load(Ordering::Acquire) & bit == 0 {

@@ -1,4 +1,4 @@
-//! The idle connections of a traffic thread to endpoints, kept by endpoint and by how it is spoken to.
+//! The connection pool of a traffic thread: idle upstream connections by endpoint and TLS settings.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -12,23 +12,23 @@ struct Idle {
     /// Whether its last response had no body, which an endpoint may send nevertheless, a moment later.
     bodiless: bool,
     since: Instant,
-    /// Which of all that were ever kept.
+    /// Its number among all that were ever put into the pool.
     number: u64,
 }
 
 #[derive(Default)]
 struct Pool {
-    /// By endpoint, those kept last at the end.
+    /// By endpoint, the last ones at the end.
     idle: HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>,
     count: usize,
-    /// What was kept, the earliest first. Some of it has gone since: it is passed over when its turn comes, so that to take a
-    /// connection need not look for it here.
+    /// The order of insertion. Entries of connections that were taken are skipped later, so that taking one needs no
+    /// search here.
     kept: VecDeque<(Key, u64)>,
     numbers: u64,
 }
 
 impl Pool {
-    /// Lets go the one that has been idle for longest. Every place in the queue is passed once.
+    /// Closes the longest idle connection. Each entry of the queue is visited once.
     fn evict(&mut self) {
         while let Some((endpoint, number)) = self.kept.pop_front() {
             let list = self.idle.get_mut(&endpoint);
@@ -40,7 +40,7 @@ impl Pool {
         }
     }
 
-    /// Forgets the places of those that have gone.
+    /// Removes the entries of connections that are gone.
     fn tidy(&mut self) {
         let Self { idle, kept, .. } = self;
         let is_there = |list: &Vec<Idle>, number| list.binary_search_by_key(&number, |idle| idle.number).is_ok();
@@ -52,7 +52,7 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
-/// The connection to an endpoint that was used last and still lives.
+/// The most recently used connection to an endpoint that is alive.
 pub(crate) fn take(endpoint: &Key) -> Option<Connection> {
     POOL.with_borrow_mut(|pool| {
         let Pool { idle, count, .. } = pool;
@@ -67,15 +67,15 @@ pub(crate) fn take(endpoint: &Key) -> Option<Connection> {
     })
 }
 
-/// Keeps a connection; of more than `max`, the one that has been idle for longest goes. `bodiless` says that its last response
-/// had no body.
+/// Puts a connection into the pool; beyond `max` the longest idle one is closed. `bodiless` if its last response had no
+/// body.
 pub(crate) fn put(endpoint: Key, connection: Connection, bodiless: bool, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.count += 1;
         pool.numbers += 1;
         let kept = Idle { connection, bodiless, since: now, number: pool.numbers };
         pool.idle.entry(endpoint.clone()).or_default().push(kept);
-        // At the latest after as many as may be kept, so that it costs the same for each, however many there are.
+        // At the latest after `max` insertions, so that the amortised cost of each is constant.
         if pool.kept.len() >= 2 * (max + 1) {
             pool.tidy();
         }
@@ -86,7 +86,8 @@ pub(crate) fn put(endpoint: Key, connection: Connection, bodiless: bool, max: us
     });
 }
 
-/// Lets go what has died or has been idle for too long. The work grows with what is kept, so this is for now and then.
+/// Closes connections that are dead or have been idle for too long. The cost grows with the pool, so this is called
+/// periodically.
 pub(crate) fn sweep(limit: Duration, now: Instant) {
     POOL.with_borrow_mut(|pool| {
         pool.idle.retain(|_, list| {
@@ -98,7 +99,7 @@ pub(crate) fn sweep(limit: Duration, now: Instant) {
     });
 }
 
-/// Lets go everything: a connection stays with the runtime that opened it.
+/// Closes all connections: they belong to the runtime that opened them.
 pub(crate) fn clear() {
     POOL.take();
 }
@@ -159,7 +160,7 @@ mod tests {
         for (bodiless, want) in [(true, false), (false, true)] {
             let (stream, far) = pair().await;
             put(id.clone(), stream, bodiless, 9, now);
-            // Without an await in between, the runtime cannot look at its sockets.
+            // Without an await in between, the runtime cannot poll its sockets.
             let far = far.into_std().unwrap();
             std::io::Write::write_all(&mut &far, b"x").unwrap();
             assert_eq!(take(&id).is_some(), want, "bodiless: {bodiless}");
@@ -178,7 +179,7 @@ mod tests {
         for port in 1..=3 {
             put(endpoint(port), streams.pop().unwrap(), false, 3, now);
         }
-        // Taken and kept again, so often that their places do not all stay.
+        // Taken and put back so often that the queue is tidied.
         for _ in 0..100 {
             for port in [1, 2] {
                 let stream = take(&endpoint(port)).unwrap();

@@ -1,60 +1,60 @@
-//! Whether a request that failed may be tried once more. Nothing is ever sent twice that an endpoint could have
-//! begun to work on, unless HTTP says that doing it twice is harmless, or the route says that it is to be.
+//! The decision whether a failed request is retried. A request that an endpoint may have begun to process is not sent
+//! again, unless its method is idempotent, or the route's retry policy allows it.
 
 use std::time::Duration;
 
-/// How many times as long as the backoff of a route a pause is at most.
+/// The maximum pause as a multiple of the route's backoff.
 const PAUSE_FACTOR_MAX: u32 = 10;
 
-/// What is known when a try has failed.
+/// The facts about a failed attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed<'a> {
-    /// Tries so far that the request has waited for, this one included.
+    /// The number of attempts that count, including this one.
     pub(crate) tries: usize,
-    /// How many of them it may have.
+    /// The maximum number of attempts.
     pub(crate) tries_max: usize,
-    /// How far it came.
+    /// The stage of the failure.
     pub(crate) stage: Stage,
-    /// The statuses after which the route wants another try, in ascending order.
+    /// The statuses that the route retries, in ascending order.
     pub(crate) statuses: &'a [u16],
 }
 
-/// How far a try came.
+/// The stage at which an attempt failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// No connection was made, so nothing was sent.
+    /// No connection was opened, so nothing was sent.
     Connecting {
         /// Whether there is another endpoint to try.
         others: bool,
     },
-    /// The endpoint said that it has not looked at the request (HTTP/2: refused stream, going away).
+    /// The endpoint has not processed the request, as it says (HTTP/2: REFUSED_STREAM, GOAWAY).
     Unprocessed {
-        /// Whether all that was read of the body can be sent again.
+        /// Whether all bytes that were read of the body can be sent again.
         replayable: bool,
     },
-    /// The connection died before the head of any response was whole: as it does when an endpoint's kernel took it and the
-    /// endpoint, about to end, never did.
+    /// The connection ended before a complete response head: for example when an endpoint terminates after its kernel
+    /// accepted the connection.
     Unanswered {
-        /// Whether it had been idle before. Then, most likely, the endpoint closed it before it saw the request (RFC 9112
+        /// Whether it came from the pool. Then the endpoint most likely closed it before it saw the request (RFC 9112
         /// section 9.3.1).
         reused: bool,
         /// Whether the method is idempotent (RFC 9110 section 9.2.2).
         idempotent: bool,
-        /// Whether all that was read of the body can be sent again.
+        /// Whether all bytes that were read of the body can be sent again.
         replayable: bool,
     },
-    /// The endpoint answered with a status, and nobody has been sent it yet; 504 where it took longer than a try may.
+    /// The endpoint answered with a status that was not sent to the client yet; 504 for a timeout of the attempt.
     Answered {
         /// The status.
         status: u16,
-        /// Whether all that was read of the body can be sent again.
+        /// Whether all bytes that were read of the body can be sent again.
         replayable: bool,
     },
-    /// Anything later, and anything else.
+    /// Any later stage, and any other failure.
     Later,
 }
 
-/// Whether to try again.
+/// Returns `true` if the request may be retried.
 pub(crate) fn again(failed: &Failed<'_>) -> bool {
     let harmless = match failed.stage {
         Stage::Connecting { others } => others,
@@ -66,8 +66,8 @@ pub(crate) fn again(failed: &Failed<'_>) -> bool {
     harmless && failed.tries < failed.tries_max
 }
 
-/// How long to wait before the next try: `backoff`, and a part of as much again that doubles with every try, up to ten times as
-/// much in all. Chance decides the part, so that requests which failed together do not come back together.
+/// The pause before the next attempt: `backoff`, plus a random part of an interval that doubles with every attempt, up
+/// to ten times the backoff in all. The random part spreads requests that failed together.
 pub(crate) fn pause(backoff: Duration, tries: usize, draw: u64) -> Duration {
     let doublings = u32::try_from(tries).unwrap_or(u32::MAX);
     let factor = 2_u32.checked_pow(doublings).unwrap_or(u32::MAX).min(PAUSE_FACTOR_MAX);

@@ -1,7 +1,7 @@
-//! TLS with endpoints by rustls itself: for the native driver, and in the full one for what Pingora's connector cannot do, which is to
-//! verify other names than the one that is asked for, and to show a certificate whose key is nowhere in the clear. A
-//! configuration is made once for each transport and thread, so that sessions are resumed; it goes when the snapshot names it no
-//! more.
+//! TLS with endpoints by rustls itself: for the native driver, and in the full one for the settings that Pingora's
+//! connector does not support, which are the verification of other names than the server name, and client certificates
+//! without access to their private key. A configuration is created once for each combination of settings and thread, so
+//! that sessions are resumed; it is removed when no snapshot refers to its settings any more.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,21 +27,21 @@ use super::connect;
 use crate::clock;
 use crate::reason::Reason;
 
-/// Configurations that a thread keeps. Beyond that it begins again, and sessions with them.
+/// The maximum number of configurations of a thread. Beyond that all are dropped, with their sessions.
 const CONFIGS_MAX: usize = 256;
 
-/// What a configuration is found by: where the parts of the model lie that it was made of, and what is spoken. A part
-/// of which a configuration is kept stays in its place, so that nothing else can come to lie there.
+/// The key of a configuration: the addresses of the model's parts it was made of, and the protocol. While a
+/// configuration exists, its parts stay allocated, so that no other part can have the same address.
 type Key = (usize, usize, Spoken);
 
-/// What is spoken behind TLS, which is offered to the endpoint (RFC 7301).
+/// The protocol inside TLS, which is offered to the endpoint by ALPN (RFC 7301).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Spoken {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
     Http2,
-    /// What client and endpoint know: nothing is offered.
+    /// Any protocol of client and endpoint: ALPN is not used.
     Anything,
 }
 
@@ -55,10 +55,10 @@ thread_local! {
     static CONFIGS: RefCell<HashMap<Key, Known, foldhash::fast::RandomState>> = RefCell::default();
 }
 
-/// Opens a connection to an endpoint and shakes hands with it, asking for a server name.
+/// Opens a connection to an endpoint and performs the handshake, with a server name.
 ///
 /// # Errors
-/// Why there is none. An endpoint that does not verify has failed like one that takes no connection.
+/// The reason why there is none. A failed verification counts like a refused connection.
 pub(crate) async fn connect(
     address: SocketAddr,
     within: Duration,
@@ -70,15 +70,15 @@ pub(crate) async fn connect(
     let spoken = if http2 { Spoken::Http2 } else { Spoken::Http1 };
     let stream = connect::connect(address, within).await?;
     let stream = handshake(stream, end, tls, name, spoken).await?;
-    // An endpoint that agrees on nothing speaks HTTP/1.1.
+    // Without ALPN an endpoint speaks HTTP/1.1.
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if agreed == http2 { Ok(stream) } else { Err(Reason::ConnectFailed) }
 }
 
-/// Shakes hands with an endpoint, which has until then, asking for a server name.
+/// Performs the handshake with an endpoint until a deadline, with a server name.
 ///
 /// # Errors
-/// As above.
+/// As for [`connect`].
 pub(crate) async fn handshake(
     stream: TcpStream,
     until: Instant,
@@ -91,7 +91,8 @@ pub(crate) async fn handshake(
         Reason::ConnectFailed
     };
     let server = ServerName::try_from(name).map_err(|error| failed("no server name", &error))?.to_owned();
-    let config = config(tls, spoken).map_err(|error| failed("TLS with an endpoint cannot be set up", &error))?;
+    let config =
+        config(tls, spoken).map_err(|error| failed("the TLS settings of an endpoint are not valid", &error))?;
     let shaken = timeout_at(until.into(), TlsConnector::from(config).connect(server, stream)).await;
     shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
         tracing::debug!(server = name, %error, "TLS handshake with an endpoint failed");
@@ -99,13 +100,15 @@ pub(crate) async fn handshake(
     })
 }
 
-/// The server name to ask for. A host that cannot be one (an address in brackets, none at all) gives way to the endpoint's address.
+/// The server name to send. If the host cannot be one (an address in brackets, or empty), the endpoint's address is
+/// used.
 pub(crate) fn server_name(tls: &UpstreamTls, address: SocketAddr, host: &str) -> String {
     let name = tls.server_name.as_deref().unwrap_or_else(|| host.trim_start_matches('[').trim_end_matches(']'));
     if ServerName::try_from(name).is_ok() { name.to_owned() } else { address.ip().to_string() }
 }
 
-/// Forgets the configurations of transports that are no more, and with them the key of the edge's certificate.
+/// Removes the configurations of settings that no snapshot refers to, and with them the private key of the edge's
+/// certificate.
 pub(crate) fn sweep() {
     CONFIGS.with_borrow_mut(|configs| configs.retain(|_, known| known.is_named()));
 }
@@ -168,12 +171,12 @@ fn verifier(
         let by_server_name = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
         return by_server_name.map_err(|error| rustls::Error::General(error.to_string())).map(|it| it as _);
     }
-    // The verifier lives as long as its configuration, which goes when nobody else holds the verification.
+    // The verifier lives as long as its configuration, which is removed when nothing else holds the verification.
     let verification = UpstreamVerification::clone(verification);
     Ok(Arc::new(OwnVerifier { by_names: Some(ByNames { verification, roots }), provider: Arc::clone(provider) }))
 }
 
-/// The authorities that the system trusts, read once in the life of the process.
+/// The system's certificate authorities, read once per process.
 fn system_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
@@ -186,15 +189,15 @@ fn system_roots() -> Arc<RootCertStore> {
     Arc::clone(ROOTS.get_or_init(read))
 }
 
-/// Verifies that the endpoint has the key of the certificate that it shows, and of the certificate what is asked for.
+/// Verifies that the endpoint has the private key of its certificate, and the certificate according to the settings.
 #[derive(Debug)]
 struct OwnVerifier {
-    /// What is asked for; `None` takes every certificate.
+    /// The verification of the certificate; `None` accepts any.
     by_names: Option<ByNames>,
     provider: Arc<CryptoProvider>,
 }
 
-/// The chain as ever, and instead of the server name that one of some names is in the certificate.
+/// Verifies the chain as usual, and one of these names instead of the server name.
 #[derive(Debug)]
 struct ByNames {
     verification: UpstreamVerification,
@@ -246,7 +249,7 @@ impl ServerCertVerifier for OwnVerifier {
     }
 }
 
-/// The edge's own certificate, whoever asks for one.
+/// The edge's own certificate, for every endpoint that requests one.
 #[derive(Debug)]
 struct Own(Arc<CertifiedKey>);
 

@@ -1,4 +1,4 @@
-//! A connection on a real socket, and what reads and writes on it leave unread and unwritten.
+//! A connection on a real socket: which bytes its reads and writes leave.
 
 use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,14 +40,14 @@ async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
     conn.pass_only(3);
     assert_eq!(read(&mut conn).await, "one");
     assert!(conn.is_between_requests());
-    // What arrives now is held back, and the driver goes on waiting.
+    // Later bytes are held back, and the driver continues to wait.
     client.write_all(b"three").await.unwrap();
     tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
     conn.pass_all();
     assert_eq!(read(&mut conn).await, "twothree");
 }
 
-/// A driver reads what belongs to a request, however it comes, and the next one what does not.
+/// A driver reads the bytes of a request, however they arrive, and the next driver the rest.
 #[track_caller]
 fn check_own(pass: impl Fn(&mut Conn), own: &'static str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -148,7 +148,7 @@ async fn a_read_past_the_time_of_the_response_fails() {
     due.set(crate::clock::now() + MOMENT);
     let error = tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.expect("it waits for ever").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    // What is there is read nevertheless, and when nothing is due, waiting is in order.
+    // Existing bytes are still read, and without a deadline a read may wait.
     client.write_all(b"a").await.unwrap();
     due.clear();
     tokio::time::timeout(20 * MOMENT, conn.read_u8()).await.unwrap().unwrap();

@@ -1,5 +1,6 @@
-//! Whether two parsers read the same bytes as the same request: what the native driver takes, Pingora must take, with the same
-//! method, target and header lines, and the same body unless the native driver refuses it. For tests and for `fuzz/`; nothing of it is in the program.
+//! A differential check of two parsers: a request that the native driver takes, Pingora must take with the same method,
+//! target and header lines, and with the same body unless the native driver refuses it. For tests and for `fuzz/`; it
+//! is not part of the program.
 
 use pingora::protocols::http::v1::server::HttpSession;
 use tidegate_config::model::Head;
@@ -10,7 +11,7 @@ use super::request::{Request, RequestHead};
 use crate::connection::strict_head;
 use crate::http::body::{Body, Piece};
 
-/// Bytes that Pingora is sure to read at once: of two reads, it refuses the second when there is more in it than the body.
+/// The number of bytes that Pingora reads at once: it refuses a second read that has more than the body.
 const BYTES_MAX: usize = 2048;
 
 /// A request as a parser reads it; names in lower case.
@@ -19,14 +20,14 @@ struct Seen {
     method: String,
     target: Vec<u8>,
     lines: Vec<(String, Vec<u8>)>,
-    /// `None` when it breaks the rules or off.
+    /// `None` if it violates the framing or is incomplete.
     body: Option<Vec<u8>>,
 }
 
-/// Reads bytes by both parsers; whether the native driver takes them.
+/// Reads bytes with both parsers. Returns `true` if the native driver takes them.
 ///
 /// # Panics
-/// When they disagree about a request that the native driver takes.
+/// If they disagree about a request that the native driver takes.
 pub(crate) fn check(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
     let Some(ours) = ours(bytes) else { return false };
@@ -34,14 +35,15 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     if ours.body.is_none()
         && let Some(theirs) = &mut theirs
     {
-        // A body may be refused that the other parser takes: it knows sizes of chunks without digits, and any byte behind them.
+        // The native driver may refuse a body that the other parser accepts, which allows chunk sizes without digits,
+        // and any bytes after them.
         theirs.body = None;
     }
     assert_eq!(theirs, Some(ours), "the native driver, to the right, reads something else in {}", bytes.escape_ascii());
     true
 }
 
-/// The request as the native driver reads it, if it takes it.
+/// The request as the native driver reads it, or `None` if it does not take it.
 fn ours(bytes: &[u8]) -> Option<Seen> {
     let length = strict_head(bytes)?;
     let (head, rest) = bytes.split_at(length);
@@ -57,7 +59,7 @@ fn ours(bytes: &[u8]) -> Option<Seen> {
     Some(Seen { method, target, lines: sorted(lines), body })
 }
 
-/// The content of a body as far as there are bytes of it, and whether they are all of it; `None` where they break its framing.
+/// The content of a body in the bytes, and whether it is complete; `None` if they violate its framing.
 pub(crate) fn content(mut body: Body, mut bytes: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut content = Vec::new();
     loop {
@@ -78,7 +80,7 @@ pub(crate) fn content(mut body: Body, mut bytes: &[u8]) -> Option<(Vec<u8>, bool
     }
 }
 
-/// The request as Pingora reads it, if it does.
+/// The request as Pingora reads it, or `None` if it does not.
 fn theirs(bytes: &[u8]) -> Option<Seen> {
     thread_local! {
         static RUNTIME: Option<Runtime> = Builder::new_current_thread().enable_all().build().ok();
@@ -108,7 +110,7 @@ fn theirs(bytes: &[u8]) -> Option<Seen> {
     RUNTIME.with(|runtime| runtime.as_ref()?.block_on(read))
 }
 
-/// By name; the order of one name's values stays.
+/// Sorted by name; the order of the values of a name stays.
 fn sorted(lines: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_native_driver_takes_less_than_it_could() {
-        // A disagreement would be seen: Pingora cuts off fragments.
+        // Pingora removes fragments, which the check would detect as a disagreement.
         let fragment = b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(ours(fragment), None);
         assert_eq!(theirs(fragment).unwrap().lines.len(), 1);

@@ -1,4 +1,5 @@
-//! A request that waits for an authorisation service. What of its body is sent with the question is held until the request itself is.
+//! A request that waits for an authorisation service. The part of its body that the service gets is held until the
+//! request is forwarded.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -18,14 +19,14 @@ use crate::request::external_auth::Verdict;
 use crate::request::phase::Aimed;
 use crate::shared::Shared;
 
-/// The response that has a client send its body.
+/// The interim response after which a client sends its body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Asks whoever has to be asked, until the request may go on.
+    /// Calls the authorisation services, until the request may be forwarded.
     ///
     /// # Errors
-    /// The answer to give instead, which is for nobody when it is [`Reason::ClientGone`].
+    /// The answer to send instead; with [`Reason::ClientGone`] there is no client to send it to.
     pub(super) async fn ask<H: RequestHead>(
         &mut self,
         mut pending: Box<Pending>,
@@ -45,7 +46,7 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Waits for the answer, or for the client to go.
+    /// Waits for the answer of the service, or for the client to disconnect.
     async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<Verdict, Reason> {
         let body = if pending.body_bytes_max() > 0 { self.room.held.clone() } else { bytes::Bytes::new() };
         let (client, is_whole) = (&mut *self.client, self.progress.body.is_over());
@@ -56,13 +57,13 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Reads the body to its end, which has to come within so many bytes and before the client has been waited for too long.
+    /// Reads the body to its end, which must not exceed `max` bytes and must arrive in time.
     async fn hold(&mut self, max: usize) -> Result<(), Reason> {
         if max == 0 {
             return Ok(());
         }
         let patience = self.options.client.write_stall;
-        // Over HTTP/2 nobody is sent a response before the last, and clients do not wait for one for long.
+        // HTTP/2 clients get no interim response, and do not wait for one for long.
         if std::mem::take(&mut self.progress.expects) && C::CHUNKS && !self.progress.body.is_over() {
             let out = &mut self.room.to_client;
             out.make_room();

@@ -1,4 +1,4 @@
-//! From a request that was let in to its end: endpoints are tried until one has answered, and if none does, the edge answers.
+//! An admitted request: endpoints are tried until one has answered, and if none does, the edge answers.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -26,24 +26,24 @@ use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 use crate::upstream::retry::Stage;
 
-/// What is asked of an endpoint.
+/// A request to an endpoint.
 pub(super) struct UpstreamRequest<'a, H> {
     pub(super) head: &'a H,
-    /// Whether it goes up in chunks.
+    /// Whether its body is sent in chunks.
     pub(super) chunked: bool,
-    /// Whether the head is silent about that.
+    /// Whether the head lacks the header for that.
     pub(super) coded: bool,
-    /// Whether the client closes after it.
+    /// Whether the client closes the connection after it.
     pub(super) closes: bool,
 }
 
 impl<H: RequestHead> UpstreamRequest<'_, H> {
-    /// Whether doing it twice does no harm (RFC 9110 section 9.2.2).
+    /// Returns `true` for an idempotent method (RFC 9110 section 9.2.2).
     fn is_idempotent(&self) -> bool {
         Method::from_bytes(self.head.method().as_bytes()).is_ok_and(|method| method.is_idempotent())
     }
 
-    /// How far a try came that got no head of a response.
+    /// The stage at which an attempt without a response head failed.
     fn stage(&self, reason: Reason, reused: bool, replayable: bool) -> Stage {
         if reason == Reason::UpstreamTimeout {
             Stage::Answered { status: reason.status(), replayable }
@@ -55,7 +55,7 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
     }
 }
 
-/// A request between its client and whichever endpoint takes it.
+/// A request between its client and its endpoint.
 pub(super) struct Transfer<'a, C> {
     pub(super) client: &'a mut C,
     pub(super) room: &'a mut Room,
@@ -64,7 +64,7 @@ pub(super) struct Transfer<'a, C> {
     pub(super) options: &'a Options,
 }
 
-/// What a try takes with it from the choice of its endpoint.
+/// The settings of an attempt, from the choice of its endpoint.
 struct Try {
     key: ConnectionKey,
     connect: Duration,
@@ -86,7 +86,7 @@ impl Try {
     }
 }
 
-/// Waits until a time, unless the client goes before it.
+/// Waits until a time, unless the client disconnects before it.
 async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> Result<(), Reason> {
     poll_fn(|cx| match client.poll_gone(is_whole, cx) {
         Poll::Ready(()) => Poll::Ready(Err(Reason::ClientGone)),
@@ -95,7 +95,7 @@ async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> 
     .await
 }
 
-/// Writes down what goes to the endpoint, once for all that are tried, and counts what of the body was read before.
+/// Composes the bytes for the endpoint, once for all attempts, and counts the part of the body that was read before.
 fn compose<H: RequestHead>(
     aimed: &Aimed,
     asked: &UpstreamRequest<'_, H>,
@@ -109,10 +109,10 @@ fn compose<H: RequestHead>(
     }
     room.edits.clear();
     exchange.request_edits(aimed, asked.head, &mut room.edits);
-    // From here on it is kept once, among what goes up.
+    // From here on only the upload buffer holds the body.
     let held = std::mem::take(&mut room.held);
     if !held.is_empty() {
-        // The client was told to go on when its body was held.
+        // The client got the interim response when its body was held.
         room.edits.remove(&EXPECT);
     }
     write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
@@ -120,7 +120,7 @@ fn compose<H: RequestHead>(
         exchange.body(&held, false)?;
         write::content(&held, asked.chunked, room.to_endpoint.end());
     }
-    // It was read to its end before anything was sent.
+    // The body was read to its end before anything was sent.
     if asked.chunked && is_whole {
         room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
     }
@@ -128,8 +128,8 @@ fn compose<H: RequestHead>(
 }
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Carries a request to its end; when that was, if its connection can go on. If it failed, the client is told as far as it
-    /// can be.
+    /// Carries a request to its end. Returns the time of the end if its connection can be reused. After a failure the
+    /// client gets an answer, if that is still possible.
     pub(super) async fn forward<H: RequestHead>(
         &mut self,
         aimed: &Aimed,
@@ -144,14 +144,14 @@ impl<C: Downstream> Transfer<'_, C> {
             return None;
         }
         if self.progress.status.is_some() {
-            // A client that got nothing would take it that it may ask again. When the time of the response is over, it is over for
-            // the client too.
+            // A client without any bytes would assume that it may retry. The deadline of the response applies to this
+            // write too.
             let overdue = reason == Reason::UpstreamTimeout;
             let patience = if overdue { Duration::ZERO } else { self.options.client.write_stall };
             self.send(false, patience).await;
             return None;
         }
-        // A request that was turned away whole leaves its connection as it was, unless another protocol may follow it.
+        // A request that was refused completely leaves its connection usable, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
         let closes = answer.reason.closes() || asked.closes || ending || unread || self.exchange.asks_upgrade();
         self.progress.closes |= closes;
@@ -208,7 +208,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 if progress.is_tunnel
                     && let Some(conn) = client.connection()
                 {
-                    // In a box of its own: a request's future is not to be as large as a tunnel's.
+                    // Boxed: the future of a request should not be as large as that of a tunnel.
                     Box::pin(tunnel::run(conn, &mut endpoint, room, progress, exchange.tunnel_idle())).await?;
                     return Ok(clock::now());
                 }
@@ -230,11 +230,11 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Gives an answer of the edge's own, and says whether the connection closes with it; whether the client took it.
+    /// Sends an answer of the edge's own; `closes` ends the connection with it. Returns `true` if the client took it.
     pub(super) async fn give<H: Head>(&mut self, head: &H, answer: &Answer, closes: bool) -> bool {
         let rendered = self.exchange.render(answer, head);
         let out = &mut self.room.to_client;
-        // What may wait there are heads of responses before the last, and of those it may have got a part already.
+        // Pending bytes can be heads of interim responses, of which the client may have a part.
         out.make_room();
         if date::with(clock::now(), |date| self.client.answer(&rendered, closes, date, out)).is_err() {
             return false;
@@ -244,8 +244,8 @@ impl<C: Downstream> Transfer<'_, C> {
         self.send(true, self.options.client.write_stall).await
     }
 
-    /// Sends what waits for the client, unless it takes nothing for longer than `patience`; whether it took it. `over` says that
-    /// this is all.
+    /// Sends the pending bytes, unless the client takes nothing for longer than `patience`. Returns `true` if it took
+    /// them. `over` marks the end of the response.
     pub(super) async fn send(&mut self, over: bool, patience: Duration) -> bool {
         let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
         let mut until = clock::now() + patience;

@@ -1,5 +1,5 @@
-//! The response's half where the body is compressed on its way: what has arrived goes through the encoder into what is to be sent,
-//! and what the encoder holds back is flushed when the endpoint pauses.
+//! The compression of a response body in transit: received bytes go through the encoder into the send buffer, and the
+//! encoder is flushed when the endpoint pauses.
 
 use std::task::{Context, Poll};
 
@@ -18,13 +18,13 @@ use crate::http::compression::Fields;
 use crate::http::gzip::{Goal, Gzip, ROOM_MIN};
 use crate::reason::Reason;
 
-/// Bytes of a step. Tokio counts the steps of a task, and lets other tasks have their turn after 128 of them.
+/// The input of one step in bytes. Tokio counts the steps of a task, and yields to other tasks after 128 of them.
 const PIECE_BYTES: usize = 2 * 1024;
 
-/// Bytes that a step may give.
+/// The maximum output of one step in bytes.
 const GIVEN_MAX: usize = 4 * 1024;
 
-/// The head of a response, and its bytes.
+/// A response head, and its bytes.
 pub(super) struct Received<'a>(pub(super) &'a Response, pub(super) &'a [u8]);
 
 impl Fields for Received<'_> {
@@ -34,7 +34,7 @@ impl Fields for Received<'_> {
 }
 
 impl<C: Downstream> Relay<'_, C> {
-    /// Compresses what has arrived of the response's body.
+    /// Compresses the received part of the response's body.
     pub(super) fn compress(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         let mut flow = Flow::Hungry;
         while self.room.to_client.space() >= ROOM_MIN {
@@ -66,11 +66,12 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(flow)
     }
 
-    /// Sees to it that the client can read what the endpoint has sent before it paused; whether there was anything.
+    /// Flushes the encoder, so that the client can read everything that the endpoint sent before it paused. Returns
+    /// `true` if there was anything to flush.
     pub(super) fn flush_compressed(&mut self) -> Step {
         let Stage::Body { chunked, .. } = self.progress.response else { return Ok(false) };
         let Room { to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { return Ok(false) };
-        // While the task has used up its turn, it cannot be told whether the endpoint pauses.
+        // When the task has used up its budget, it is unknown whether the endpoint pauses.
         if !gzip.has_unflushed() || out.space() < ROOM_MIN || !coop::has_budget_remaining() {
             return Ok(false);
         }
@@ -79,7 +80,7 @@ impl<C: Downstream> Relay<'_, C> {
     }
 }
 
-/// One step of the encoder, whose result is written down; how much was taken, and how much given.
+/// One step of the encoder, whose output is appended to `out`. Returns the number of bytes taken and given.
 fn encode(
     gzip: &mut Gzip,
     content: &[u8],

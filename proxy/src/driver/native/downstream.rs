@@ -1,5 +1,5 @@
-//! The client's half of a request on its way: what [`super::relay`] needs of the client, in bytes of HTTP/1.1 or in the
-//! frames of an HTTP/2 stream.
+//! The downstream side of a request in transit: the operations on the client that [`super::relay`] needs, with bytes of
+//! HTTP/1.1 or frames of an HTTP/2 stream.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -17,38 +17,38 @@ use crate::request::respond::Rendered;
 
 /// The client of a request: a connection of HTTP/1.1, or a stream of HTTP/2.
 pub(super) trait Downstream {
-    /// Whether a body goes down in chunks when nobody knows its length beforehand.
+    /// Whether a response body of unknown length is sent in chunks.
     const CHUNKS: bool;
 
     /// Whether the connection should end with the next response.
     fn is_ending(&self) -> bool;
 
-    /// The connection, where it is the request's alone, so that it can be upgraded to another protocol.
+    /// The connection, if it carries this request alone, so that it can be upgraded to another protocol.
     fn connection(&mut self) -> Option<&mut Conn>;
 
-    /// What was read of the request's body and was not taken.
+    /// The bytes of the request's body that were read, but not taken.
     fn unread(&self) -> &[u8];
 
-    /// Takes some of it.
+    /// Takes some of them.
     fn advance(&mut self, count: usize);
 
-    /// Reads more of the request's body; `Ok(0)` at its end, or at the connection's.
+    /// Reads more of the request's body; `Ok(0)` at its end, or at the end of the connection.
     fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// Reads at most so much more of a body that comes in no chunks to where it belongs, which has room for it; nothing may
-    /// be unread. `Ok(0)` at its end, or at the connection's.
+    /// Reads at most `most` bytes of a body without chunks into `into`, which has room for them; there may be no unread
+    /// bytes. `Ok(0)` at its end, or at the end of the connection.
     fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// Ready once the client is gone. `over` says whether its request was read to the end.
+    /// Ready once the client has disconnected. `over` says whether its request was read to the end.
     fn poll_gone(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Sends on a response before the last, or writes it down in `out`.
+    /// Sends an interim response, or appends it to `out`.
     fn interim(&mut self, response: &Response, head: &[u8], out: &mut Buffer);
 
-    /// Sends on the head of the last response, or writes it down in `out`.
+    /// Sends the head of the final response, or appends it to `out`.
     ///
     /// # Errors
-    /// When the head cannot be sent on, or not to this client.
+    /// If the head cannot be sent, or not over this protocol.
     fn head(
         &mut self,
         response: &Response,
@@ -58,19 +58,19 @@ pub(super) trait Downstream {
         out: &mut Buffer,
     ) -> Result<(), Reason>;
 
-    /// Sends the head of an answer of the edge's own, or writes it down in `out`; the body is written down.
+    /// Sends the head of an answer of the edge's own, or appends it to `out`; the body is appended.
     ///
     /// # Errors
-    /// [`Reason::ClientGone`] when it cannot be sent.
+    /// [`Reason::ClientGone`] if it cannot be sent.
     fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason>;
 
-    /// Sends a part of what was written down, and then of a body; `last` says that nothing comes behind these bytes.
+    /// Sends bytes of the send buffer, and then of a body; `last` marks the end of the response.
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// Makes sure that what was sent leaves; and that the client knows, if so, that it is `over`.
+    /// Flushes the sent bytes; and if `over`, signals the end of the response.
     fn poll_sent(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Ready once a time has come; the last one that was asked for counts.
+    /// Ready at the given time; the time of the last call counts.
     fn poll_alarm(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -102,7 +102,7 @@ impl Downstream for Conn {
     }
 
     fn poll_gone(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<()> {
-        // What is read of a request that goes on may be more than there is room for.
+        // Later bytes of the current request may be more than the buffer holds, so they are not read here.
         if over { self.poll_hold(cx).map(|_| ()) } else { Poll::Pending }
     }
 

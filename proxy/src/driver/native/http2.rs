@@ -1,5 +1,5 @@
-//! Which HTTP/2 streams the native driver takes, and how: the rule is as strict as for HTTP/1.1, and what is not taken is the
-//! full driver's, untouched.
+//! The HTTP/2 streams that the native driver takes: the rule is as strict as for HTTP/1.1, and other streams are left
+//! to the full driver, unchanged.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 use crate::shared::Shared;
 
-/// Answers the request of a stream, if it may; gives the stream back if not.
+/// Answers the request of a stream, if the native driver takes it; otherwise returns the stream.
 pub(crate) async fn carry(
     mut session: HttpSession,
     published: &Published,
@@ -45,7 +45,7 @@ pub(crate) async fn carry(
     }
     let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(shared), now);
     let decided = exchange.decide(routed, &facts, &head, fastrand::u128(..));
-    // The end of a body is the stream's; whether it has the length that was announced is h2's to see (RFC 9113 section 8.1.1).
+    // The stream delimits the body; h2 checks it against the announced length (RFC 9113 section 8.1.1).
     let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
     let nothing = http::Request::new(()).into_parts().0.into();
     let request = std::mem::replace(session.req_header_mut(), nothing);
@@ -76,7 +76,8 @@ pub(crate) async fn carry(
             None
         }
     };
-    // What is left open is reset when it is let go: without an error when the response is whole (RFC 9113 section 8.1).
+    // An unfinished stream is reset when it is dropped: without an error if the response is complete (RFC 9113 section
+    // 8.1).
     drop(stream);
     scratch.give();
     let end = End {
@@ -97,14 +98,14 @@ impl RequestHead for Parsed<'_> {
     }
 
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        // The authority may be told as one, and as a header besides.
+        // The authority may also be present as a `Host` header.
         let host = std::iter::once((b"host".as_slice(), self.authority().unwrap_or_default().as_bytes()));
         let others = self.request().headers.iter().filter(|(name, _)| *name != http::header::HOST);
         host.chain(others.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())))
     }
 }
 
-/// Whether nothing about a head is in doubt. h2 and Pingora have refused what is malformed.
+/// Returns `true` if a head is unambiguous. h2 and Pingora have refused malformed ones.
 fn takes(request: &RequestHeader) -> bool {
     let target = request.raw_path();
     let plain = request.uri.scheme().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
@@ -120,7 +121,7 @@ fn takes(request: &RequestHeader) -> bool {
         && request.headers.get_all(http::header::CONTENT_LENGTH).iter().count() <= 1
 }
 
-/// Whether a request that is taken may have a header.
+/// Returns `true` if the native driver takes requests with this header.
 fn may_have(name: &str, value: &[u8]) -> bool {
     let plain = value.trim_ascii().len() == value.len();
     plain
@@ -129,7 +130,7 @@ fn may_have(name: &str, value: &[u8]) -> bool {
                 false
             }
             "expect" => value.eq_ignore_ascii_case(b"100-continue"),
-            // The one thing that it may say here (RFC 9113 section 8.2.2); Firefox says it of every request.
+            // The only allowed value in HTTP/2 (RFC 9113 section 8.2.2); Firefox sends it with every request.
             "te" => value == b"trailers",
             "content-length" => length(value).is_some(),
             "content-type" => !is_grpc_type(value),

@@ -1,7 +1,7 @@
-//! The native driver: requests to endpoints in HTTP/1.1, in plain text or over TLS. What comes in HTTP/1.1 is read by a parser of our own,
-//! without an allocation, and what comes over HTTP/2 ([`http2`]) joins it behind the head.
-//! It takes a request only when nothing about it is in doubt; everything else is the full driver's, and a connection
-//! passes between the two from request to request. Both call the same steps in the same order.
+//! The native driver: requests to HTTP/1.1 endpoints, in plain text or over TLS. HTTP/1.1 requests are parsed without
+//! an allocation by a strict parser, and HTTP/2 requests ([`http2`]) join after the head. It takes only unambiguous
+//! requests; all others go to the full driver, and a connection can switch between the two from request to request.
+//! Both call the same steps in the same order.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod agreement;
@@ -39,10 +39,10 @@ use crate::reason::Reason;
 use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 
-/// What becomes of a connection.
+/// What to do with a connection next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// The request is the full driver's; nothing of it was taken.
+    /// The request is for the full driver; none of its bytes were taken.
     Full,
     /// It was answered, and another one may follow.
     Again,
@@ -50,12 +50,13 @@ pub(crate) enum Next {
     Close,
 }
 
-/// Whether the settings leave the driver anything to do.
+/// Returns `true` if the settings enable this driver.
 pub(crate) const fn serves(options: &Options) -> bool {
     matches!(options.driver, crate::options::Driver::Both)
 }
 
-/// Answers the request whose head was read ahead, of so many bytes and in lines that end with CRLF, if it may.
+/// Answers the request whose head of `head_bytes` bytes was read ahead, if this driver takes it. All lines of the head
+/// must end with CRLF.
 pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic) -> Next {
     let mut scratch = Scratch::take();
     let head = conn.unread().get(..head_bytes).unwrap_or_default();
@@ -96,7 +97,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
     let decided = match decided {
         Ok(Decided::Aimed(aimed)) => Ok(aimed),
-        // Few requests wait here, and all would have to have room for it.
+        // Boxed: few requests wait here, and the others should not reserve space for it.
         Ok(Decided::Asks(pending)) => Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
         Err(answer) => Err(answer),
     };
@@ -107,11 +108,11 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
             if over.is_none() || progress.closes { Next::Close } else { Next::Again }
         }
         Err(answer) => {
-            // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): nobody could
-            // tell what comes next.
+            // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): the
+            // next bytes would be ambiguous.
             let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
             let ending = transfer.client.facts().is_ending();
-            // Nor what a client says that takes it for agreed that it may speak another protocol (RFC 9110 section 7.8).
+            // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
             let upgrades = transfer.exchange.asks_upgrade();
             let closes = request.closes || ending || undecided || upgrades || answer.reason.closes();
             let given = transfer.give(&view, &answer, closes).await;
@@ -129,13 +130,13 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     };
     exchange.record(Some(&view), &end);
     if progress.body.is_over() {
-        // What is unread is another request's, and nobody need wait for more of this one.
+        // The unread bytes belong to the next request, and this one has no more.
         conn.pass_only(0);
     }
     next
 }
 
-/// Reads and forgets the rest of a request's body; whether it ended in time and as announced.
+/// Reads and discards the rest of a request's body. Returns `true` if it ended in time and well-formed.
 async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> bool {
     if progress.body.is_over() {
         return true;

@@ -1,4 +1,4 @@
-//! How far a request and its response have come.
+//! The progress of a request and its response.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,22 @@ use super::downstream::Downstream;
 use crate::connection::rate::RateMeter;
 use crate::http::body::{Body, Framing};
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// The request's body.
     pub(super) body: Body,
-    /// Bytes of content that were read of it.
+    /// Bytes of its content that were read.
     pub(super) bytes_in: usize,
-    /// Bytes of content that the client was sent.
+    /// Bytes of content sent to the client.
     pub(super) bytes_out: usize,
-    /// The status that the client is sent.
+    /// The status sent to the client.
     pub(super) status: Option<u16>,
-    /// Whether a head came from the endpoint, of any response, or what can be none.
+    /// Whether the endpoint has sent the head of any response, or bytes that cannot be one.
     pub(super) response_seen: bool,
-    /// Whether the response is not sent on, because another endpoint is asked.
+    /// Whether the response is discarded, because the request is retried with another endpoint.
     pub(super) passed_over: bool,
-    /// Whether the endpoint's connection can take another request.
+    /// Whether the endpoint's connection can be reused.
     pub(super) reusable: bool,
     /// Whether the response has no body.
     pub(super) bodiless: bool,
@@ -29,69 +29,69 @@ pub(super) struct Progress {
     pub(super) is_tunnel: bool,
     /// Whether the client's connection ends with the response.
     pub(super) closes: bool,
-    /// Whether the client waits for the word that its body is welcome.
+    /// Whether the client waits for "100 Continue".
     pub(super) expects: bool,
     /// Whether the endpoint takes no more of the request.
     pub(super) upload_refused: bool,
-    /// Whether what was sent of it may still wait in the endpoint's connection.
+    /// Whether sent bytes of it may still be buffered in the endpoint's connection.
     pub(super) upload_held: bool,
-    /// What of the response comes next.
+    /// The next part of the response.
     pub(super) response: Stage,
-    /// Where the head of the response was last looked for its end.
+    /// The position up to which the head of the response was scanned.
     pub(super) scan_offset: usize,
-    /// Whether what the client was sent may still wait below, as it does in TLS.
+    /// Whether bytes sent to the client may still be buffered below, as in TLS.
     pub(super) unsent: bool,
-    /// The wait for the endpoint to send something.
+    /// The wait for bytes from the endpoint.
     pub(super) endpoint_read: Wait,
-    /// The wait for the endpoint to take something.
+    /// The wait for the endpoint to take bytes.
     pub(super) endpoint_write: Wait,
-    /// The wait for the client to send something.
+    /// The wait for bytes from the client.
     pub(super) client_read: Wait,
-    /// The wait for the client to take something.
+    /// The wait for the client to take bytes.
     pub(super) client_write: Wait,
-    /// Bytes that the client took, heads and framing included.
+    /// Bytes that the client took, including heads and framing.
     pub(super) taken: usize,
-    /// Whether the client took nothing when it was last offered something.
+    /// Whether the client took nothing at the last write.
     pub(super) refused: bool,
-    /// How fast the client sends its request body.
+    /// The rate of the request body.
     pub(super) upload: RateMeter,
-    /// How fast the client takes the response.
+    /// The rate of the response.
     pub(super) download: RateMeter,
 }
 
-/// How long each side may be silent.
+/// The timeouts of each side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Between two pieces from the endpoint.
+    /// Between two reads from the endpoint.
     pub(super) read: Duration,
-    /// Between two pieces that the endpoint takes.
+    /// Between two writes to the endpoint.
     pub(super) write: Duration,
-    /// Between two pieces of the request's body.
+    /// Between two reads of the request's body.
     pub(super) body: Duration,
-    /// Between two pieces that the client takes.
+    /// Between two writes to the client.
     pub(super) client: Duration,
 }
 
-/// How long one thing has been waited for without a sign of it.
+/// The duration of a wait without progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wait {
     since: Option<Instant>,
     moved: bool,
 }
 
-/// What of the response comes next.
+/// The next part of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// A head, of the last response or one before it.
+    /// A head, of the final response or an interim one.
     Head,
-    /// The body, and whether it goes down in chunks.
+    /// The body, and whether it is sent to the client in chunks.
     Body { body: Body, chunked: bool },
-    /// Nothing that has not arrived.
+    /// Only bytes that have been received.
     Tail,
 }
 
 impl Progress {
-    /// Nothing has happened yet.
+    /// The state before the request.
     pub(super) fn new(framing: Framing, closes: bool) -> Self {
         Self {
             body: Body::new(framing),
@@ -121,19 +121,19 @@ impl Progress {
         }
     }
 
-    /// Begins anew with another endpoint, but for the body: what was read of it is read.
+    /// Starts again with another endpoint; the request's body keeps its state.
     pub(super) fn again(&mut self, closes: bool) {
         let Self { body, bytes_in, upload, expects, .. } = *self;
         *self = Self { body, bytes_in, upload, expects, ..Self::new(Framing::None, closes) };
     }
 
-    /// Whether the response is worth a large buffer. Over HTTP/2 a client may ask for many long responses and take nothing of
-    /// them, so it has to have taken something; over HTTP/1.1 it has one.
+    /// Returns `true` if the response may get a large buffer. Over HTTP/2 a client may request many long responses and
+    /// read none, so it must have taken bytes; over HTTP/1.1 it has one response at a time.
     pub(super) const fn takes_more<C: Downstream>(&self) -> bool {
         C::CHUNKS || (self.taken > 0 && !self.refused)
     }
 
-    /// The client, or what encrypts for it, took so many bytes.
+    /// The client, or its TLS session, took this number of bytes.
     pub(super) const fn told(&mut self, count: usize) {
         self.taken += count;
         self.refused = false;
@@ -143,12 +143,13 @@ impl Progress {
 }
 
 impl Wait {
-    /// Something moved.
+    /// There was progress.
     pub(super) const fn moved(&mut self) {
         self.moved = true;
     }
 
-    /// When patience ends, while it is waited for. The wait begins when nobody was waiting before, or something has moved.
+    /// The time at which the timeout expires, if the wait goes on. It starts if there was no wait before, or after
+    /// progress.
     pub(super) fn until(&mut self, waits: bool, patience: Duration, now: Instant) -> Option<Instant> {
         let since = self.since.filter(|_| waits && !self.moved).unwrap_or(now);
         *self = Self { since: waits.then_some(since), moved: false };

@@ -1,5 +1,5 @@
-//! One request to an endpoint and its response back, as bytes: the request's body goes up while the response comes down,
-//! nothing waits for the other, and nothing is held but what fits into a buffer.
+//! The relay of one request to an endpoint and of its response back: the request's body is sent while the response
+//! arrives, neither waits for the other, and only bounded buffers are held.
 
 mod up;
 
@@ -27,13 +27,13 @@ use crate::request::exchange::{Coding, Exchange};
 use crate::request::respond::Received;
 use crate::upstream::connection::Connection;
 
-/// Bytes of the longest end of a head, from one end of a line to the next.
+/// The length of the longest end of a head, from one end of a line to the next.
 const HEAD_END_BYTES: usize = b"\n\r\n".len();
 
-/// A piece of a body of at least this size is sent from where it lies; a smaller one is copied behind what waits already.
+/// A piece of a body of at least this size is sent without a copy; a smaller one is appended to the send buffer.
 const DIRECT_BYTES_MIN: usize = 4 * 1024;
 
-/// A request on its way. The head that goes up waits in the room already.
+/// A request in transit. Its head is already in the upload buffer.
 pub(super) struct Relay<'a, C> {
     pub(super) client: &'a mut C,
     pub(super) endpoint: &'a mut Connection,
@@ -43,18 +43,18 @@ pub(super) struct Relay<'a, C> {
     pub(super) patience: Patience,
     /// Whether the method is HEAD, whose responses have no body.
     pub(super) asked_by_head: bool,
-    /// Whether the request's body goes up in chunks.
+    /// Whether the request's body is sent in chunks.
     pub(super) chunked_up: bool,
 }
 
-/// Whether anything moved, or why it cannot.
+/// Whether there was progress, or the reason for the failure.
 pub(super) type Step = Result<bool, Reason>;
 
 impl<C: Downstream> Relay<'_, C> {
-    /// Carries the request to the end of its response.
+    /// Relays the request to the end of its response.
     ///
     /// # Errors
-    /// Why it did not come there.
+    /// The reason why it failed.
     pub(super) async fn run(mut self) -> Result<(), Reason> {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
@@ -75,7 +75,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
     }
 
-    /// Sends on what it can of the response.
+    /// Relays as much of the response as possible.
     fn down(&mut self, cx: &mut Context<'_>) -> Step {
         let mut moved = false;
         loop {
@@ -112,8 +112,8 @@ impl<C: Downstream> Relay<'_, C> {
         }
     }
 
-    /// Sees to it that what was taken leaves: what encrypts takes more than the socket does, and whoever waits for an event
-    /// cannot wait for the next one to push it out.
+    /// Flushes the sent bytes: TLS takes more than the socket does, and without a flush the rest would stay until the
+    /// next write.
     fn flush(&mut self, cx: &mut Context<'_>) -> Step {
         if !self.progress.unsent {
             return Ok(false);
@@ -128,10 +128,11 @@ impl<C: Downstream> Relay<'_, C> {
         }
     }
 
-    /// Looks for the head of the response.
+    /// Searches the head of the response.
     fn head(&mut self) -> Result<Flow, Reason> {
         let from = &self.room.from_endpoint;
-        // The first look tells whether it is HTTP; the next ones are for when there is an end of a head to be found.
+        // The first scan detects whether it is HTTP; later ones are only made if the bytes can contain the end of a
+        // head.
         let looked = std::mem::replace(&mut self.progress.scan_offset, from.len());
         let news = &from[looked.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
         let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
@@ -149,11 +150,11 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(Flow::Moved)
     }
 
-    /// Sends on a head.
+    /// Relays a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
         let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint, .. } = &mut *self.room;
         match response.status {
-            // Nobody has asked for another protocol, or HTTP/1.0 knows none.
+            // The client has not requested an upgrade, or the endpoint speaks HTTP/1.0, which has none.
             101 if !self.exchange.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),
             100 | 102..=199 => {
                 response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
@@ -163,7 +164,7 @@ impl<C: Downstream> Relay<'_, C> {
             status => {
                 let body = response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 let now = clock::now();
-                // Of a head before this one the client may have got a part.
+                // The client may have a part of an earlier head.
                 if self.exchange.passes_over(status, to_endpoint.is_whole() && out.is_empty(), now) {
                     self.progress.passed_over = true;
                     return Err(Reason::UpstreamBroken);
@@ -173,8 +174,8 @@ impl<C: Downstream> Relay<'_, C> {
                     self.exchange.request_is_whole();
                 }
                 let is_tunnel = status == 101;
-                // Nobody need send on the rest of a request that is answered already. What a client says in a protocol to which the
-                // endpoint has not agreed cannot be told from requests, and may be on its way (RFC 9110 section 7.8).
+                // The rest of a request is not sent after the response. Bytes for a protocol that the endpoint has
+                // refused look like requests, and may be on their way (RFC 9110 section 7.8).
                 let is_last = self.client.is_ending() || !self.progress.body.is_over();
                 self.progress.closes |= is_last || self.exchange.asks_upgrade();
                 let closes = self.progress.closes && !is_tunnel;
@@ -210,7 +211,7 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(())
     }
 
-    /// Takes the rest of what is there, when it was more than a buffer takes, so that it leaves together.
+    /// Reads on when the response was larger than the buffer, so that the bytes leave together.
     fn fill(&mut self, body: Body, cx: &mut Context<'_>) {
         let from = &mut self.room.from_endpoint;
         let left = if let Body::Left(left) = body { Some(left) } else { None };
@@ -218,14 +219,14 @@ impl<C: Downstream> Relay<'_, C> {
         if !from.is_full() || !more || !self.progress.takes_more::<C>() || !from.grow() || left.is_none() {
             return;
         }
-        // The end of the connection is seen again by the next read; too early for a body whose length is known, it need not
-        // be told from an error.
+        // The next read sees the end of the connection again; an end before the announced length is treated like an
+        // error.
         if let Poll::Ready(Ok(1..)) = poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
             self.progress.endpoint_read.moved();
         }
     }
 
-    /// Moves what has arrived of the response's body.
+    /// Relays the received part of the response's body.
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         self.fill(body, cx);
         let Room { from_endpoint: from, to_client: out, .. } = &mut *self.room;
@@ -277,7 +278,7 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(flow)
     }
 
-    /// Notes that all of the response's body was moved.
+    /// The whole body of the response was relayed.
     pub(super) fn end(&mut self, chunked: bool) -> Flow {
         let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
         if chunked {
@@ -285,7 +286,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
         self.progress.response = Stage::Tail;
         self.progress.unsent = true;
-        // More than was announced is nothing to build on, and neither is a request that never arrived.
+        // A connection with excess bytes, or with an incomplete request, must not be reused.
         let whole = self.progress.body.is_over() && to_endpoint.is_sent() && !self.progress.upload_held;
         self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
         Flow::Moved
@@ -294,7 +295,7 @@ impl<C: Downstream> Relay<'_, C> {
     /// Reads from the endpoint.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Reason> {
         let from = &mut self.room.from_endpoint;
-        // What is compressed takes longer than to read it.
+        // Compression is slower than reading, so it needs no large buffer.
         let plain = self.room.gzip.is_none();
         let large = |body: Body| plain && matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
         if from.is_empty()
@@ -306,7 +307,7 @@ impl<C: Downstream> Relay<'_, C> {
         from.make_room();
         match poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
             Poll::Pending => {
-                // Whoever is waited for takes up little room meanwhile.
+                // A small buffer is enough while waiting.
                 from.shrink_if_empty();
                 return Ok(Poll::Pending);
             }
@@ -314,7 +315,7 @@ impl<C: Downstream> Relay<'_, C> {
             Poll::Ready(read) => {
                 self.progress.reusable = false;
                 let Stage::Body { body, .. } = &mut self.progress.response else { return Err(Reason::UpstreamBroken) };
-                // A connection that was reset has not said that this was all.
+                // A reset is not an end of the body.
                 read.and_then(|_| body.closed().map_err(|_| io::ErrorKind::UnexpectedEof.into()))
                     .map_err(|_| Reason::UpstreamBroken)?;
             }
@@ -322,7 +323,8 @@ impl<C: Downstream> Relay<'_, C> {
         Ok(Poll::Ready(()))
     }
 
-    /// Gives back what is not needed while the request waits: no request is sent again whose response has begun.
+    /// Returns buffers that are not needed while the request waits: a request is not retried after its response has
+    /// begun.
     fn shrink(&mut self) {
         let Room { to_endpoint, .. } = &mut *self.room;
         if !matches!(self.progress.response, Stage::Head) && to_endpoint.is_sent() {
@@ -330,7 +332,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
     }
 
-    /// Waits for the first of the deadlines; why there is no more to wait for.
+    /// Waits for the first of the deadlines. Ready with the reason why the relay has to end.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
         if self.client.poll_gone(self.progress.body.is_over(), cx).is_ready() {
             return Poll::Ready(Reason::ClientGone);
@@ -343,11 +345,11 @@ impl<C: Downstream> Relay<'_, C> {
             || !self.room.to_client.is_empty()
             || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
         let going_up = !self.room.to_endpoint.is_sent() || self.progress.upload_held;
-        // A client that waits for a word of the endpoint's is not waited for.
+        // A client that waits for "100 Continue" is not slow.
         let expects = self.progress.expects;
         let awaited = !self.progress.body.is_over() && !going_up && !self.progress.upload_refused && !expects;
-        // While the client takes nothing the endpoint is not asked for more, and before it has the whole request it need not
-        // answer: neither the client's silence nor our own is the endpoint's.
+        // While the client takes nothing, the endpoint is not read, and it need not answer before it has the whole
+        // request: these waits do not count against the endpoint.
         let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));
         let (sent, taken) = (self.progress.bytes_in as u64, self.progress.taken as u64);
         let Progress { endpoint_read, endpoint_write, client_read, client_write, upload, download, .. } =
@@ -371,18 +373,18 @@ impl<C: Downstream> Relay<'_, C> {
     }
 }
 
-/// What a look at the response came to.
+/// The outcome of a step of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
-    /// Something moved; there may be more.
+    /// There was progress; there may be more.
     Moved,
-    /// It takes more from the endpoint.
+    /// It needs more bytes from the endpoint.
     Hungry,
-    /// The client has to take something first, or there is nothing left.
+    /// The client must take bytes first, or nothing is left.
     Blocked,
 }
 
-/// Whether there is an empty line somewhere, by the ends of lines that endpoints may use.
+/// Returns `true` if the bytes contain an empty line, with any line ending that endpoints may use.
 fn has_empty_line(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, b"\n\r\n").is_some() || memchr::memmem::find(bytes, b"\n\n").is_some()
 }

@@ -1,5 +1,5 @@
-//! Which requests the native driver takes, decided by one strict look at a head. It takes nothing that two parsers could read
-//! in two ways: whatever is unusual, and whatever is wrong, is left to the full driver, which also knows the answer.
+//! The strict parser of the native driver. It takes no request that two parsers could read in different ways: unusual
+//! and invalid requests are left to the full driver, which also answers them.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use crate::http::names::HeaderNames;
 use crate::http::spans::{Field, Span, keep, values};
 use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
 
-/// A request's head as it is sent on.
+/// A request's head as it is forwarded.
 pub(super) trait RequestHead: Head + HeaderNames {
     /// The target as sent.
     fn target(&self) -> &str;
@@ -19,31 +19,31 @@ pub(super) trait RequestHead: Head + HeaderNames {
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 }
 
-/// Header lines of a request that is taken.
+/// The maximum number of header lines of a request that is taken.
 pub(super) const LINES_MAX: usize = 128;
 
-/// A request head that was taken, as spans of its bytes.
+/// A parsed request head, as spans of its bytes.
 #[derive(Debug, Default)]
 pub(super) struct Request {
     method: Span,
     target: Span,
     /// The header lines, in order.
     pub(super) fields: Vec<Field>,
-    /// How its body is framed.
+    /// The framing of its body.
     pub(super) framing: Framing,
-    /// Whether the client will close after this one.
+    /// Whether the client closes the connection after this request.
     pub(super) closes: bool,
-    /// Whether the client waits for the word that its body is welcome (RFC 9110 section 10.1.1).
+    /// Whether the client waits for "100 Continue" (RFC 9110 section 10.1.1).
     pub(super) expects: bool,
 }
 
-/// Whether a byte may stand in a target that is taken: what the other parser takes in a path and in a query alike, without
-/// the sign of a fragment, which it cuts off.
+/// Returns `true` for a byte that may be in a target: one that the other parser allows in both path and query. The `#`
+/// of a fragment is not allowed, because the other parser removes fragments.
 pub(super) const fn is_of_target(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'}')
 }
 
-/// Whether a byte may stand in a token (RFC 9110 section 5.6.2).
+/// Returns `true` for a byte of a token (RFC 9110 section 5.6.2).
 const fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -52,12 +52,12 @@ const fn is_of_token(byte: u8) -> bool {
         )
 }
 
-/// Whether a byte may stand in a host that is taken.
+/// Returns `true` for a byte that may be in a host.
 pub(super) const fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
 }
 
-/// What is met only once, and what never, among the header lines of a request that is taken.
+/// Counts of header lines that may occur once, or never.
 #[derive(Default)]
 struct Seen {
     hosts: usize,
@@ -69,7 +69,7 @@ struct Seen {
 }
 
 impl Request {
-    /// Reads a head whose lines all end with CRLF; whether it is taken.
+    /// Parses a head whose lines all end with CRLF. Returns `true` if the request is taken.
     pub(super) fn read(&mut self, head: &[u8]) -> bool {
         let mut lines = [MaybeUninit::uninit(); LINES_MAX];
         let mut parsed = httparse::Request::new(&mut []);
@@ -97,7 +97,7 @@ impl Request {
         seen.hosts == 1 && once.iter().all(|count| *count <= 1)
     }
 
-    /// Takes a header line into account; whether a request that has it may be taken.
+    /// Records a header line. Returns `true` if a request with it may be taken.
     fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut Seen) -> bool {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         match header.name.len() {
@@ -111,7 +111,7 @@ impl Request {
             }
             7 if is("upgrade") => {
                 seen.upgrades += 1;
-                // Several, or none, are nothing that is passed on.
+                // Several, or an empty one, are not taken.
                 header.value.iter().all(|byte| is_of_token(*byte) || *byte == b'/')
             }
             10 if is("connection") => {
@@ -127,22 +127,22 @@ impl Request {
             17 if is("transfer-encoding") => {
                 seen.codings += 1;
                 self.framing = Framing::Chunked;
-                // In another case, the full driver would send it on in this one.
+                // The full driver would forward another spelling as `chunked`.
                 header.value == b"chunked"
             }
             _ => true,
         }
     }
 
-    /// Takes a word of `Connection` into account; whether a request that has it may be taken. Those that nominate headers of the
-    /// connection change nothing, for these are never sent on.
+    /// Records an option of `Connection`. Returns `true` if a request with it may be taken. Options that name
+    /// hop-by-hop headers have no effect, because these are never forwarded.
     fn hear_option(&mut self, word: &[u8]) -> bool {
         let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
         self.closes |= is("close");
         is("close") || is("keep-alive") || is("upgrade") || is("te") || is("trailer") || is("http2-settings")
     }
 
-    /// The head as steps read it.
+    /// A view of the head for the steps.
     pub(super) fn view<'a>(&'a self, head: &'a [u8]) -> View<'a> {
         let target = self.target.of_text(head);
         let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
@@ -152,7 +152,7 @@ impl Request {
         View { head, fields: &self.fields, method: self.method.of_text(head), target, path, query }
     }
 
-    /// What the head says besides its header lines.
+    /// The facts about the head besides its header lines.
     pub(super) fn line(&self) -> Line<'static> {
         let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + LINE_MARKS);
         let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
@@ -166,7 +166,7 @@ impl Request {
     }
 }
 
-/// A head that was taken, as steps read it.
+/// A parsed head as the steps read it.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     head: &'a [u8],

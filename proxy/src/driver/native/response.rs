@@ -1,4 +1,4 @@
-//! The head of an endpoint's response, and what it says of the body and the connection.
+//! The head of an endpoint's response, with the framing of its body and the reuse of the connection.
 
 use std::mem::MaybeUninit;
 
@@ -6,14 +6,14 @@ use crate::http::body::Malformed;
 use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, ResponseBody, frame};
 use crate::http::spans::{Field, Span, keep, values};
 
-/// What came of reading a head.
+/// The outcome of reading a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Read {
-    /// There is more to come.
+    /// It is incomplete.
     Partial,
-    /// It is whole: so many bytes.
+    /// It is complete; its length in bytes.
     Whole(usize),
-    /// It is not a head of HTTP, or a larger one than an endpoint may send.
+    /// It is not an HTTP head, or exceeds the limit.
     Malformed,
 }
 
@@ -29,8 +29,8 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads a head, as lenient with endpoints as the full driver is, but for its size and for empty lines before it: more
-    /// than one would have all of them read again whenever another one arrives.
+    /// Parses a head, as leniently as the full driver, except for its size and for empty lines before it: several empty
+    /// lines would be parsed again whenever another one arrives.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
         if has_empty_lines(bytes) {
             return Read::Malformed;
@@ -71,10 +71,10 @@ impl Response {
         values(&self.fields, bytes, name)
     }
 
-    /// How the body is framed.
+    /// The framing of the body.
     ///
     /// # Errors
-    /// Where that is in doubt.
+    /// If it is ambiguous.
     pub(super) fn framing(&self, bytes: &[u8], to_head: bool) -> Result<ResponseBody, Malformed> {
         frame(Announced {
             status: self.status,
@@ -85,7 +85,7 @@ impl Response {
         })
     }
 
-    /// Whether the endpoint will take another request over the connection, as far as the head tells.
+    /// Returns `true` if the endpoint keeps the connection open after the response, according to the head.
     pub(super) fn keeps_alive(&self, bytes: &[u8]) -> bool {
         let says = |word: &[u8]| {
             let mut words = self.values(bytes, "connection").flat_map(|value| value.split(|byte| *byte == b','));
@@ -95,7 +95,7 @@ impl Response {
     }
 }
 
-/// Whether bytes begin with more than the one empty line that a recipient may skip (RFC 9112 section 2.2).
+/// Returns `true` if bytes begin with more than the one empty line that a recipient may skip (RFC 9112 section 2.2).
 fn has_empty_lines(bytes: &[u8]) -> bool {
     let rest = bytes.strip_prefix(b"\r\n").or_else(|| bytes.strip_prefix(b"\n"));
     rest.is_some_and(|rest| matches!(rest.first(), Some(b'\r' | b'\n')))

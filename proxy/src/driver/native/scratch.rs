@@ -1,4 +1,5 @@
-//! What one request needs while it is in flight. A thread keeps what is not in use, so that a request allocates nothing.
+//! The buffers and parsed heads of one request in flight. A thread keeps unused ones, so that a request allocates
+//! nothing.
 
 use std::cell::RefCell;
 
@@ -11,52 +12,52 @@ use crate::buffers::Buffer;
 use crate::http::edits::Edits;
 use crate::http::gzip::Gzip;
 
-/// What a thread keeps.
+/// The number that a thread keeps.
 const KEPT_MAX: usize = 64;
 
 thread_local! {
-    // Boxed, because a connection's future would else have room for one at all times.
+    // Boxed, because otherwise the future of every connection would reserve space for one.
     #[allow(clippy::vec_box, reason = "they are handed out as boxes")]
     static FREE: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room for one request and its response.
+/// The buffers of one request and its response.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// The bytes of the request's head.
     pub(super) head: Buffer,
-    /// What they say.
+    /// The parsed request.
     pub(super) request: Request,
-    /// What carrying it takes.
+    /// The buffers of its relay.
     pub(super) room: Room,
 }
 
-/// Room for what is on its way.
+/// The buffers of a relay.
 #[derive(Default)]
 pub(super) struct Room {
-    /// What the response's head says.
+    /// The parsed head of the response.
     pub(super) response: Response,
-    /// What was held of the request's body while somebody was asked about it.
+    /// The part of the request's body that is held during an external authorisation.
     pub(super) held: Bytes,
-    /// What the steps change of either head.
+    /// The edits of either head.
     pub(super) edits: Edits,
-    /// What is to be sent to the endpoint.
+    /// The bytes for the endpoint.
     pub(super) to_endpoint: Upload,
-    /// What came from the endpoint and is not sent on.
+    /// Bytes from the endpoint that are not relayed yet.
     pub(super) from_endpoint: Buffer,
-    /// What compresses it on its way.
+    /// The encoder of the response.
     pub(super) gzip: Option<Gzip>,
-    /// What is to be sent to the client.
+    /// The bytes for the client.
     pub(super) to_client: Buffer,
 }
 
 impl Scratch {
-    /// One without buffers.
+    /// An instance without buffers.
     pub(super) fn take() -> Box<Self> {
         FREE.with_borrow_mut(Vec::pop).unwrap_or_default()
     }
 
-    /// Gives it back, with all of its buffers.
+    /// Returns it to the thread, with all of its buffers.
     pub(super) fn give(mut self: Box<Self>) {
         self.head.give();
         self.room.clear();
@@ -70,7 +71,7 @@ impl Scratch {
 }
 
 impl Room {
-    /// Forgets what one endpoint has answered, and has the request for another.
+    /// Discards the answer of one endpoint, and rewinds the request for another.
     pub(super) fn again(&mut self) {
         self.to_endpoint.again();
         self.from_endpoint.give();
@@ -78,7 +79,7 @@ impl Room {
         self.to_client.give();
     }
 
-    /// Gives its buffers back.
+    /// Returns its buffers.
     pub(super) fn clear(&mut self) {
         self.again();
         self.held = Bytes::new();

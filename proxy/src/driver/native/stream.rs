@@ -1,5 +1,5 @@
-//! An HTTP/2 stream as the client of a request. The frames, their order and their compression are h2's, by way of
-//! Pingora's session; the windows of the stream hold back whoever is quicker than the other.
+//! An HTTP/2 stream as the client of a request. h2 handles the frames, their order and their compression, through
+//! Pingora's session; flow control slows down the faster side.
 
 use std::io;
 use std::pin::Pin;
@@ -23,23 +23,23 @@ use crate::http::edits::{Edit, Edits};
 use crate::reason::Reason;
 use crate::request::respond::Rendered;
 
-/// Bytes of a head whose values share one copy. What compresses heads remembers values for as long as its connection lives,
-/// and each keeps the copy that it is a part of.
+/// The size of a head up to which its values share one copy. The header compression keeps values as long as the
+/// connection lives, and each keeps the whole copy alive.
 const SHARED_BYTES_MAX: usize = 2 * 1024;
 
-/// A stream from its request's head on.
+/// A stream, after its request's head was read.
 pub(super) struct Stream {
     session: HttpSession,
     facts: Arc<ConnectionFacts>,
-    /// What arrived of the request's body and was not taken.
+    /// The received part of the request's body that was not taken.
     unread: Bytes,
-    /// Where the body goes once the head was sent, unless there is none.
+    /// The writer of the body once the head was sent, unless there is no body.
     writer: Option<SendStream<Bytes>>,
     alarm: Alarm,
 }
 
 impl Stream {
-    /// One whose head was read, and nothing else.
+    /// A stream of which only the head was read.
     pub(super) const fn new(session: HttpSession, facts: Arc<ConnectionFacts>) -> Self {
         Self { session, facts, unread: Bytes::new(), writer: None, alarm: Alarm::new() }
     }
@@ -73,7 +73,7 @@ impl Downstream for Stream {
     }
 
     fn advance(&mut self, count: usize) {
-        // Emptied, it would keep the read that it is a part of.
+        // An empty slice would keep the read buffer alive.
         self.unread = if count < self.unread.len() { self.unread.slice(count..) } else { Bytes::new() };
     }
 
@@ -103,7 +103,7 @@ impl Downstream for Stream {
         }
     }
 
-    /// As the full driver does it, which sends on none.
+    /// Not sent, as in the full driver.
     fn interim(&mut self, _: &Response, _: &[u8], _: &mut Buffer) {}
 
     fn head(
@@ -128,12 +128,12 @@ impl Downstream for Stream {
     }
 
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Frames are made of what lies in one place.
+        // A frame is made of contiguous bytes.
         let bytes = if first.is_empty() { then } else { first };
-        // Nothing is sent behind the end.
+        // Nothing is sent after the end.
         let Some(writer) = &mut self.writer else { return Poll::Ready(Ok(0)) };
         writer.reserve_capacity(bytes.len());
-        // Whoever waits is told of what comes, and not of what is there.
+        // `poll_capacity` reports only increases, so the current capacity is checked first.
         let room = match writer.capacity() {
             0 => match ready!(writer.poll_capacity(cx)) {
                 Some(room) => room.map_err(failed)?,
@@ -151,7 +151,7 @@ impl Downstream for Stream {
     }
 
     fn poll_sent(&mut self, over: bool, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What waits below waits for the connection, which has a deadline of its own.
+        // Frames buffered in h2 wait for the connection, which has a deadline of its own.
         if over && let Some(mut writer) = self.writer.take() {
             writer.send_data(Bytes::new(), true).map_err(failed)?;
         }
@@ -167,7 +167,7 @@ fn failed(error: h2::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error)
 }
 
-/// The headers of a response for HTTP/2; `None` when one of them cannot be said there.
+/// The headers of a response in HTTP/2; `None` if one of them is not allowed there.
 fn headers(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>) -> Option<HeaderMap> {
     let shared = (head.len() <= SHARED_BYTES_MAX).then(|| Bytes::copy_from_slice(head));
     let mut headers = HeaderMap::with_capacity(response.fields.len() + 1);

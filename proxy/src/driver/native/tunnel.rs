@@ -1,5 +1,6 @@
-//! What follows an upgrade (RFC 9110 section 7.8): bytes of another protocol, both ways, until either side fails, the endpoint has
-//! ended, or nothing has come for too long. The end of the client leaves the endpoint its say.
+//! The tunnel after an upgrade (RFC 9110 section 7.8): bytes of another protocol in both directions, until either side
+//! fails, the endpoint has ended, or the idle timeout expires. After the client's end the endpoint may continue to
+//! send.
 
 use std::io;
 use std::pin::Pin;
@@ -17,10 +18,10 @@ use crate::reason::Reason;
 use crate::stream::copy::both_ways;
 use crate::upstream::connection::Connection;
 
-/// Passes bytes on until the tunnel is over. What has arrived from either side behind the heads goes first.
+/// Passes bytes on until the tunnel is over. Bytes received after the heads go first.
 ///
 /// # Errors
-/// [`Reason::TunnelIdle`] when there was no byte in either direction for so long.
+/// [`Reason::TunnelIdle`] if there was no byte in either direction for `idle`.
 pub(super) async fn run(
     conn: &mut Conn,
     endpoint: &mut Connection,
@@ -31,7 +32,7 @@ pub(super) async fn run(
     conn.facts().becomes_tunnel();
     conn.pass_all();
     let mut endpoint = Behind { first: Bytes::copy_from_slice(&room.from_endpoint), connection: endpoint };
-    // A tunnel is silent for most of its life, so it holds no buffer.
+    // A tunnel is mostly silent, so it holds no buffer.
     room.clear();
     let (outcome, [up, down]) = both_ways(&mut Client::new(conn), &[], &mut endpoint, idle).await;
     progress.bytes_in += usize::try_from(up).unwrap_or(usize::MAX);
@@ -39,12 +40,12 @@ pub(super) async fn run(
     if outcome == Outcome::Idle { Err(Reason::TunnelIdle) } else { Ok(()) }
 }
 
-/// The client's connection without what [`Conn`] does for requests: nothing is gathered before it is written. Once the endpoint's
-/// end was passed on to it, nothing more is read of it: nobody would hear it.
+/// The client's connection without the write buffer of [`Conn`]. After the endpoint's end was passed on, nothing more
+/// is read from the client.
 struct Client<'a> {
     conn: &'a mut Conn,
     is_over: bool,
-    /// Who waits for it to send something.
+    /// The task that waits for bytes of the client.
     reader: Option<Waker>,
 }
 
@@ -86,7 +87,7 @@ impl AsyncWrite for Client<'_> {
     }
 }
 
-/// An endpoint's connection, and what was read of it already.
+/// An endpoint's connection, with the bytes that were already read from it.
 struct Behind<'a> {
     first: Bytes,
     connection: &'a mut Connection,

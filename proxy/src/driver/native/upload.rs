@@ -1,47 +1,48 @@
-//! What goes up to an endpoint. What was sent stays where it is for as long as there is room behind it, so that a small
-//! request can be sent once more, body and all, and nothing is kept for a large one.
+//! The bytes for an endpoint. Sent bytes are kept while there is room, so that a small request can be sent again with
+//! its body; those of a large request are discarded.
 
 use bytes::BytesMut;
 
 use crate::buffers::Buffer;
 
-/// The bytes of a request on their way.
+/// The bytes of a request in transit.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     bytes: Buffer,
-    /// How many of them were sent.
+    /// The number of bytes sent.
     sent: usize,
-    /// Whether others were sent before them.
+    /// Whether earlier bytes were sent and discarded.
     forgets: bool,
 }
 
 impl Upload {
-    /// Whether nothing was ever added.
+    /// Returns `true` if no bytes were ever added.
     pub(super) fn is_new(&self) -> bool {
         self.bytes.is_empty() && !self.forgets
     }
 
-    /// What is to be sent.
+    /// The bytes that are not sent yet.
     pub(super) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// The bytes that were added last, so many of them.
+    /// The last `count` bytes that were added.
     pub(super) fn last(&self, count: usize) -> &[u8] {
         self.bytes.get(self.bytes.len().saturating_sub(count)..).unwrap_or_default()
     }
 
-    /// Whether all was sent.
+    /// Returns `true` if all bytes were sent.
     pub(super) fn is_sent(&self) -> bool {
         self.sent >= self.bytes.len()
     }
 
-    /// Whether everything that was added is still there.
+    /// Returns `true` if all bytes that were added are still there.
     pub(super) const fn is_whole(&self) -> bool {
         !self.forgets
     }
 
-    /// How much content may be added now. What was sent gives way only when all of it was; before that, more room is found.
+    /// The number of bytes of content that may be added. Sent bytes are discarded only when all were sent; before that
+    /// the buffer grows.
     pub(super) fn space(&mut self) -> usize {
         if self.bytes.space() == 0 {
             if self.is_sent() {
@@ -54,13 +55,13 @@ impl Upload {
         self.bytes.space()
     }
 
-    /// Where to add.
+    /// The buffer to append to.
     pub(super) fn end(&mut self) -> &mut BytesMut {
         self.bytes.make_room();
         &mut self.bytes
     }
 
-    /// Notes that so many more bytes were sent.
+    /// Records that this number of bytes was sent.
     pub(super) const fn took(&mut self, count: usize) {
         self.sent += count;
     }
@@ -70,18 +71,18 @@ impl Upload {
         self.sent = self.bytes.len();
     }
 
-    /// Goes back to the beginning, for another endpoint.
+    /// Rewinds to the beginning, for another endpoint.
     pub(super) const fn again(&mut self) {
         self.sent = 0;
     }
 
-    /// Forgets everything and gives the buffer back.
+    /// Discards all bytes and returns the buffer.
     pub(super) fn clear(&mut self) {
         self.bytes.give();
         (self.sent, self.forgets) = (0, false);
     }
 
-    /// The room that it takes.
+    /// The capacity of its buffer.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()

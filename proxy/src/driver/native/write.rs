@@ -1,5 +1,5 @@
-//! How heads look when the native driver sends them: what was received, without what is the connection's own, and with the
-//! edits of the steps. Lines that nobody changes keep their order and their case.
+//! The heads that the native driver sends: the received head without hop-by-hop headers, and with the edits of the
+//! steps. Unchanged lines keep their order and their case.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::http::response::ResponseBody;
 use crate::http::spans::Field;
 use crate::request::respond::Rendered;
 
-/// Writes the head of a request to an endpoint. `coded` says that the body goes up in chunks, which the head does not say.
+/// Writes the head of a request to an endpoint. `coded` adds `Transfer-Encoding: chunked`, which the head lacks.
 pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out: &mut BytesMut) {
     out.extend_from_slice(head.method().as_bytes());
     out.extend_from_slice(b" ");
@@ -31,8 +31,9 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a header of a request is a matter of the client's connection, and so not sent on. The transfer coding is, for the body
-/// is sent on in chunks as it came. Trailers are not sent on, so nobody is told that they are welcome.
+/// Returns `true` if a request header belongs to the client's connection and is not forwarded. `Transfer-Encoding` is
+/// forwarded, because the body is too, in its chunks. Trailers are not forwarded, so no header announces support for
+/// them.
 fn is_of_connection(name: &[u8]) -> bool {
     let is = |own: &str| name.eq_ignore_ascii_case(own.as_bytes());
     match name.len() {
@@ -47,10 +48,10 @@ fn is_of_connection(name: &[u8]) -> bool {
     }
 }
 
-/// What the head of a response to the client says besides what the endpoint's says.
+/// The changes of a response head besides the edits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Says<'a> {
-    /// How the body is framed.
+    /// The framing of the body.
     pub(super) body: ResponseBody,
     /// Whether the connection ends with it.
     pub(super) closes: bool,
@@ -70,7 +71,8 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
     if let Some(length) = says.body.content_length {
         number(b"Content-Length", length, out);
     }
-    // A body that ends with the endpoint's connection need not end the client's.
+    // A body that is delimited by the end of the endpoint's connection is sent in chunks, so that the client's
+    // connection can stay open.
     if matches!(says.body.framing, Framing::Chunked | Framing::UntilClose) {
         line(b"Transfer-Encoding", b"chunked", out);
     }
@@ -84,7 +86,7 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
     out.extend_from_slice(b"\r\n");
 }
 
-/// The header lines of an endpoint's response that the client gets. Those that frame the body are the edge's own.
+/// The header lines of an endpoint's response that the client gets. The edge writes its own framing headers.
 pub(super) fn sent_on<'a>(response: &'a Response, head: &'a [u8], edits: &'a Edits) -> impl Iterator<Item = &'a Field> {
     response.fields.iter().filter(move |field| {
         let name = field.name.of_bytes(head);
@@ -92,7 +94,7 @@ pub(super) fn sent_on<'a>(response: &'a Response, head: &'a [u8], edits: &'a Edi
     })
 }
 
-/// Whether a header frames the body of a message.
+/// Returns `true` for headers that frame the body of a message.
 fn frames(name: &[u8]) -> bool {
     match name.len() {
         14 => name.eq_ignore_ascii_case(b"content-length"),
@@ -101,7 +103,7 @@ fn frames(name: &[u8]) -> bool {
     }
 }
 
-/// Writes a response that is not the last one (RFC 9110 section 15.2), without what is the endpoint's connection's own.
+/// Writes an interim response (RFC 9110 section 15.2), without the headers of the endpoint's connection.
 pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
     status_line(response, head, out);
     for field in &response.fields {
@@ -130,7 +132,7 @@ pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut By
     out.extend_from_slice(&rendered.body);
 }
 
-/// What ends a body in chunks.
+/// The end of a chunked body.
 pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Writes a piece of a body.
@@ -147,7 +149,7 @@ pub(super) fn content(content: &[u8], chunked: bool, out: &mut BytesMut) {
 fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let status = response.status;
-    // Three digits, as the parser has made sure.
+    // The parser ensures three digits.
     let digit = |tens: u16| b'0' + u8::try_from(status / tens % 10).unwrap_or_default();
     out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     out.extend_from_slice(response.reason(head));
@@ -161,7 +163,7 @@ fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A line of an endpoint, whose value may be over several lines; it becomes one.
+/// A header line of an endpoint; a folded value is unfolded.
 fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
         return line(name, value, out);
@@ -172,7 +174,7 @@ fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A value over several lines becomes one (RFC 9112 section 5.2).
+/// Unfolds a value over several lines (RFC 9112 section 5.2).
 pub(super) fn unfolded(value: &[u8], out: &mut BytesMut) {
     let mut parts = value.split(|byte| matches!(byte, b'\r' | b'\n' | 0)).map(<[u8]>::trim_ascii);
     out.extend_from_slice(parts.next().unwrap_or_default());
@@ -191,7 +193,7 @@ fn is_removed(name: &[u8], edits: &Edits) -> bool {
     edits.iter().any(|edit| edit.removes() && edit.name().as_str().as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// What the edits set and add and no later edit removes again.
+/// The edits that set or add a header, unless a later edit removes it again.
 fn added(edits: &Edits, out: &mut BytesMut) {
     let mut rest = edits.iter();
     while let Some(edit) = rest.next() {

@@ -1,5 +1,5 @@
-//! A request that waits for an authorisation service. What of its body is sent with the question stays in Pingora's buffer for retries,
-//! from which the endpoint gets it.
+//! A request that waits for an authorisation service. The part of its body that the service gets stays in Pingora's
+//! retry buffer, from which the endpoint gets it.
 
 use std::pin::pin;
 
@@ -21,10 +21,10 @@ use crate::request::external_auth::Verdict;
 use crate::request::phase::Aimed;
 use crate::shared::Shared;
 
-/// Asks whoever has to be asked, until the request may go on.
+/// Calls the authorisation services, until the request may be forwarded.
 ///
 /// # Errors
-/// The answer to give instead, which is for nobody when it is [`Reason::ClientGone`].
+/// The answer to send instead; with [`Reason::ClientGone`] there is no client to send it to.
 pub(super) async fn ask(
     session: &mut Session,
     exchange: &mut Exchange,
@@ -45,7 +45,8 @@ pub(super) async fn ask(
     }
 }
 
-/// Waits for the answer, or for a client of HTTP/2 to go. One of HTTP/1.1 is seen to have gone when the request is sent on.
+/// Waits for the answer of the service, or for an HTTP/2 client to disconnect. The disconnection of an HTTP/1.1 client
+/// is detected when the request is forwarded.
 async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<Verdict, Reason> {
     let body = if pending.body_bytes_max() > 0 { Bytes::copy_from_slice(body) } else { Bytes::new() };
     let asking = pin!(pending.ask(body, shared));
@@ -58,12 +59,12 @@ async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Sh
     }
 }
 
-/// Reads the body to its end, which has to come within so many bytes and before the client has been waited for too long.
+/// Reads the body to its end, which must not exceed `max` bytes and must arrive in time.
 async fn hold(session: &mut Session, held: &mut BytesMut, max: usize, shared: &Shared) -> Result<(), Reason> {
     if max == 0 || session.is_body_empty() {
         return Ok(());
     }
-    // The endpoint is sent what this keeps of the body, which is as much as is held at most.
+    // The endpoint gets the body from this buffer, whose limit is that of held bodies.
     session.as_mut().enable_retry_buffering();
     if session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session) {
         session.as_mut().write_continue_response().await.map_err(|error| fault::reason(&error))?;

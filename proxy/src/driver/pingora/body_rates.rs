@@ -1,6 +1,6 @@
-//! How fast a client sends and takes bodies in the full driver. Pingora reads and writes out of sight, so each piece of a body is
-//! handed to it in an owner of ours, which tells when Pingora has let go of it: a piece of a request body once the endpoint took
-//! it, a piece of a response once the client did.
+//! The rates of bodies in the full driver. Pingora's reads and writes are not visible, so each piece of a body is
+//! wrapped in an owner that records when Pingora drops it: a piece of a request body after the endpoint took it, a
+//! piece of a response after the client did.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,17 +18,17 @@ use crate::connection::rate::RateMeter;
 use crate::http::names::is_grpc_type;
 use crate::options::RateLimits;
 
-/// A client that is to be disconnected because it is too slow.
+/// The client must be disconnected because it is too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooSlow;
 
-/// The least rate, and the budget that decides whether it is enforced.
+/// The minimum rate, and the budget that decides whether it is enforced.
 pub(crate) type Rule<'a> = (&'a RateLimits, &'a Budget);
 
-/// The rates of one request. They are judged when a piece comes; silence has limits of its own.
+/// The rates of one request. They are checked when a piece arrives; idle times have limits of their own.
 #[derive(Debug, Default)]
 pub(crate) struct BodyRates {
-    /// Whether they may be as low as they like, as those of gRPC's streams and of tunnels may.
+    /// Whether there is no minimum rate, as for gRPC streams and tunnels.
     any: bool,
     upload: Direction,
     download: Direction,
@@ -37,46 +37,47 @@ pub(crate) struct BodyRates {
 #[derive(Debug)]
 struct Direction {
     meter: RateMeter,
-    /// Bytes that came.
+    /// Bytes that arrived.
     came: u64,
-    /// The pieces that Pingora holds; there from the first piece on.
+    /// The pieces that Pingora holds; `None` before the first piece.
     held: Option<Arc<Held>>,
 }
 
-/// The pieces of one direction that are on their way.
+/// The pieces of one direction in transit.
 #[derive(Debug)]
 struct Held {
     pieces: AtomicUsize,
-    /// Bytes of pieces that were let go.
+    /// Bytes of the pieces that were dropped.
     gone: AtomicU64,
-    /// When the last one of them was let go, in nanoseconds after `start`.
+    /// The time at which the last of them was dropped, in nanoseconds after `start`.
     emptied: AtomicU64,
     start: Instant,
 }
 
-/// A piece on its way.
+/// A piece in transit.
 struct Piece {
     bytes: Bytes,
     held: Arc<Held>,
 }
 
 impl BodyRates {
-    /// The rates of a request that begins.
+    /// The rates of a new request.
     pub(crate) fn of(request: &RequestHeader) -> Self {
         let content_type = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         Self { any: content_type.is_some_and(is_grpc_type), ..Self::default() }
     }
 
-    /// Rates that may be as low as they like.
+    /// Rates without a minimum.
     pub(crate) fn unbounded() -> Self {
         Self { any: true, ..Self::default() }
     }
 
-    /// Takes note of a piece of the request body. The client is waited for while no piece is on its way to the endpoint, from the
-    /// first piece on: before it, a client may be waiting for a `100 Continue`. `last` pieces are not waited behind.
+    /// Records a piece of the request body. The edge waits for the client while no piece is in transit to the endpoint,
+    /// from the first piece on: before it, a client may wait for "100 Continue". After the `last` piece there is no
+    /// wait.
     ///
     /// # Errors
-    /// When the client sends too slowly.
+    /// If the client sends too slowly.
     pub(crate) fn sent(
         &mut self,
         piece: &mut Option<Bytes>,
@@ -102,10 +103,10 @@ impl BodyRates {
         verdict
     }
 
-    /// Takes note of a piece of the response. The client is waited for while a piece is on its way to it.
+    /// Records a piece of the response. The edge waits for the client while a piece is in transit to it.
     ///
     /// # Errors
-    /// When the client takes too slowly.
+    /// If the client reads too slowly.
     pub(crate) fn given(&mut self, piece: &mut Option<Bytes>, rule: Rule<'_>, now: Instant) -> Result<(), TooSlow> {
         if self.any {
             return Ok(());
@@ -131,7 +132,7 @@ impl Default for Direction {
     }
 }
 
-/// Whether a client that has moved so many bytes is fast enough.
+/// Checks whether a client that has moved this number of bytes is fast enough.
 fn judge(meter: &mut RateMeter, moved: u64, (limits, budget): Rule<'_>, now: Instant) -> Result<(), TooSlow> {
     match meter.until(true, moved, limits, budget, now) {
         Some(at) if at <= now => Err(TooSlow),
@@ -139,7 +140,7 @@ fn judge(meter: &mut RateMeter, moved: u64, (limits, budget): Rule<'_>, now: Ins
     }
 }
 
-/// Puts a piece into an owner that tells when it is let go.
+/// Wraps a piece in an owner that records its drop.
 fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<Held>>, now: Instant) {
     let Some(bytes) = piece.take_if(|bytes| !bytes.is_empty()) else { return };
     let held = held.get_or_insert_with(|| {
@@ -151,7 +152,7 @@ fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<Held>>, now: Instant) {
 }
 
 impl Held {
-    /// When the last piece was let go, if none is on its way.
+    /// The time at which the last piece was dropped, if none is in transit.
     fn emptied(&self) -> Option<Instant> {
         let emptied = Duration::from_nanos(self.emptied.load(Relaxed));
         (self.pieces.load(Relaxed) == 0).then(|| self.start + emptied)
@@ -189,14 +190,14 @@ mod tests {
         Some(Bytes::from(vec![b'x'; bytes]))
     }
 
-    /// Has what is gone gone at this time, for pieces read the clock.
+    /// Sets the time of the last drop, because pieces read the clock.
     fn let_go(direction: &Direction, at: Instant) {
         let held = direction.held.as_ref().unwrap();
         held.emptied.store(u64::try_from((at - held.start).as_nanos()).unwrap(), Relaxed);
     }
 
-    /// A client sends pieces of so many bytes, each so long after the one before; whether and at which piece that is too slow.
-    /// The endpoint takes each `at_once`, or only when the next one has come.
+    /// A client sends pieces of `bytes` bytes at an interval; `want` is the piece at which it is too slow. The endpoint
+    /// takes each `at_once`, or only when the next one has arrived.
     #[track_caller]
     fn check_upload(bytes: usize, every: Duration, at_once: bool, want: Option<usize>) {
         let budget = Budget::new(&BudgetLimits::default());
@@ -222,7 +223,7 @@ mod tests {
         check_upload(1, 20 * SECOND, false, None);
     }
 
-    /// A response comes in pieces of so many bytes; the client takes each when so many others have come.
+    /// A response arrives in pieces of `bytes` bytes; the client takes each after `taken_after` others have arrived.
     #[track_caller]
     fn check_download(bytes: usize, every: Duration, taken_after: usize, want: Option<usize>) {
         let budget = Budget::new(&BudgetLimits::default());

@@ -1,4 +1,4 @@
-//! What the full driver knows of a request between Pingora's calls.
+//! The state of a request in the full driver between Pingora's calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,64 +10,65 @@ use crate::http::gzip::Gzip;
 use crate::request::exchange::Exchange;
 use crate::request::phase::Aimed;
 
-/// How much later than it is due a response that has to be over by a time is given up from outside.
+/// The additional time after which an overdue response is aborted from outside.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// A request in Pingora's hands, and the clock by which whoever waits for its response looks up.
+/// A request in Pingora's hands, and the deadline of its response.
 #[derive(Debug)]
 pub(crate) struct Carried {
     pub(super) exchange: Exchange,
-    /// Where it goes, once that is decided.
+    /// Its destination, once that is decided.
     pub(super) aimed: Option<Aimed>,
-    /// The present try, where the endpoint speaks HTTP/1.1.
+    /// The current attempt, if the endpoint speaks HTTP/1.1.
     pub(super) link: Option<Arc<Link>>,
     pub(super) due: ResponseDeadline,
-    /// What is added to the clock of the response.
+    /// The additional time of the deadline.
     pub(super) grace: Duration,
-    /// Whether it has a body that goes up over HTTP/1.1, during whose pauses the endpoint may be silent.
+    /// Whether it has a body that is sent over HTTP/1.1; during pauses of the upload the endpoint may be silent.
     pub(super) uploads: bool,
-    /// Whether a head came from an endpoint, of any response.
+    /// Whether an endpoint has sent the head of any response.
     pub(super) response_seen: bool,
-    /// Whether a response is not sent on, because another endpoint is asked.
+    /// Whether the response is discarded, because the request is retried with another endpoint.
     pub(super) passed_over: bool,
-    /// Whether it failed and got an answer of the edge's own, after which Pingora drops an HTTP/1.1 connection.
+    /// Whether it failed and got an answer of the edge's own, after which Pingora closes an HTTP/1.1 connection.
     pub(super) refused: bool,
-    /// How fast the client sends and takes bodies.
+    /// The rates of its bodies.
     pub(super) rates: BodyRates,
-    /// What compresses the response.
+    /// The encoder of the response.
     pub(super) gzip: Option<Gzip>,
 }
 
 impl Carried {
-    /// Tells the clock what the exchange has decided.
+    /// Sets the deadline to that of the exchange.
     pub(super) fn agree(&self) {
         match self.exchange.due() {
-            // Pingora's own clock of the silence may tell of it first, which leaves the client an answer.
+            // Pingora's own read timeout may expire first, which still allows an answer to the client.
             Some(at) => self.due.set(at + self.grace),
             None => self.due.clear(),
         }
     }
 
-    /// Whether the connection of the present try served a request before, beside what Pingora knows of it.
+    /// Returns `true` if the connection of the current attempt served a request before; `known` is Pingora's knowledge
+    /// of it.
     pub(super) fn is_reused(&self, known: bool) -> bool {
         known || self.link.as_ref().is_some_and(|link| link.is_reused())
     }
 
-    /// Notes that the end of the response has been read.
+    /// The end of the response has been read.
     pub(super) fn response_is_over(&self) {
         if let Some(link) = &self.link {
             link.over();
         }
     }
 
-    /// Whether its endpoint speaks HTTP/2.
+    /// Returns `true` if its endpoint speaks HTTP/2.
     pub(super) fn is_over_http2(&self) -> bool {
         self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol.is_http2())
     }
 }
 
 impl Drop for Carried {
-    /// The clock is the connection's, and outlives the request.
+    /// The deadline belongs to the connection, and outlives the request.
     fn drop(&mut self) {
         self.due.clear();
     }

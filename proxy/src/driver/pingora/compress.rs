@@ -1,4 +1,4 @@
-//! How the full driver sends a compressed body: what its head says of the framing, and the pieces that Pingora hands over.
+//! Compressed bodies in the full driver: the framing headers, and the pieces from Pingora.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -15,10 +15,10 @@ use crate::http::edits::Edits;
 use crate::http::gzip::{Broken, Gzip};
 use crate::request::exchange::{Coding, Exchange};
 
-/// Asks whether a response is compressed, and frames it for that; what compresses its body, if so.
+/// Decides whether a response is compressed, and sets its framing headers. Returns the encoder, if it is.
 ///
 /// # Errors
-/// When there are more headers than Pingora's map can hold.
+/// If there are more headers than Pingora's map can hold.
 pub(super) fn begin(
     session: &mut Session,
     response: &mut ResponseHeader,
@@ -41,10 +41,10 @@ pub(super) fn begin(
     }
 }
 
-/// Frames a response whose length nobody knows beforehand.
+/// Frames a response of unknown length.
 ///
 /// # Errors
-/// When there are more headers than Pingora's map can hold.
+/// If there are more headers than Pingora's map can hold.
 fn frame(session: &mut Session, response: &mut ResponseHeader) -> Result<()> {
     response.remove_header(&CONTENT_LENGTH);
     if session.is_http2() {
@@ -57,14 +57,14 @@ fn frame(session: &mut Session, response: &mut ResponseHeader) -> Result<()> {
     response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))
 }
 
-/// Compresses a piece, so that the client can read it when it gets it: Pingora does not tell whether more is there.
+/// Compresses a piece and flushes it, because Pingora does not say whether more is available.
 ///
 /// # Errors
-/// [`Broken`] when the encoder fails.
+/// [`Broken`] if the encoder fails.
 pub(super) fn piece(gzip: &mut Gzip, piece: &mut Option<Bytes>, is_last: bool) -> std::result::Result<(), Broken> {
     let content = piece.take().unwrap_or_default();
     let compressed = gzip.piece(&content, is_last)?;
-    // Nothing is no piece: written down, it would be the end.
+    // An empty piece would be written as the end.
     *piece = (!compressed.is_empty()).then(|| compressed.into());
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! The connection to an endpoint in HTTP/1.1 that Pingora is given: one of the native driver's, from its pool and back into it,
-//! behind a guard. Pingora by itself reads a head of up to 1 MiB, parses all of it again with each piece, and reads ahead in ten
-//! pieces of 64 KiB; it is given whole heads of at most 64 KiB, and pieces of 4 KiB.
+//! The connection to an HTTP/1.1 endpoint that Pingora gets: one of the native driver's pool, behind a guard. Pingora
+//! by itself reads a head of up to 1 MiB, parses all of it again with each piece, and reads ahead in ten pieces of 64
+//! KiB; here it gets whole heads of at most 64 KiB, and pieces of 4 KiB.
 //!
-//! Pingora takes it for a socket without a file descriptor, which it cannot keep in a pool of its own. It does try to, when a
-//! connection may be used again, and looks first whether there is anything to read: by then the driver has said that the
-//! response is over, and the connection goes back.
+//! To Pingora it is a socket without a file descriptor, which it cannot keep in its own pool. Pingora does try that
+//! with a reusable connection, and first checks whether there is anything to read: by then the driver has marked the
+//! response as complete, and the connection returns to the pool here.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -27,44 +27,44 @@ use crate::clock;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 
-/// Bytes of one read. Pingora keeps up to ten of them for a client that takes nothing.
+/// The size of one read. Pingora keeps up to ten of them for a client that takes nothing.
 const PIECE_BYTES: usize = 4 * 1024;
 
-/// A try to reach an endpoint, and what the driver and the socket tell each other about it.
+/// An attempt to reach an endpoint, shared by the driver and the socket.
 #[derive(Debug)]
 pub(super) struct Link {
     key: ConnectionKey,
-    /// Connections that the pool keeps.
+    /// The maximum number of connections in the pool.
     pool_size: usize,
     /// Whether the connection served a request before.
     reused: AtomicBool,
-    /// Whether the response is over.
+    /// Whether the response is complete.
     is_over: AtomicBool,
 }
 
 impl Link {
-    /// One towards the endpoint that the key names.
+    /// A new attempt for the endpoint of the key.
     pub(super) const fn new(key: ConnectionKey, pool_size: usize) -> Self {
         Self { key, pool_size, reused: AtomicBool::new(false), is_over: AtomicBool::new(false) }
     }
 
-    /// Whether the connection served a request before.
+    /// Returns `true` if the connection served a request before.
     pub(super) fn is_reused(&self) -> bool {
         self.reused.load(Relaxed)
     }
 
-    /// Says that the end of the response has been read.
+    /// Marks the response as complete.
     pub(super) fn over(&self) {
         self.is_over.store(true, Relaxed);
     }
 }
 
-/// Connects by a pooled connection, or by a new one.
+/// Connects with a pooled connection, or with a new one.
 #[derive(Debug)]
 pub(super) struct ByLink {
-    /// What for.
+    /// The attempt.
     pub(super) link: Arc<Link>,
-    /// How long a new connection may take.
+    /// The connect timeout.
     pub(super) within: Duration,
 }
 
@@ -85,18 +85,18 @@ impl L4Connect for ByLink {
 }
 
 enum Stage {
-    /// A head is awaited.
+    /// Reads a head.
     Head(HeadGuard),
-    /// A body comes, or another protocol is spoken.
+    /// Reads a body, or another protocol.
     Body,
 }
 
 struct Socket {
-    /// Gone once it is back in the pool.
+    /// `None` once it is back in the pool.
     connection: Option<Connection>,
     link: Arc<Link>,
     stage: Stage,
-    /// A part of a head of which Pingora has seen the beginning, and how much of it was given since it ended.
+    /// The rest of a head whose beginning Pingora has, and the number of bytes given since it was complete.
     held: Vec<u8>,
     given: usize,
 }
@@ -108,8 +108,8 @@ impl fmt::Debug for Socket {
 }
 
 impl Socket {
-    /// Puts the connection back. That the kernel holds nothing of it is asked before it is used again, for Pingora does not
-    /// tell what a body should have been.
+    /// Puts the connection back into the pool. Whether unread bytes have arrived is checked before it is used again,
+    /// because Pingora does not report the expected length of a body.
     fn keep(&mut self) {
         let is_clean = matches!(self.stage, Stage::Body) && self.held.is_empty();
         if let Some(connection) = self.connection.take().filter(|_| is_clean) {
@@ -117,7 +117,7 @@ impl Socket {
         }
     }
 
-    /// Hands out what was held; whether that was anything.
+    /// Gives held bytes to Pingora. Returns `true` if there were any.
     fn give(&mut self, into: &mut ReadBuf<'_>) -> bool {
         let rest = self.held.get(self.given..).unwrap_or_default();
         let count = rest.len().min(into.remaining());
@@ -129,8 +129,8 @@ impl Socket {
         count > 0
     }
 
-    /// Reads the head. Its first piece is handed out as it comes, so that what is no HTTP is refused at once, and the rest when it is
-    /// whole.
+    /// Reads the head. Its first piece is given at once, so that non-HTTP is refused at once, and the rest when the
+    /// head is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { connection: Some(connection), stage: Stage::Head(guard), held, .. } = self else {
             return Poll::Ready(Ok(()));
@@ -173,7 +173,7 @@ fn poll_piece(connection: &mut Connection, cx: &mut Context<'_>, into: &mut Read
 }
 
 impl VirtualSocket for Socket {
-    /// What there is to set was set when the connection was made.
+    /// The options were set when the connection was opened.
     fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
         Ok(())
     }
@@ -256,7 +256,8 @@ mod tests {
         Pair { link, socket, listener, endpoint }
     }
 
-    /// What comes of reads with as much room as Pingora has for a head, until the socket ends or fails: all of it and how many reads.
+    /// Reads with the room that Pingora has for a head, until the socket ends or fails. Returns all bytes and the number
+    /// of reads.
     async fn drain(socket: &mut Stream) -> io::Result<(Vec<u8>, usize)> {
         let (mut all, mut reads) = (Vec::new(), 0);
         loop {
@@ -269,12 +270,12 @@ mod tests {
         }
     }
 
-    /// The endpoint sends this in pieces of so many bytes, and closes.
+    /// The endpoint sends the text in pieces of `step` bytes, and closes.
     async fn sent(text: &[u8], step: usize) -> io::Result<(Vec<u8>, usize)> {
         let Pair { mut socket, mut endpoint, .. } = pair().await;
         let endpoint = async move {
             for piece in text.chunks(step) {
-                // The edge may have enough of it.
+                // The edge may have closed the connection.
                 if endpoint.write_all(piece).await.is_err() {
                     return;
                 }
@@ -289,7 +290,7 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(16 * 1024));
         let (all, reads) = sent(head.as_bytes(), 1).await.unwrap();
         assert_eq!(all, head.as_bytes());
-        // Each is parsed with everything before it.
+        // Pingora parses each piece with everything before it.
         assert!(reads <= 2 + head.len() / 4096 + 1, "{reads} reads");
     }
 
@@ -300,7 +301,7 @@ mod tests {
         for step in 1..text.len() {
             assert_eq!(sent(text.as_bytes(), step).await.unwrap().0, text.as_bytes(), "in steps of {step}");
         }
-        // Whatever it is, and however it ends.
+        // Also bytes that are not HTTP, and incomplete heads.
         for text in ["", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\nX: y"] {
             assert_eq!(sent(text.as_bytes(), 2).await.unwrap().0, text.as_bytes());
         }
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Sends a response, reads it, and does what Pingora does when it is over.
+    /// Sends a response, reads it, and does what Pingora does at its end. Returns `true` if the pool has the connection.
     async fn released(mut pair: Pair, text: &[u8], is_over: bool) -> bool {
         pair.endpoint.write_all(text).await.unwrap();
         let mut room = vec![0; text.len()];
@@ -326,7 +327,7 @@ mod tests {
         let looked = tokio::task::unconstrained(pair.socket.read(&mut room[..1]));
         let mut looked = std::pin::pin!(looked);
         let looked = std::future::poll_fn(|cx| Poll::Ready(looked.as_mut().poll(cx).is_ready())).await;
-        assert_eq!(looked, is_over, "it is kept by nobody else");
+        assert_eq!(looked, is_over, "Pingora does not keep it");
         drop(pair.socket);
         let again = connect(&pair.listener).await.0.is_reused();
         pool::clear();
@@ -337,7 +338,7 @@ mod tests {
     async fn a_connection_goes_back_to_the_pool_once_its_response_is_over() {
         let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         assert!(released(pair().await, whole, true).await);
-        assert!(!released(pair().await, whole, false).await, "nobody has said that it is over");
+        assert!(!released(pair().await, whole, false).await, "it was not marked as complete");
         assert!(!released(pair().await, b"HTTP/1.1 100 Continue\r\n\r\n", true).await, "a response is to come");
         let Pair { socket, listener, endpoint: _endpoint, .. } = pair().await;
         drop(socket);

@@ -1,5 +1,5 @@
-//! What the errors of Pingora mean: each becomes one [`Reason`], here and nowhere else; those of the system that they came of, by
-//! [`connect::failure`].
+//! The mapping of Pingora's errors: each becomes one [`Reason`], here and nowhere else; the underlying errors of the
+//! operating system are mapped by [`connect::failure`].
 
 use std::io::{self, ErrorKind};
 
@@ -8,7 +8,7 @@ use pingora::{Error, ErrorSource, ErrorType, RetryType};
 use crate::reason::Reason;
 use crate::upstream::connect;
 
-/// Why a request failed.
+/// The reason why a request failed.
 pub(crate) fn reason(error: &Error) -> Reason {
     use ErrorType as E;
     match (error.esource(), error.etype(), system(error).map(connect::failure)) {
@@ -23,7 +23,7 @@ pub(crate) fn reason(error: &Error) -> Reason {
         (ErrorSource::Downstream, ..) => Reason::MalformedRequest,
         (_, E::ConnectTimedout | E::TLSHandshakeTimedout, _) => Reason::ConnectTimeout,
         (_, E::ReadTimedout | E::WriteTimedout, _) => Reason::UpstreamTimeout,
-        // Of a socket that there is none of, that has no address, or that may not connect, Pingora says that it is internal.
+        // Pingora reports an internal error if a socket cannot be opened, has no address, or may not connect.
         (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError, Some(reason)) => reason,
         (
             _,
@@ -40,18 +40,18 @@ pub(crate) fn reason(error: &Error) -> Reason {
             _,
         ) => Reason::ConnectFailed,
         (ErrorSource::Upstream, ..) => Reason::UpstreamBroken,
-        // A head that our own edits made invalid, and all that should not happen.
+        // A head that the edge's own edits made invalid, and all other errors that should not happen.
         (ErrorSource::Internal | ErrorSource::Unset, ..) => Reason::Internal,
     }
 }
 
-/// Whether reading ended because [`crate::connection`] would not have it.
+/// Returns `true` if [`crate::connection`] has refused the bytes read.
 fn is_malformed(error: &Error) -> bool {
     has_cause(error, ErrorKind::InvalidData)
 }
 
-/// Whether the connection to an endpoint ended or was reset. Pingora says so of reads that the system failed; a write may be
-/// the first to notice, and TLS has an error of its own for an end that nobody has announced.
+/// Returns `true` if the connection to an endpoint ended or was reset. Pingora reports this for failed reads; a write
+/// may be the first to fail, and TLS has an error of its own for an end without close_notify.
 pub(crate) fn is_cut(error: &Error) -> bool {
     *error.esource() == ErrorSource::Upstream
         && (error.retry == RetryType::ReusedOnly
@@ -63,7 +63,7 @@ fn has_cause(error: &Error, kind: ErrorKind) -> bool {
     error.root_cause().downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == kind)
 }
 
-/// The error of the system that an error came of; Pingora wraps it where the connection had an address already.
+/// The operating system's error behind an error; Pingora wraps it if the connection had an address already.
 fn system(error: &Error) -> Option<&io::Error> {
     let root: &(dyn std::error::Error + 'static) = error.root_cause();
     std::iter::successors(Some(root), |error| error.source()).find_map(|error| error.downcast_ref())
@@ -120,7 +120,7 @@ mod tests {
         for kind in [SocketError, BindError, ConnectError, InternalError] {
             check(Error::because(kind, "", of_system()));
         }
-        // As Pingora says it of a socket that there is none of, and of a connection that had an address already.
+        // Pingora's errors for a socket that cannot be opened, and for a connection that had an address already.
         check(Error::because(InternalError, "", Error::because(SocketError, "", of_system())));
         let bound = || Error::because(BindError, "", Wrapped(of_system()));
         check(bound().more_context(""));

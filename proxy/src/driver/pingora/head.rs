@@ -1,4 +1,4 @@
-//! Pingora's request head as the steps read it, and how the edits that the steps return are applied to Pingora's heads.
+//! Pingora's request head as the steps read it, and the application of the steps' edits to Pingora's heads.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -24,7 +24,7 @@ pub(crate) struct Parsed<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// Splits the target. A target that is not UTF-8 has no path, which no rule accepts.
+    /// Splits the target. A target that is not UTF-8 gets an empty path, which no rule matches.
     pub(crate) fn new(request: &'a RequestHeader) -> Self {
         let (authority, target) = match raw_target_authority(request.raw_path()) {
             RawTargetAuthority::Absolute { authority, path_and_query, .. } => (Some(authority), path_and_query),
@@ -36,12 +36,12 @@ impl<'a> Parsed<'a> {
         Self { request, path, query, authority }
     }
 
-    /// What Pingora has parsed.
+    /// The head as parsed by Pingora.
     pub(crate) const fn request(&self) -> &'a RequestHeader {
         self.request
     }
 
-    /// What the head says about itself, besides its headers.
+    /// The facts about the head besides its headers.
     pub(crate) fn line(&self) -> Line<'a> {
         let headers = &self.request.headers;
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_MARKS);
@@ -93,10 +93,10 @@ impl HeaderNames for Parsed<'_> {
     }
 }
 
-/// Applies edits to the head that goes to an endpoint.
+/// Applies edits to the head for an endpoint.
 ///
 /// # Errors
-/// When there are more headers than Pingora's map can hold, or the target is none that Pingora can send.
+/// If there are more headers than Pingora's map can hold, or Pingora cannot send the target.
 pub(crate) fn edit_request(edits: Edits, head: &mut RequestHeader) -> pingora::Result<()> {
     if let Some(target) = edits.target() {
         set_target(head, target)?;
@@ -114,7 +114,7 @@ pub(crate) fn edit_request(edits: Edits, head: &mut RequestHeader) -> pingora::R
     Ok(())
 }
 
-/// Sets the target in origin form. The authority of HTTP/2 stays, for it is told from the target there.
+/// Sets the target in origin form. The authority of HTTP/2 stays, because it is separate from the target there.
 fn set_target(head: &mut RequestHeader, target: &[u8]) -> pingora::Result<()> {
     if head.uri.authority().is_none() {
         return head.set_raw_path(target);
@@ -126,10 +126,10 @@ fn set_target(head: &mut RequestHeader, target: &[u8]) -> pingora::Result<()> {
     Ok(())
 }
 
-/// Applies edits to the head that goes to the client.
+/// Applies edits to the head for the client.
 ///
 /// # Errors
-/// When there are more headers than Pingora's map can hold.
+/// If there are more headers than Pingora's map can hold.
 pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora::Result<()> {
     for (name, change) in edits.into_changes() {
         match change {
@@ -141,19 +141,19 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
     Ok(())
 }
 
-/// Whether an endpoint's head is larger than it may be. Pingora has read it already, and by itself reads up to 1 MiB in 256
-/// lines; one of the lines may be its own.
+/// Returns `true` if an endpoint's head exceeds the limit. Pingora has read it already, and by itself reads up to 1 MiB
+/// in 256 lines; one of the lines may be Pingora's own.
 fn is_too_large(head: &ResponseHeader) -> bool {
     let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let lines = head.headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();
     lines > LINES_MAX || lengths.sum::<usize>() > HEAD_BYTES_MAX
 }
 
-/// Replaces the endpoint's framing and version by the edge's own; whether the body goes down in chunks, where the client
-/// speaks HTTP/1. In HTTP/2 frames say where it ends (RFC 9113 section 8.2.2).
+/// Replaces the endpoint's framing and version by the edge's own. Returns `true` if the body is sent in chunks to an
+/// HTTP/1 client. In HTTP/2, frames delimit it (RFC 9113 section 8.2.2).
 ///
 /// # Errors
-/// [`Malformed`] where the endpoint leaves its framing in doubt, or the head is too large.
+/// [`Malformed`] if the endpoint's framing is ambiguous, or the head is too large.
 pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2: bool) -> Result<bool, Malformed> {
     if is_too_large(head) {
         return Err(Malformed);
@@ -178,8 +178,8 @@ pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2:
     Ok(is_chunked)
 }
 
-/// Gives the values of a head a buffer of their own. As Pingora reads them they are parts of the buffer that an endpoint was
-/// read into, and what compresses heads for HTTP/2 remembers values for as long as its connection lives.
+/// Copies the values of a head into a buffer of their own. Pingora's values are slices of the read buffer, which HTTP/2
+/// header compression would keep alive as long as the connection lives.
 ///
 /// # Errors
 /// Never for a head that Pingora has made.
@@ -188,7 +188,7 @@ pub(crate) fn detach(head: &mut ResponseHeader) -> pingora::Result<()> {
     let mut own = BytesMut::with_capacity(parts.headers.values().map(HeaderValue::len).sum());
     for value in parts.headers.values_mut() {
         own.put_slice(value.as_bytes());
-        // What is no value by the rules, which Pingora lets pass, stays as it is.
+        // An invalid value, which Pingora allows, stays as it is.
         if let Ok(detached) = HeaderValue::from_maybe_shared(own.split().freeze()) {
             *value = detached;
         }
@@ -197,7 +197,7 @@ pub(crate) fn detach(head: &mut ResponseHeader) -> pingora::Result<()> {
     Ok(())
 }
 
-/// The name of a header that every request gets. Pingora's map copies all names but those that live for ever.
+/// The static name of a header that every request gets. Pingora's map copies all other names.
 fn own_name(name: &HeaderName) -> Option<&'static str> {
     SET_ALWAYS.iter().copied().find(|own| *own == name.as_str())
 }

@@ -1,31 +1,31 @@
-//! Follows the heads of responses in HTTP/1.1 as they arrive, so that Pingora, which reads a head again with each piece of it and takes
-//! up to 1 MiB, is given no more of one than an endpoint may send, and that in few pieces. It looks for the ends of lines and for
-//! the status code, and parses nothing else: Pingora does.
+//! Tracks the heads of HTTP/1.1 responses as they arrive, so that Pingora, which parses a head again with each piece of
+//! it and accepts up to 1 MiB, gets only heads within the limit, and in few pieces. It searches line ends and the
+//! status code, and parses nothing else: Pingora does.
 
 use std::fmt;
 
 use crate::http::response::HEAD_BYTES_MAX;
 
-/// Bytes of a status line that tell the status code, with room to spare.
+/// The length of a status line up to the status code.
 const START_BYTES: usize = b"HTTP/1.1 200".len();
 
-/// What ended in a piece.
+/// The kind of head that ended in a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
     /// No head.
     Nothing,
-    /// Heads of informational responses, which others follow.
+    /// Heads of informational responses; another head follows.
     Interim,
-    /// The head of the response. A body may follow, or another protocol.
+    /// The head of the final response. A body may follow, or another protocol.
     Final,
 }
 
-/// Why an endpoint is not read any further.
+/// The reason why an endpoint's bytes are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
-    /// One head is larger than it may be.
+    /// A head exceeds the limit.
     TooLarge,
-    /// More than one empty line stands before it (RFC 9112 section 2.2 allows one).
+    /// More than one empty line precedes it (RFC 9112 section 2.2 allows one).
     EmptyLines,
 }
 
@@ -40,34 +40,34 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A head of which some has arrived.
+/// An incomplete head.
 #[derive(Debug, Default)]
 pub(super) struct HeadGuard {
-    /// Its bytes, with an empty line before it.
+    /// Its length in bytes, including an empty line before it.
     bytes: usize,
-    /// How its status line begins.
+    /// The beginning of its status line.
     start: [u8; START_BYTES],
     started: usize,
-    /// Bytes of the line that has not ended.
+    /// The length of the incomplete line.
     line: usize,
-    /// Whether that line is CR so far.
+    /// Whether that line is a single CR so far.
     is_cr: bool,
-    /// Whether an empty line stood before the status line.
+    /// Whether an empty line preceded the status line.
     late: bool,
 }
 
 impl HeadGuard {
-    /// Whether nothing has arrived of the head.
+    /// Returns `true` if no byte of the head has arrived.
     pub(super) const fn is_new(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Goes on with the bytes that have arrived since; those behind the last head are not looked at.
+    /// Continues with new bytes; those after the final head are ignored.
     ///
-    /// An empty line ends a head, whatever ends the line: this is what `httparse` takes for the end.
+    /// An empty line ends a head, with either line ending: `httparse` finds the same end.
     ///
     /// # Errors
-    /// Why nothing more may be read.
+    /// The reason why no more bytes may be read.
     pub(super) fn advance(&mut self, piece: &[u8]) -> Result<Ended, Refused> {
         let (mut rest, mut ended) = (piece, Ended::Nothing);
         while let Some(at) = memchr::memchr(b'\n', rest) {
@@ -102,7 +102,7 @@ impl HeadGuard {
         self.is_cr = (self.line == 0 && part == b"\r") || (self.is_cr && part.is_empty());
         self.line += part.len();
         self.bytes += part.len();
-        // CR alone may be an empty line before the status line.
+        // A single CR may be an empty line before the status line.
         let text = if is_new_line { part.strip_prefix(b"\r").unwrap_or(part) } else { part };
         let room = &mut self.start[self.started..];
         let count = room.len().min(text.len());
@@ -111,7 +111,7 @@ impl HeadGuard {
         if self.bytes > HEAD_BYTES_MAX { Err(Refused::TooLarge) } else { Ok(()) }
     }
 
-    /// Whether another head follows: not behind 101, after which another protocol is spoken (RFC 9110 section 15.2).
+    /// Returns `true` if another head follows. After 101 another protocol follows (RFC 9110 section 15.2).
     fn is_interim(&self) -> bool {
         let code = self.start.get(9..).unwrap_or_default();
         self.start.starts_with(b"HTTP/1.") && code.starts_with(b"1") && code != b"101"
@@ -122,7 +122,7 @@ impl HeadGuard {
 mod tests {
     use super::*;
 
-    /// The same must come out wherever the bytes are cut.
+    /// The result must be the same wherever the bytes are cut.
     #[track_caller]
     fn check(text: &str, want: Result<Ended, Refused>) {
         for step in 1..=text.len() {
@@ -180,10 +180,10 @@ mod tests {
         };
         let whole = |text: &str| HeadGuard::default().advance(text.as_bytes());
         assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(Ended::Final));
-        // The end of the last line is no part of what is too much.
+        // The end of the last line does not count towards the limit.
         assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(Refused::TooLarge));
         assert_eq!(whole(&"x".repeat(HEAD_BYTES_MAX + 1)), Err(Refused::TooLarge));
-        // Each informational head has as many.
+        // The limit applies to each informational head by itself.
         let interim = sized(HEAD_BYTES_MAX).replace("200 OK", "103 OK");
         assert_eq!(whole(&format!("{interim}{interim}{}", sized(HEAD_BYTES_MAX))), Ok(Ended::Final));
     }

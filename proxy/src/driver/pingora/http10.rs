@@ -1,5 +1,5 @@
-//! Responses of HTTP/2 endpoints to clients of HTTP/1.0. Pingora sends a body of unknown length in chunks, whatever the client speaks,
-//! and decides that behind every filter but those of its modules.
+//! Responses of HTTP/2 endpoints to HTTP/1.0 clients. Pingora sends a body of unknown length in chunks to every client,
+//! and decides that after all filters except those of its modules.
 
 use std::any::Any;
 
@@ -10,7 +10,7 @@ use pingora::Result;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::{HttpModule, HttpModuleBuilder, Module};
 
-/// Makes one for each request.
+/// Creates a module for each request.
 #[derive(Debug)]
 pub(super) struct NoChunks;
 
@@ -20,7 +20,7 @@ impl HttpModuleBuilder for NoChunks {
     }
 }
 
-/// Takes chunks away from clients that know none: their body ends with the connection (RFC 9112 section 6.1).
+/// Removes chunked coding for clients without it: their body ends with the connection (RFC 9112 section 6.1).
 #[derive(Debug)]
 struct OfRequest {
     is_before_http11: bool,

@@ -1,4 +1,4 @@
-//! The full driver: everything that the native one does not take. The only folder that knows Pingora's `Session`.
+//! The full driver, for all requests that the native one does not take. Only this folder uses Pingora's `Session`.
 
 pub(crate) mod asking;
 mod body_rates;
@@ -25,13 +25,13 @@ pub(crate) use proxy_http::PingoraDriver;
 
 use crate::shared::Shared;
 
-/// Pingora's proxy with a pool of connections of its own.
+/// Pingora's proxy with a connection pool of its own.
 pub(crate) fn proxy(published: Published, shared: Arc<Shared>) -> HttpProxy<PingoraDriver> {
     let limits = &shared.options.upstream;
     let conf = ServerConf {
         threads: 1,
         upstream_keepalive_pool_size: limits.pool_size,
-        // Pingora counts the first try as well.
+        // Pingora counts the first attempt as well.
         max_retries: limits.tries_max,
         ..ServerConf::default()
     };

@@ -1,5 +1,5 @@
-//! A TLS connection of our own in the place of Pingora's for HTTP/2, for transports that its connector cannot make. Pingora takes it for
-//! one in plain text. It has no file descriptor of which Pingora knows, so that it is good for one request: sessions are resumed instead.
+//! TLS connections of our own for HTTP/2, for TLS settings that Pingora's connector does not support. To Pingora they
+//! are plain-text sockets without a file descriptor, so each serves one request; TLS sessions are resumed instead.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -22,14 +22,14 @@ use tokio_rustls::client::TlsStream;
 use crate::reason::Reason;
 use crate::upstream::tls;
 
-/// Connects by a transport of ours.
+/// Connects with our TLS client.
 #[derive(Debug)]
 pub(super) struct OwnTls {
-    /// The transport.
+    /// The TLS settings.
     pub(super) tls: UpstreamTls,
-    /// The server name to ask for.
+    /// The server name to send.
     pub(super) name: String,
-    /// How long it may take.
+    /// The connect timeout.
     pub(super) within: Duration,
 }
 
@@ -44,7 +44,7 @@ impl L4Connect for OwnTls {
     }
 }
 
-/// What Pingora would have said.
+/// The equivalent error of Pingora.
 pub(super) fn error(reason: Reason) -> Box<Error> {
     let kind = match reason == Reason::ConnectTimeout {
         true => ErrorType::ConnectTimedout,
@@ -66,7 +66,7 @@ impl fmt::Debug for Socket {
 }
 
 impl VirtualSocket for Socket {
-    /// What there is to set was set when the connection was made.
+    /// The options were set when the connection was opened.
     fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! How an endpoint is reached: Pingora's peer for it, with everything that keeps connections of different
-//! targets apart. Addresses are never resolved here.
+//! Pingora's peer for an endpoint, with everything that keeps connections to different targets apart. Addresses are
+//! never resolved here.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,62 +20,63 @@ use crate::request::exchange::UpstreamAttempt;
 use crate::upstream::connection::ConnectionKey;
 use crate::upstream::tls;
 
-/// Bundles of authorities that a thread keeps as Pingora wants them.
+/// The number of authority bundles that a thread keeps in Pingora's form.
 const BUNDLES_MAX: usize = 256;
 
-/// Bytes of a response that an endpoint in HTTP/2 may send before they are read. Pingora would let it send 8 MiB, on each stream and
-/// on all of a connection together, so that one client that reads nothing holds as much, and holds up all others whose
-/// requests go over the same connection.
+/// The number of response bytes that an HTTP/2 endpoint may send before they are read. Pingora's default of 8 MiB, for
+/// each stream and for a connection, would allow one slow client to occupy that much, and to block all other requests
+/// on the same connection.
 const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
 
-/// The least and the largest window of a connection (RFC 9113 sections 6.9.1 and 6.9.2).
+/// The minimum and maximum window of a connection (RFC 9113 sections 6.9.1 and 6.9.2).
 const WINDOW_BYTES_LEAST: u32 = (1 << 16) - 1;
 const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
 
-/// What is kept of connections that can be used once.
+/// The idle timeout of connections that can be used once.
 const NOTHING: Duration = Duration::from_millis(1);
 
 thread_local! {
     static BUNDLES: RefCell<HashMap<[u8; 32], Arc<CaType>>> = RefCell::default();
 }
 
-/// What a request needs of its connection besides the target's own demands.
+/// The requirements of a request on its connection, besides those of the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need<'a> {
-    /// The host of the request, for targets that name no server name of their own.
+    /// The host of the request, for targets without a server name of their own.
     pub(crate) host: &'a str,
-    /// How long the connection is kept when nobody uses it.
+    /// The idle timeout of the connection.
     pub(crate) idle: Duration,
-    /// Requests at the same time on one HTTP/2 connection.
+    /// The maximum number of concurrent requests on one HTTP/2 connection.
     pub(crate) http2_streams_max: usize,
-    /// Idle connections in HTTP/1.1 that a thread keeps.
+    /// The maximum number of idle HTTP/1.1 connections of a thread.
     pub(crate) pool_size: usize,
-    /// How long the client may pause in the body of the request, for which the endpoint is not to blame.
+    /// The maximum pause of the client in the request's body, which does not count against the endpoint.
     pub(crate) pause: Duration,
 }
 
-/// The peer for an endpoint of a target, and the link to it where HTTP/1.1 is spoken.
+/// The peer for an endpoint of a target, and the link to it for HTTP/1.1.
 pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Option<Arc<Link>>) {
     let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
     let is_tls = target.protocol.is_tls();
     let mut options = PeerOptions::new();
-    // Pingora's timers count whole milliseconds and fail on less.
+    // Pingora's timers have a resolution of milliseconds and fail with less.
     let floored = |limit: Duration| Some(limit.max(Duration::from_millis(1)));
     let connect = effective.connect_timeout;
     options.connection_timeout = floored(remaining.map_or(connect, |left| left.min(connect)));
     options.total_connection_timeout = options.connection_timeout;
-    // These hold for each read and write to the end of the connection's use; when the head is due, the exchange knows.
-    // After an upgrade silence is the tunnel's business.
+    // These apply to each read and write; the exchange has the deadline of the head. After an upgrade the idle timeout
+    // of the tunnel applies.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
-    // Pingora begins this anew with every piece of a body, but not towards HTTP/2.
+    // Pingora restarts this with every piece of a body, but not for HTTP/2.
     let pause = if target.protocol.is_http2() { Duration::ZERO } else { need.pause };
-    // Silence until the end of the response's time is told from other faults, and answered, which a clock from outside cannot do.
+    // A read timeout at the response's deadline is distinguishable from other faults, and answered, unlike an external
+    // abort.
     let silence = effective.read_timeout + pause;
     options.read_timeout = floored(tunnel.unwrap_or_else(|| response.map_or(silence, |left| left.min(silence))));
     options.write_timeout = floored(tunnel.unwrap_or(effective.write_timeout));
     options.idle_timeout = Some(need.idle);
     options.max_h2_streams = need.http2_streams_max;
-    // Room for all streams, so that those whose clients read nothing leave the others theirs.
+    // Room for all streams, so that slow clients do not block the other streams.
     let streams = u32::try_from(need.http2_streams_max).unwrap_or(u32::MAX);
     let connection_window = streams.saturating_mul(STREAM_WINDOW_BYTES).clamp(WINDOW_BYTES_LEAST, WINDOW_BYTES_MOST);
     options.h2_stream_window_size = Some(STREAM_WINDOW_BYTES);
@@ -106,7 +107,7 @@ pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Opt
         (is_plain, link) = (true, Some(made));
     }
     if options.custom_l4.is_some() {
-        // Pingora could not tell whether it still lives, and would say so in the log.
+        // Pingora could not check whether it is alive, and would log an error.
         (options.idle_timeout, options.max_h2_streams) = (Some(NOTHING), 1);
     }
     let peer = HttpPeer {
@@ -121,13 +122,13 @@ pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Opt
     (peer, link)
 }
 
-/// Whether a transport is more than Pingora's connector can do, which verifies the server name and nothing else, and wants the key of a
-/// certificate in the clear.
+/// Returns `true` if Pingora's connector does not support the settings: it verifies the server name and nothing else,
+/// and requires the private key of a certificate.
 fn is_own(tls: &UpstreamTls) -> bool {
     tls.client.is_some() || tls.verification.as_ref().is_some_and(|by| !by.names.is_empty())
 }
 
-/// Authorities as Pingora wants them. It parses each, and what it could not parse was no bundle of the model.
+/// Authorities in Pingora's form. Pingora parses each again, which cannot fail for a bundle of the model.
 fn bundle(authorities: &Authorities) -> Arc<CaType> {
     BUNDLES.with_borrow_mut(|bundles| {
         if let Some(known) = bundles.get(authorities.digest()) {
@@ -141,8 +142,8 @@ fn bundle(authorities: &Authorities) -> Arc<CaType> {
     })
 }
 
-/// Keeps connections apart that Pingora's pool would mix: its key knows neither the protocol nor the pod behind an
-/// address. The target is in it, so a changed TLS identity or protocol never meets an older connection.
+/// The key that keeps connections apart that Pingora's pool would mix: its own key has neither the protocol nor the pod
+/// behind an address. The target is part of it, so a changed TLS identity or protocol never gets an older connection.
 fn group(target: &Target, endpoint: &Endpoint) -> u64 {
     let mut hasher = DefaultHasher::new();
     (target, endpoint.id).hash(&mut hasher);
@@ -212,7 +213,7 @@ mod tests {
         Arc::new(UpstreamVerification { authorities: authorities.cloned(), names: names.into() })
     }
 
-    /// Of the edge, each with the same serial number, name and Secret.
+    /// Certificates of the edge, each with the same serial number, name and Secret.
     fn certificate() -> Arc<Certificate> {
         let mut params = rcgen::CertificateParams::new(vec!["edge.test".to_owned()]).unwrap();
         params.serial_number = Some(1.into());

@@ -1,5 +1,5 @@
-//! The full driver: Pingora's phases, each a call or two into the [`Exchange`] of the request. The only place that
-//! knows Pingora's `Session`.
+//! The full driver: Pingora's phases, each with a call or two into the [`Exchange`] of the request. The only place that
+//! implements Pingora's `ProxyHttp`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::request::respond::Received;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
-/// Carries requests by the newest snapshot.
+/// Proxies requests according to the newest snapshot.
 #[derive(Debug)]
 pub(crate) struct PingoraDriver {
     published: Published,
@@ -47,7 +47,7 @@ pub(crate) struct PingoraDriver {
 }
 
 impl PingoraDriver {
-    /// An edge that reads these snapshots.
+    /// A driver that reads these snapshots.
     pub(crate) const fn new(published: Published, shared: Arc<Shared>) -> Self {
         Self { published, shared }
     }
@@ -74,7 +74,7 @@ impl ProxyHttp for PingoraDriver {
         }
     }
 
-    /// None of Pingora's: bodies are compressed by what both drivers have.
+    /// None of Pingora's: compression is shared by both drivers.
     fn init_downstream_modules(&self, modules: &mut HttpModules) {
         modules.add_module(Box::new(NoChunks));
     }
@@ -86,7 +86,7 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        // Every connection is made with its facts.
+        // Every connection has its facts.
         let facts = facts(session).ok_or_else(|| stop(carried, Reason::Internal))?;
         let head = Parsed::new(session.req_header());
         let routed = phase::route(carried.exchange.snapshot(), &self.shared, &facts, &head, &head.line());
@@ -158,15 +158,15 @@ impl ProxyHttp for PingoraDriver {
         let reused = carried.is_reused(reused);
         carried.exchange.connected(reused, now);
         if carried.uploads && session.req_header().headers.contains_key(EXPECT) {
-            // The body waits for a word of the endpoint's.
+            // The body waits for "100 Continue" from the endpoint.
             carried.exchange.awaited(now);
         }
         carried.agree();
         Ok(())
     }
 
-    /// Runs after Pingora has removed what belongs to the client's connection, so that no client can have the headers
-    /// removed that are set here.
+    /// Runs after Pingora has removed the hop-by-hop headers, so that no client can have the headers removed that are
+    /// set here.
     async fn upstream_request_filter(
         &self,
         session: &mut Session,
@@ -182,7 +182,7 @@ impl ProxyHttp for PingoraDriver {
             exchange.request_is_whole();
         }
         if session.is_body_done() && !session.is_body_empty() {
-            // The client was told to go on when its body was held.
+            // The client got the interim response when its body was held.
             request.remove_header(&EXPECT);
         }
         edit_request(edits, request)
@@ -223,7 +223,7 @@ impl ProxyHttp for PingoraDriver {
         let is_chunked = framed.map_err(|_| stop(carried, Reason::UpstreamBroken))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            // Nobody could say where a response ends that nobody has asked for (RFC 9110 section 15.2.2).
+            // The end of an upgrade response that was not requested would be ambiguous (RFC 9110 section 15.2.2).
             if !carried.exchange.asks_upgrade() {
                 return Err(stop(carried, Reason::UpstreamBroken));
             }
@@ -236,13 +236,13 @@ impl ProxyHttp for PingoraDriver {
             }
             return Ok(());
         } else if carried.exchange.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
-            // What a client says in a protocol to which the endpoint has not agreed cannot be told from requests.
+            // Bytes for a protocol that the endpoint has refused look like requests.
             session.set_keepalive(None);
         }
         let is_empty = response.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         let (status, now) = (status.as_u16(), clock::now());
         if to_head || is_empty || matches!(status, 204 | 304) {
-            // Pingora tells of no end where no body can follow.
+            // Pingora does not report the end of a response without a body.
             carried.response_is_over();
         }
         let replayable = !session.as_ref().retry_buffer_truncated();
@@ -253,7 +253,7 @@ impl ProxyHttp for PingoraDriver {
         carried.exchange.response_began(status, now);
         carried.agree();
         if is_chunked && is_before_http11(session) {
-            // HTTP/1.0 knows no chunks, so the body ends with the connection (RFC 9112 section 6.1).
+            // HTTP/1.0 has no chunked coding, so the body ends with the connection (RFC 9112 section 6.1).
             response.remove_header(&TRANSFER_ENCODING);
             session.set_keepalive(None);
         }
@@ -271,7 +271,7 @@ impl ProxyHttp for PingoraDriver {
         edit_response(edits, response)
     }
 
-    /// Over HTTP/1.1, [`crate::connection`] sees what the client takes.
+    /// Over HTTP/1.1, [`crate::connection`] checks the rate of the client.
     fn response_body_filter(
         &self,
         session: &mut Session,
@@ -293,7 +293,7 @@ impl ProxyHttp for PingoraDriver {
         Ok(None)
     }
 
-    /// A compressed body ends where its trailers would, which nobody has asked for.
+    /// A compressed body ends in place of its trailers, which are not forwarded.
     async fn response_trailer_filter(
         &self,
         _: &mut Session,
@@ -350,7 +350,7 @@ impl ProxyHttp for PingoraDriver {
         let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
         if !unheard {
             session.set_keepalive(None);
-            // When this fails the client is gone too, and nobody is left to be told.
+            // If this fails, the client has disconnected too.
             drop(write_answer(session, &carried.exchange, &answer).await);
             discard_body(session).await;
             carried.refused = !session.is_http2();
@@ -371,12 +371,12 @@ impl ProxyHttp for PingoraDriver {
         };
         carried.exchange.record(Some(&head), &end);
         if carried.refused {
-            // Dropped over requests that were sent ahead, the connection would be reset, and the answer with it.
+            // Closed with unread pipelined requests, the connection would be reset, and the answer with it.
             session.as_mut().shutdown().await;
         }
     }
 
-    /// What fails is in the metrics and the access log.
+    /// Errors are in the metrics and the access log.
     fn suppress_error_log(&self, _: &Session, _: &Carried, _: &Error) -> bool {
         true
     }
@@ -386,7 +386,7 @@ impl ProxyHttp for PingoraDriver {
     }
 }
 
-/// Ends the request with an answer of the edge's own, by way of an error that Pingora does not try again.
+/// Ends the request with an answer of the edge's own, through an error that Pingora does not retry.
 fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
     let status = carried.exchange.failed(reason).status;
     carried.agree();

@@ -1,4 +1,4 @@
-//! What the driver asks of Pingora's sessions: limits, answers of the edge's own, and what is left of a request.
+//! Operations on Pingora's sessions: timeouts, answers of the edge's own, and the rest of a request's body.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use crate::request::respond::Rendered;
 use crate::shared::Shared;
 use crate::upstream::retry::Stage;
 
-/// Whether the client speaks HTTP/1.0, which knows neither transfer codings nor responses that are not the last one.
+/// Returns `true` for an HTTP/1.0 client, which supports neither transfer codings nor interim responses.
 pub(super) fn is_before_http11(session: &Session) -> bool {
     session.req_header().version < Version::HTTP_11
 }
 
-/// What is known of the connection that the request came in over.
+/// The facts about the connection of the request.
 pub(super) fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
     session.digest().and_then(ConnectionFacts::of)
 }
 
-/// Sets what Pingora leaves open by default: without these a silent or slow client stays for ever.
+/// Sets the timeouts that Pingora leaves open by default: without them an idle or slow client stays for ever.
 pub(super) fn set_deadlines(session: &mut Session, shared: &Shared) {
     let limits = &shared.options.client;
     let is_before_http11 = is_before_http11(session);
     session.set_ignore_info_resp(is_before_http11);
     if session.get_keepalive().is_some() {
-        // Zero would mean for ever.
+        // Zero would mean no timeout.
         session.set_keepalive(Some(limits.keep_alive_idle.as_secs().max(1)));
     }
     session.set_read_timeout(Some(limits.body_read_stall));
@@ -42,13 +42,13 @@ pub(super) fn set_deadlines(session: &mut Session, shared: &Shared) {
     session.set_total_drain_timeout(Some(limits.body_discard));
 }
 
-/// Whether the client has been sent the head of a final response.
+/// Returns `true` if the head of a final response was sent to the client.
 pub(super) fn has_begun(session: &Session) -> bool {
     let written = session.response_written().map(|response| response.status);
     written.is_some_and(|status| !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS)
 }
 
-/// How far a try came whose connection had been made, and which got no head of a response.
+/// The stage at which an attempt with a connection failed before a response head.
 pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
     let replayable = !session.as_ref().retry_buffer_truncated();
     if error.retry == RetryType::Decided(true) {
@@ -65,7 +65,7 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
 /// Writes an answer of the edge's own.
 pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
-    // What a client says that takes it for agreed that it may speak another protocol cannot be told from requests.
+    // Bytes of a client that assumes the upgrade was accepted look like requests.
     if answer.reason.closes() || exchange.asks_upgrade() {
         session.set_keepalive(None);
     }
@@ -74,8 +74,8 @@ pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, ans
         head.append_header(name, value)?;
     }
     if body.is_empty() {
-        // Over HTTP/2 the head has to be the end of the stream itself, or clients of gRPC wait for trailers. Pingora's own call
-        // leaves the stream open.
+        // Over HTTP/2 the head must end the stream, or gRPC clients wait for trailers. Pingora's own call leaves the
+        // stream open.
         return match session.as_mut() {
             ServerSession::H2(stream) => stream.write_response_header(Box::new(head), true),
             ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => {
@@ -87,11 +87,12 @@ pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, ans
     session.write_response_body(Some(body), true).await
 }
 
-/// Reads and forgets the rest of an HTTP/1.1 body, within the time that the session has for it. Pingora drops a connection whose
-/// request failed or was answered early; over unread bytes that resets it, and the reset may overtake the answer (RFC 9112 section 9.6).
+/// Reads and discards the rest of an HTTP/1.1 body, within the session's drain timeout. Pingora closes a connection
+/// whose request failed or was answered early; with unread bytes that resets it, and the reset may overtake the answer
+/// (RFC 9112 section 9.6).
 pub(super) async fn discard_body(session: &mut Session) {
     if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
-        // Running out of time is as good an end as any.
+        // After a timeout the connection is closed as well.
         drop(session.drain_request_body().await);
     }
 }

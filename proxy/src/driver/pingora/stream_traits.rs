@@ -1,4 +1,4 @@
-//! What Pingora asks of an `IO` type besides reading and writing.
+//! The traits that Pingora requires of an `IO` type besides reading and writing.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use tokio::io::AsyncWriteExt;
 use crate::connection::{Conn, ConnectionFacts};
 
 impl Conn {
-    /// The facts as Pingora hands them on.
+    /// The facts in Pingora's digest.
     fn proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.proxy_digest.get_or_init(|| proxy_digest(self.facts()).ok()).clone()
     }
 
-    /// The addresses as Pingora asks for them.
+    /// The addresses in Pingora's digest.
     fn socket_digest(&self) -> Arc<SocketDigest> {
         Arc::clone(self.socket_digest.get_or_init(|| socket_digest(self.fd(), self.facts())))
     }
 }
 
-/// The facts in the one place of a digest that takes a foreign type; its response is never read.
+/// Stores the facts in the one field of a digest for foreign types; its response is never read.
 fn proxy_digest(facts: &Arc<ConnectionFacts>) -> pingora::Result<Arc<ProxyDigest>> {
     let unused = Box::new(ResponseHeader::build_no_case(200u16, Some(0))?);
     Ok(Arc::new(ProxyDigest::new(unused, Some(Box::new(Arc::clone(facts))))))
 }
 
-/// A digest that knows its addresses, so that Pingora need not ask the kernel.
+/// A digest with its addresses, so that Pingora does not query the kernel.
 fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
     let digest = SocketDigest::from_raw_fd(fd);
     // A new cell takes its first value, so these cannot fail.
@@ -45,7 +45,7 @@ fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
 #[async_trait]
 impl Shutdown for Conn {
     async fn shutdown(&mut self) {
-        // A client that is gone already has nothing to be told.
+        // An error means that the client has disconnected.
         AsyncWriteExt::shutdown(self).await.ok();
     }
 }
@@ -80,5 +80,5 @@ impl GetSocketDigest for Conn {
     }
 }
 
-/// Never used: whether a connection speaks HTTP/2 is known before Pingora sees it.
+/// Not used: the protocol of a connection is known before Pingora gets it.
 impl Peek for Conn {}

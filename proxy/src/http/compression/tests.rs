@@ -1,4 +1,4 @@
-//! Heads of both messages in, decisions and edits out.
+//! Tests of decisions and edits, from the heads of both messages.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ fn usual() -> Compression {
     }
 }
 
-/// Lines such as `name: value`.
+/// A request with lines such as `name: value`.
 fn request(lines: &[&str]) -> Sample {
     lines.iter().fold(Sample::get("a.test", "/"), |head, line| {
         let (name, value) = line.split_once(": ").unwrap();
@@ -148,7 +148,7 @@ fn responses_are_worth_it_or_not() {
         check_worth(200, None, &[&format!("content-type: {value}")], want);
     }
     check_worth(200, None, &[], false);
-    // Which of two types it is cannot be said; the first counts.
+    // Two types are ambiguous; the first counts.
     check_worth(200, None, &["content-type: image/png", HTML], false);
     for (line, want) in [
         ("content-encoding: gzip", false),
@@ -186,7 +186,7 @@ fn responses_without_a_body_say_what_the_other_one_would() {
         let other = if want == Decision::Never { want } else { Decision::NotHere };
         assert_eq!(decided(usual(), &plain, status, length, lines), other, "{status} {length:?} {lines:?}");
     }
-    // It says the type at will, and the length of a body that it has not.
+    // A 304 may have a type or not, and the length of a body that it lacks.
     for (length, lines, want) in [
         (None, [].as_slice(), Decision::HeadOnly),
         (Some(0), &[], Decision::HeadOnly),
@@ -223,7 +223,7 @@ fn check_proxied(conditions: &[Proxied], asked: &[&str], lines: &[&str], want: b
     let got = decided(compression.clone(), &head, 200, None, &[&[HTML], lines].concat());
     let want = if want { Decision::Compressed } else { Decision::NotHere };
     assert_eq!(got, want, "{conditions:?} {asked:?} {lines:?}");
-    // Without another proxy they do not matter.
+    // Without another proxy the conditions do not apply.
     let direct = request(&[GZIP]);
     assert_eq!(decided(compression, &direct, 200, None, &[&[HTML], lines].concat()), Decision::Compressed);
 }
@@ -257,7 +257,7 @@ fn what_other_proxies_get_depends_on_conditions() {
     check_proxied(&[Expired], &[], &[], true);
 }
 
-/// What the edits say, one a text.
+/// The edits, one per text.
 #[track_caller]
 fn check_edits(vary: bool, here: bool, lines: &[&str], want: &[&str]) {
     check_edits_of(200, vary, here, lines, want);
@@ -291,7 +291,7 @@ fn the_head_says_what_the_body_is() {
     check_edits(false, true, &["etag: \"x\""], &[gzip, whole, "etag=W/\"x\""]);
     check_edits(false, true, &["etag: W/\"x\""], &[gzip, whole]);
     check_edits(false, true, &["etag: two words"], &[gzip, whole, "no etag"]);
-    // What a cache holds is called the same by a 304, which has no body to be described.
+    // The 304 has the same tag as the cached response, and no headers about a body.
     check_edits_of(304, true, true, &["etag: \"x\""], &[vary, "etag=W/\"x\""]);
     check_edits_of(304, true, false, &["etag: \"x\""], &[vary]);
 }

@@ -1,4 +1,4 @@
-//! Lines of the access log in a form that the operator chose.
+//! Lines of the access log in a custom format.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -8,16 +8,16 @@ use tidegate_config::model::{LogFormat, LogPiece, LogVariable};
 
 use super::entry::{Address, Entry, rfc3339};
 
-/// What stands for a value that is not known.
+/// The text for an unknown value.
 const UNKNOWN: &[u8] = b"-";
 
 /// The names of months in log lines.
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Writes a line, its end included.
+/// Writes a line, including its end.
 ///
 /// # Errors
-/// When a value cannot be printed; a part of the line may be there then.
+/// If a value cannot be printed; a part of the line may have been written then.
 pub(super) fn write(format: &LogFormat, entry: &Entry<'_>, out: &mut Vec<u8>) -> io::Result<()> {
     for piece in format.pieces() {
         match piece {
@@ -77,10 +77,10 @@ fn value(variable: &LogVariable, entry: &Entry<'_>, out: &mut Vec<u8>) -> io::Re
     Ok(())
 }
 
-/// Bytes of a time to the second, as ISO 8601 has it.
+/// The length of a time of ISO 8601 to the second.
 const SECONDS: usize = "2023-11-14T22:13:20".len();
 
-/// As `14/Nov/2023:22:13:20 +0000`.
+/// For example `14/Nov/2023:22:13:20 +0000`.
 fn time_local(time: SystemTime, out: &mut Vec<u8>) -> io::Result<()> {
     let [y3, y2, y1, y0, _, m1, m0, _, d1, d0, _, clock @ ..] = rfc3339(time)?;
     let month = usize::from(10 * (m1 - b'0') + (m0 - b'0')).saturating_sub(1);
@@ -92,7 +92,7 @@ fn time_local(time: SystemTime, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The application, or the object of the route behind its namespace, as the Deis router named applications.
+/// The application, or the object of the route with its namespace, in the Deis router's form.
 fn app_name(entry: &Entry<'_>, out: &mut Vec<u8>) {
     if let Some(name) = entry.log_name {
         return escaped(name, out);
@@ -127,7 +127,7 @@ fn text(text: &str, out: &mut Vec<u8>) {
     if text.is_empty() { out.extend_from_slice(UNKNOWN) } else { escaped(text, out) }
 }
 
-/// As nginx escapes: what could end a quoted field or a line, and everything that is not ASCII, is written in hexadecimal digits.
+/// Escapes like nginx: bytes that could end a quoted field or a line, and non-ASCII bytes, are written in hexadecimal.
 fn escaped(text: &str, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {

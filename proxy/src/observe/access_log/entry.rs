@@ -1,4 +1,4 @@
-//! What a line of the access log says of its request.
+//! The contents of an access log line about a request.
 
 use std::cell::Cell;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use tidegate_config::object::ObjectRef;
 use super::custom;
 use super::line::{Line, field};
 
-/// What a line says of its request.
+/// The contents of a line.
 pub(crate) struct Entry<'a> {
     pub(crate) time: SystemTime,
     pub(crate) request_id: &'a str,
@@ -33,26 +33,26 @@ pub(crate) struct Entry<'a> {
     pub(crate) tries: usize,
     pub(crate) object: Option<&'a ObjectRef>,
     pub(crate) field: Option<&'a str>,
-    /// What the request is logged for, where that is another name than the object's.
+    /// The name of the route in logs, if it differs from the object's.
     pub(crate) log_name: Option<&'a str>,
     pub(crate) listener: Option<&'a str>,
     pub(crate) tls: Option<&'a str>,
     pub(crate) user_agent: &'a str,
     pub(crate) referer: &'a str,
-    /// The first value of a header by its name in lower case, or nothing.
+    /// The first value of a header by its name in lower case, or an empty text.
     pub(crate) header: &'a dyn Fn(&str) -> &'a str,
-    /// Who the client is, where an authorisation service has said so.
+    /// The client's identity according to an authorisation service.
     pub(crate) user: Option<&'a str>,
-    /// Why no endpoint answered.
+    /// The reason why no endpoint answered.
     pub(crate) reason: Option<&'a str>,
     pub(crate) generation: u64,
 }
 
 impl Entry<'_> {
-    /// Writes the line, of JSON where there is no format.
+    /// Writes the line, in JSON if there is no format.
     ///
     /// # Errors
-    /// When a value cannot be printed; a part of the line may be there then.
+    /// If a value cannot be printed; a part of the line may have been written then.
     pub(crate) fn write(&self, format: Option<&LogFormat>, out: &mut Vec<u8>) -> io::Result<()> {
         match format {
             None => self.json(out),
@@ -98,19 +98,19 @@ impl Entry<'_> {
     }
 }
 
-/// Where a request came from.
+/// The address of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Address<'a> {
-    /// As text that is there already.
+    /// As formatted text.
     Text(&'a str),
-    /// As it is.
+    /// As an address.
     Ip(IpAddr),
 }
 
-/// Bytes of a time.
+/// The length of a time.
 const TIME_BYTES: usize = "2023-11-14T22:13:20.123Z".len();
 
-/// As `2023-11-14T22:13:20.123Z`. What stands before the point changes once a second, so each thread keeps it.
+/// For example `2023-11-14T22:13:20.123Z`. The part before the point changes once a second, so each thread caches it.
 pub(super) fn rfc3339(time: SystemTime) -> io::Result<[u8; TIME_BYTES]> {
     thread_local! {
         static LAST: Cell<(u64, [u8; TIME_BYTES])> = const { Cell::new((u64::MAX, [0; TIME_BYTES])) };
@@ -246,7 +246,7 @@ mod tests {
     fn whatever_a_text_has_in_it_stays_in_it() {
         let marks = (0..0x700).chain(0x2000..0x2070).filter_map(char::from_u32).chain(['\u{fffd}', '\u{10ffff}']);
         for mark in marks {
-            // In each place of what may be looked at together.
+            // At each position of a block that may be scanned at once.
             for before in ["", "0123456", "0123456789abcdefghijklmnopqrstuvwxyz"] {
                 let text = format!("{before}{mark}after");
                 let object = ObjectRef::new(Kind::Service, ObjectName::new(&*text, "b"));

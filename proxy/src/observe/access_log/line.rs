@@ -1,5 +1,5 @@
-//! JSON on one line, field by field. Most texts of most requests need no escape, and so most of a line is copied; whatever
-//! may need one is the JSON library's, which escapes the characters that a terminal would obey as well.
+//! JSON on one line, field by field. Most texts need no escape and are copied; the JSON library writes the others, and
+//! also escapes the characters that a terminal would interpret.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use serde_json::Serializer;
 use serde_json::ser::Formatter;
 use tidegate_config::finding::is_terminal_control;
 
-/// A field's name as it stands in a line behind another field.
+/// A field's name with its punctuation, after another field.
 macro_rules! field {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -19,7 +19,7 @@ macro_rules! field {
 }
 pub(super) use field;
 
-/// An object that is being written. Names come from [`field!`].
+/// An unfinished object. Names come from [`field!`].
 #[derive(Debug)]
 pub(super) struct Line<'a>(&'a mut Vec<u8>);
 
@@ -44,7 +44,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// A text or nothing.
+    /// A text or null.
     pub(super) fn text_or_null(&mut self, field: &str, value: Option<&str>) -> io::Result<()> {
         match value {
             Some(value) => self.text(field, value),
@@ -52,7 +52,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// An address and its port, or nothing. IPv4, which almost all of them are, takes no formatter.
+    /// An address and its port, or null. IPv4, the usual case, is written without a formatter.
     pub(super) fn socket(&mut self, field: &str, value: Option<SocketAddr>) -> io::Result<()> {
         let Some(SocketAddr::V4(socket)) = value else { return self.printed(field, value) };
         self.0.extend_from_slice(field.as_bytes());
@@ -68,7 +68,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// A value as it is printed, or nothing.
+    /// A formatted value, or null.
     pub(super) fn printed(&mut self, field: &str, value: Option<impl Display>) -> io::Result<()> {
         let Some(value) = value else { return self.null(field) };
         self.0.extend_from_slice(field.as_bytes());
@@ -88,7 +88,7 @@ impl<'a> Line<'a> {
         self.0.write_all(itoa::Buffer::new().format(value).as_bytes())
     }
 
-    /// Milliseconds to three places, or nothing.
+    /// Milliseconds with three decimal places, or null.
     pub(super) fn milliseconds(&mut self, field: &str, value: Option<Duration>) -> io::Result<()> {
         let Some(value) = value else { return self.null(field) };
         let micros = value.as_nanos().saturating_add(500) / 1000;
@@ -112,8 +112,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Escapes the characters that a terminal would obey ([`is_terminal_control`]), so that the log shows the texts that clients
-/// sent. JSON requires an escape below U+0020 alone (RFC 8259 section 7).
+/// Escapes the characters that a terminal would interpret ([`is_terminal_control`]), so that the log can be shown
+/// safely. JSON itself requires escapes only below U+0020 (RFC 8259 section 7).
 struct TerminalSafe;
 
 impl Formatter for TerminalSafe {
@@ -130,8 +130,9 @@ impl Formatter for TerminalSafe {
     }
 }
 
-/// Whether anything of a JSON string may have to be escaped: the characters that JSON names (RFC 8259 section 7), DEL, and
-/// everything beyond ASCII, where the other terminal controls are. All bytes are looked at, whatever the first ones are, because that is done many at a time.
+/// Returns `true` if a JSON string may need escapes: for the characters that JSON requires (RFC 8259 section 7), DEL,
+/// and non-ASCII bytes, which may be other terminal controls. It reads all bytes without an early exit, so that the
+/// loop can be vectorised.
 fn may_need_escape(text: &[u8]) -> bool {
     text.iter().fold(false, |any, byte| any | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\') | (*byte >= 0x7f))
 }

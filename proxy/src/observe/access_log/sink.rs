@@ -1,15 +1,15 @@
-//! Where the access log goes.
+//! The destination of the access log.
 
 use std::path::PathBuf;
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum AccessLogSink {
-    /// Nowhere.
+    /// No log.
     Off,
     /// The standard output.
     #[default]
     Stdout,
-    /// The end of this file, which is created where it does not exist.
+    /// Appended to this file, which is created if it does not exist.
     File(PathBuf),
 }

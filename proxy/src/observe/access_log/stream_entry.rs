@@ -1,4 +1,4 @@
-//! What a line of the access log says of a connection that was passed on unread, or of a flow of datagrams.
+//! The contents of an access log line about a connection that was passed on unread, or a flow of datagrams.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tidegate_config::object::ObjectRef;
 use super::entry::rfc3339;
 use super::line::{Line, field};
 
-/// What a line says of a connection or flow that has ended.
+/// The contents of a line about a connection or flow that has ended.
 #[derive(Debug)]
 pub(crate) struct StreamEntry<'a> {
     /// When it ended.
@@ -17,28 +17,28 @@ pub(crate) struct StreamEntry<'a> {
     /// `TCP` or `UDP`.
     pub(crate) protocol: &'static str,
     pub(crate) client: SocketAddr,
-    /// Where the edge listens for it.
+    /// The address of the bind.
     pub(crate) bind: SocketAddr,
     /// Bytes from the client to the endpoint.
     pub(crate) bytes_in: u64,
     /// Bytes from the endpoint to the client.
     pub(crate) bytes_out: u64,
-    /// Of a flow, datagrams from the client to the endpoint, and back.
+    /// The numbers of datagrams of a flow, from the client to the endpoint, and back.
     pub(crate) datagrams: Option<[u64; 2]>,
     pub(crate) duration: Duration,
-    /// The endpoint that it was connected to.
+    /// The endpoint it was connected to.
     pub(crate) upstream: Option<SocketAddr>,
-    /// Whose route it was.
+    /// The object of its route.
     pub(crate) object: Option<&'a ObjectRef>,
-    /// How it ended, as the metrics `tidegate_stream_connections_total` and `tidegate_udp_flows_total` name it.
+    /// Its outcome, as in the metrics `tidegate_stream_connections_total` and `tidegate_udp_flows_total`.
     pub(crate) outcome: &'a str,
 }
 
 impl StreamEntry<'_> {
-    /// Writes the line, of JSON. Fields that requests have as well have the same names.
+    /// Writes the line in JSON. Fields that requests have too have the same names.
     ///
     /// # Errors
-    /// When a value cannot be printed; a part of the line may be there then.
+    /// If a value cannot be printed; a part of the line may have been written then.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
         line.printed(field!("client"), Some(self.client.ip()))?;

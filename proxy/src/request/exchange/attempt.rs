@@ -1,10 +1,10 @@
-//! What a driver is told of the endpoint to try.
+//! The data of an attempt for drivers.
 
 use std::time::Duration;
 
 use tidegate_config::model::{Effective, Endpoint, Target};
 
-/// The endpoint to try now, and what holds for the try.
+/// The endpoint of an attempt, with its settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamAttempt<'a> {
     /// The settings that apply.
@@ -15,8 +15,8 @@ pub(crate) struct UpstreamAttempt<'a> {
     pub(crate) endpoint: &'a Endpoint,
     /// Whether the request asks for an upgrade and may have it.
     pub(crate) upgrade: bool,
-    /// What is left of the time until the response's head; `None` for no limit.
+    /// The time left until the deadline of the response's head; `None` for no limit.
     pub(crate) remaining: Option<Duration>,
-    /// What is left of the time until the response's end; `None` for no limit.
+    /// The time left until the deadline of the response's end; `None` for no limit.
     pub(crate) response: Option<Duration>,
 }

@@ -1,23 +1,23 @@
-//! Whether the response of a request is compressed.
+//! Compression of a request's response.
 
 use super::Exchange;
 use crate::http::compression::{Decision, Fields, Response};
 use crate::http::edits::Edits;
 use crate::http::gzip::Gzip;
 
-/// What compression makes of a response.
+/// The effect of compression on a response.
 #[derive(Debug)]
 pub(crate) enum Coding {
     /// It keeps its body and its length.
     Unchanged,
-    /// It has no body, and its length would be that of the other one.
+    /// It has no body, and the compressed one would have another length.
     HeadOnly,
-    /// Its body goes through the encoder, and nobody knows its length beforehand.
+    /// Its body goes through the encoder, so its length is unknown.
     Gzip(Gzip),
 }
 
 impl Exchange {
-    /// Decides whether the response is compressed, and lists what that changes of its head, after everything else that does.
+    /// Decides whether the response is compressed, and adds the edits of its head, after all others.
     pub(crate) fn compress<F: Fields>(&mut self, response: &Response<'_, F>, edits: &mut Edits) -> Coding {
         let Some(negotiation) = self.negotiation.take() else { return Coding::Unchanged };
         let coding = match negotiation.decide(response) {

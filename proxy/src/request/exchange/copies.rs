@@ -1,4 +1,4 @@
-//! The copies that are made of an exchange's request.
+//! The mirrored copies of an exchange's request.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::request::mirror::{self, Copies};
 use crate::upstream::balance::Draw;
 
 impl Exchange {
-    /// Draws the lots of the route's mirrors, and begins a copy for those that win. What becomes a tunnel is not copied.
+    /// Selects the route's mirrors at random, and begins a copy for each selected one. Upgrades are not mirrored.
     pub(super) fn begin_copies(&mut self, seed: u64) {
         let mut draw = Draw::new(seed);
         let filters = self.filters();
@@ -21,7 +21,7 @@ impl Exchange {
         self.copies = Copies::begin(&mirrors, &self.shared, draw, backend_of).map(Box::new);
     }
 
-    /// Notes that all of the request has come: what copies are to be made of it go on their way.
+    /// The request is complete: its copies are sent.
     pub(crate) fn request_is_whole(&mut self) {
         let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };
         if let Some(facts) = &self.facts {

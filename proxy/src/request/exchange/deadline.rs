@@ -1,4 +1,4 @@
-//! When an exchange is overdue.
+//! The deadlines of an exchange.
 
 use std::time::Instant;
 
@@ -14,43 +14,43 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl Exchange {
-    /// When whatever comes next of the response is due: its head, and behind it the end, where the route limits that; `None` while
-    /// nothing is.
+    /// The deadline of the next part of the response: its head, then its end, if the route limits that; `None` for no
+    /// deadline.
     pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Notes that the endpoint is waited for from now on, where the clock of the driver is another one than the route's.
+    /// The edge waits for the endpoint from now on. For drivers whose own timeout is not that of the route.
     pub(crate) fn awaited(&mut self, now: Instant) {
         if self.is_unanswered() {
             self.due = earlier(self.head_end(), Some(now + self.effective.read_timeout));
         }
     }
 
-    /// Notes that the endpoint need not answer yet, for more of the request comes.
+    /// The endpoint need not answer yet, because more of the request follows.
     pub(crate) fn not_awaited(&mut self) {
         if self.is_unanswered() {
             self.due = self.head_end();
         }
     }
 
-    /// Whether no head of a response has come from the endpoint that was tried last.
+    /// Returns `true` if the endpoint of the last attempt has not sent a response head.
     fn is_unanswered(&self) -> bool {
         self.attempts.last().is_none_or(|attempt| attempt.first_byte.is_none())
     }
 
-    /// When no head of a response is worth waiting for any more, from whichever endpoint.
+    /// The deadline of a response head, over all attempts.
     pub(super) fn end(&self) -> Option<Instant> {
         let head = self.effective.request_timeout.map(|limit| self.began + limit);
         earlier(head, self.total_end())
     }
 
-    /// The same of the present try.
+    /// The deadline of a response head in the current attempt.
     pub(super) fn head_end(&self) -> Option<Instant> {
         earlier(self.end(), self.attempt_end)
     }
 
-    /// When the response has to be over.
+    /// The deadline of the response's end.
     pub(super) fn response_end(&self) -> Option<Instant> {
         earlier(self.total_end(), self.attempt_end)
     }
@@ -59,7 +59,7 @@ impl Exchange {
         self.effective.total_timeout.map(|limit| self.began + limit)
     }
 
-    /// Why it failed: whatever broke past the time of its response, that is why.
+    /// The reason of a failure: after the response's deadline it is the timeout, whatever broke.
     pub(crate) fn in_time(&self, seen: Reason, now: Instant) -> Reason {
         if self.due.is_some_and(|at| at <= now) { Reason::UpstreamTimeout } else { seen }
     }

@@ -1,5 +1,5 @@
-//! From a route to an endpoint: the guards, then the target. Where a guard has to ask somebody, the request waits here and goes on
-//! behind that guard.
+//! The way from a route to an endpoint: the guards, then the target. If a guard calls an authorisation service, the
+//! request waits here and continues after that guard.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use crate::request::rewrite;
 use crate::upstream::attempt::Attempts;
 use crate::upstream::balance::{self, Draw};
 
-/// How far a decision has come.
+/// The progress of a decision.
 #[derive(Debug)]
 pub(crate) enum Decided {
-    /// To its end: the request goes to an endpoint.
+    /// Complete: the request goes to an endpoint.
     Aimed(Aimed),
-    /// To a guard that has to ask somebody.
+    /// A guard needs the answer of an authorisation service.
     Asks(Box<Pending>),
 }
 
@@ -46,28 +46,29 @@ pub(crate) struct Pending {
     question: Question,
 }
 
-/// Who asks.
+/// The caller of the authorisation service.
 #[derive(Debug)]
 enum At {
-    /// The guard of the route in this place.
+    /// The guard of the route at this index.
     Guard(usize),
-    /// The share that was chosen for a request which the guards of the route let pass.
+    /// The share that was chosen after the guards of the route allowed the request.
     Share(Admitted),
 }
 
 impl Pending {
-    /// Bytes of the request's body that are sent with the question; a request with more is refused. 0 for no body.
+    /// The maximum size of the request's body that is sent to the service; a request with more is refused. 0 for no
+    /// body.
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.question.service.body_bytes_max as usize
     }
 
-    /// Asks, and waits for the answer.
+    /// Calls the service and waits for its answer.
     pub(crate) async fn ask(&self, body: Bytes, shared: &crate::shared::Shared) -> Verdict {
         external_auth::ask(&self.question, body, shared).await
     }
 }
 
-/// What the steps look at.
+/// The input of the steps.
 struct Look<'a, H> {
     facts: &'a Arc<ConnectionFacts>,
     head: &'a H,
@@ -83,10 +84,10 @@ impl<H> Clone for Look<'_, H> {
 impl<H> Copy for Look<'_, H> {}
 
 impl Exchange {
-    /// Decides whether the request goes on, and where to: its guards, then its target.
+    /// Decides whether the request may pass, and its destination: its guards, then its target.
     ///
     /// # Errors
-    /// The answer to give instead.
+    /// The answer to send instead.
     pub(crate) fn decide<H: Head + HeaderNames>(
         &mut self,
         routed: Result<Routed<'_>, Unrouted>,
@@ -111,10 +112,10 @@ impl Exchange {
         decided
     }
 
-    /// Goes on with a request whose guard has its answer.
+    /// Continues with a request whose guard has its answer.
     ///
     /// # Errors
-    /// The answer to give instead.
+    /// The answer to send instead.
     pub(crate) fn resume<H: Head + HeaderNames>(
         &mut self,
         pending: Pending,
@@ -123,7 +124,7 @@ impl Exchange {
     ) -> Result<Decided, Answer> {
         let Pending { request, sound, at, draw, question } = pending;
         let facts = Arc::clone(&question.facts);
-        // What it took is given back before the request itself is charged.
+        // The charge of the call is returned before the request itself is charged.
         drop(question);
         let decided = match verdict {
             Verdict::Allowed(grants) => {
@@ -141,7 +142,7 @@ impl Exchange {
         decided
     }
 
-    /// Keeps what a service grants, and takes away what endpoints may mistake for it.
+    /// Keeps the grants of a service, and removes client headers that endpoints may mistake for them.
     fn grant<H: HeaderNames>(&mut self, mut grants: Grants, head: &H) {
         let misleading = external_auth::misleading(&grants.request, |see| head.each_name(see));
         if !misleading.is_empty() {
@@ -150,7 +151,7 @@ impl Exchange {
         self.grants.push(Arc::new(grants));
     }
 
-    /// Takes what is known of the request, and the settings of its route.
+    /// Stores the facts about the request, and the settings of its route.
     fn take<'h, H: Head>(&mut self, routed: Routed<'h>, head: &H, chance: u128) -> (RequestFacts, Sound<'h>) {
         let Routed { request, sound, listener, route } = routed;
         self.effective = self.snapshot.effective(&route);
@@ -169,7 +170,7 @@ impl Exchange {
         (request, sound)
     }
 
-    /// Asks the guards of the route from a place on.
+    /// Evaluates the guards of the route from an index on.
     fn guards<H: Head + HeaderNames>(
         &mut self,
         request: RequestFacts,
@@ -192,7 +193,7 @@ impl Exchange {
         }
     }
 
-    /// Chooses the share, and asks the service that has a say about it.
+    /// Chooses the share, and calls its authorisation service, if it has one.
     fn aim<H: Head + HeaderNames>(
         &mut self,
         request: RequestFacts,
@@ -219,7 +220,7 @@ impl Exchange {
         }
     }
 
-    /// The target of the chosen share, and whether anything is there: said now, a 503 costs the client no connection.
+    /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection.
     fn target(
         &mut self,
         request: RequestFacts,
@@ -242,7 +243,7 @@ impl Exchange {
         Ok(Aimed { request, admitted, target, backend, facts })
     }
 
-    /// Makes the question to a service.
+    /// Prepares the call of an authorisation service.
     fn asks<H: Head + HeaderNames>(
         &self,
         request: RequestFacts,
@@ -273,7 +274,7 @@ impl Exchange {
         Ok(Decided::Asks(Box::new(Pending { request, sound, at, draw, question })))
     }
 
-    /// The request as a service is shown it.
+    /// The request as an authorisation service sees it.
     fn shown<H: Head + HeaderNames>(&self, request: &RequestFacts, sound: &Sound<'_>, look: Look<'_, H>) -> Shown {
         let Look { facts, head, .. } = look;
         let mut edits = Edits::default();

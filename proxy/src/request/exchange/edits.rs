@@ -1,4 +1,4 @@
-//! What the exchange changes of heads on their way, and how its own answers look.
+//! The edits of heads in an exchange, and the form of its own answers.
 
 use tidegate_config::model::{AppProtocol, ForwardedFor, Head, Route};
 
@@ -14,7 +14,7 @@ use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite::{self, RewriteInput};
 
 impl Exchange {
-    /// What changes of the request on its way to the endpoint.
+    /// The edits of the request to the endpoint.
     pub(crate) fn request_edits<H: Head + HeaderNames>(&mut self, aimed: &Aimed, head: &H, edits: &mut Edits) {
         let Aimed { request, admitted, target, facts, .. } = aimed;
         let at = (&**admitted.route(), self.filters());
@@ -26,7 +26,7 @@ impl Exchange {
         }
     }
 
-    /// What the request has been found to be, for whom it is shown to by its route with some filters.
+    /// The facts about the request for rewriting it, with a route and filters.
     pub(super) fn rewrite_input<'a>(
         &'a self,
         request: &'a RequestFacts,
@@ -55,10 +55,10 @@ impl Exchange {
         }
     }
 
-    /// What changes of the response on its way to the client.
+    /// The edits of the response to the client.
     ///
     /// # Errors
-    /// [`Reason::UpstreamBroken`] when the endpoint nominates too many headers.
+    /// [`Reason::UpstreamBroken`] if the endpoint names too many headers in `Connection`.
     pub(crate) fn response_edits<'v>(
         &self,
         received: Received<impl Iterator<Item = &'v [u8]>>,
@@ -70,7 +70,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// An answer of the edge's own as the client of this request gets it.
+    /// The rendered form of an answer of the edge's own for this request.
     pub(crate) fn render<H: Head + ?Sized>(&self, answer: &Answer, head: &H) -> Rendered {
         let labels = Labels { grpc: grpc::is_asked_by(head), ..self.labels() };
         respond::render(answer, &labels, head.method(), &self.filters())
@@ -81,7 +81,7 @@ impl Exchange {
         Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header, grpc: false }
     }
 
-    /// The filters of its route, and of the share of it that was chosen.
+    /// The filters of its route, and of its chosen share.
     pub(super) fn filters(&self) -> Filters<'_> {
         let route = self.route.as_ref().map_or(&[][..], |route| &route.filters);
         let chosen = self.route.as_ref().zip(self.share).and_then(|(route, place)| route.action.shares().get(place));

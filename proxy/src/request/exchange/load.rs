@@ -1,4 +1,4 @@
-//! What a request takes while it is at its endpoint: one of the places of its Service, and a part of the process's files and
+//! The resources of a request at its endpoint: one of the places of its Service, and a part of the process's files and
 //! memory, which is charged to its client too.
 
 use super::Exchange;
@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::request::phase::Aimed;
 use crate::upstream::endpoint_state::AtService;
 
-/// Given back by [`Exchange::release`].
+/// Returned by [`Exchange::release`].
 #[derive(Debug)]
 pub(super) struct Load {
     cost: Cost,
@@ -20,7 +20,7 @@ impl Exchange {
     /// Charges the request, once.
     ///
     /// # Errors
-    /// Whose share is used up: the Service's, the client's or everybody's.
+    /// The exceeded limit: that of the Service, of the client or of the process.
     pub(super) fn charge(&mut self, aimed: &Aimed) -> Result<(), Reason> {
         if self.load.is_some() {
             return Ok(());
@@ -48,8 +48,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Notes that so many bytes of the body are kept, for which the request is charged in the native driver; in the full one they
-    /// are in a buffer that every request has.
+    /// Sets the number of held bytes of the body, which are charged in the native driver; in the full one they are in a
+    /// buffer that every request has.
     pub(crate) const fn holds(&mut self, bytes: usize) {
         self.held_bytes = bytes;
     }
@@ -58,7 +58,7 @@ impl Exchange {
         u32::try_from(self.held_bytes.div_ceil(1024)).unwrap_or(u32::MAX)
     }
 
-    /// Charges what a tunnel takes in place of what a request does.
+    /// Replaces the charge of a request by that of a tunnel.
     pub(super) fn becomes_tunnel(&mut self) {
         let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
         if let Some(load) = &mut self.load {
@@ -69,8 +69,8 @@ impl Exchange {
         }
     }
 
-    /// Charges what an encoder takes for as long as the request does, unless so much is taken that the rest is for requests, or so
-    /// much by the client; whether it did.
+    /// Charges an encoder until the end of the request, unless the spare budget or the client's share is used up.
+    /// Returns `true` if it was charged.
     pub(super) fn charge_compression(&mut self) -> bool {
         let Some(load) = &mut self.load else { return false };
         let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
@@ -85,7 +85,7 @@ impl Exchange {
         true
     }
 
-    /// Gives back what was charged.
+    /// Returns the charge.
     pub(super) fn release(&mut self) {
         if let Some(Load { cost, .. }) = self.load.take() {
             self.shared.budget.release(cost);

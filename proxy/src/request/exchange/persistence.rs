@@ -1,4 +1,4 @@
-//! The session of an exchange, where its route keeps any.
+//! The session of an exchange, if its route has session persistence.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,18 +12,18 @@ use crate::http::edits::Edits;
 use crate::observe::metrics::Session as Counted;
 use crate::request::persistence::{returning, token, write_cookie};
 
-/// What is known of the session while the request is carried.
+/// The state of the session during the request.
 #[derive(Debug)]
 pub(super) struct Session {
     policy: Arc<SessionPersistence>,
-    /// The endpoint that the client came back to.
+    /// The endpoint in the client's token.
     endpoint: Option<EndpointId>,
-    /// Whether it presented the token of a session that is not over.
+    /// Whether the client sent the token of a valid session.
     is_known: bool,
 }
 
 impl Exchange {
-    /// Looks for the session of the client, and leads the request there; the place of the share that it belongs to.
+    /// Reads the client's session token, and pins the request to its endpoint. Returns the index of its share.
     pub(super) fn come_back<H: Head + ?Sized>(&mut self, shares: &[WeightedTarget], head: &H) -> Option<usize> {
         let policy = Arc::clone(self.route.as_ref()?.settings.session.as_ref()?);
         let back = returning(&policy, shares, |target| self.snapshot.backend_of(target), head, now_s());
@@ -33,7 +33,7 @@ impl Exchange {
         back.map(|back| back.share)
     }
 
-    /// Lists what tells the client the token of its session, unless it has come back to the endpoint that answers.
+    /// Adds the edits that send the token to the client, unless the endpoint of its token answers.
     pub(super) fn session_edits(&self, edits: &mut Edits) {
         let Some(session) = &self.session else { return };
         let Some(answering) = self.attempts.last().map(|attempt| attempt.id()) else { return };

@@ -1,4 +1,4 @@
-//! How a request is written down: once, in metrics and in the access log, however it ends.
+//! The final record of a request: once, in metrics and in the access log, however it ends.
 
 use std::time::{Instant, SystemTime};
 
@@ -13,10 +13,10 @@ use crate::request::client::Client;
 use crate::request::outcome::{self, Outcome};
 use crate::upstream::attempt::Sign;
 
-/// What only the driver knows when a request is over.
+/// The facts at the end of a request that only the driver knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End<'a> {
-    /// The status that the client got; `None` when no head was sent.
+    /// The status sent to the client; `None` if no head was sent.
     pub(crate) status: Option<u16>,
     /// Bytes of the request's body.
     pub(crate) bytes_in: usize,
@@ -31,8 +31,8 @@ pub(crate) struct End<'a> {
 }
 
 impl Exchange {
-    /// Writes the request down. Only the first call counts; a request that is dropped before it ended is written down
-    /// as abandoned.
+    /// Records the request. Only the first call counts; a request that is dropped before its end is recorded as
+    /// abandoned.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
         if std::mem::replace(&mut self.recorded, true) {
             return;
@@ -98,7 +98,7 @@ impl Exchange {
     }
 }
 
-/// The address of a client, which is most often its connection's.
+/// The address of a client, which is usually that of its connection.
 fn address<'a>(client: &Client, facts: Option<&'a ConnectionFacts>) -> Address<'a> {
     let own = facts.filter(|_| client.address == client.peer);
     own.map_or(Address::Ip(client.address), |facts| Address::Text(&facts.text.peer))

@@ -1,4 +1,4 @@
-//! Whether a request that failed at one endpoint is tried at another, and when.
+//! Decides whether a failed request is retried with another endpoint, and when.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::upstream::attempt::Sign;
 use crate::upstream::retry::{self, Failed, Stage};
 
 impl Exchange {
-    /// Notes that no connection could be made, and why; whether to try another endpoint.
+    /// No connection could be opened, for this reason. Returns `true` to try another endpoint.
     pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
         self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
-        // What the edge itself is short of says nothing about an endpoint.
+        // A lack of resources of the edge says nothing about an endpoint.
         let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
         self.attempts.refused(now, moment);
         let others = self.attempts.leaves(&aimed.backend, here(&self.shared, &aimed.facts));
         self.again(Stage::Connecting { others })
     }
 
-    /// Notes that a try failed after its connection was there; whether to try again.
+    /// An attempt failed after its connection was open. Returns `true` to retry.
     pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
         let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
         if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
@@ -31,13 +31,13 @@ impl Exchange {
         if excused {
             self.attempts.excuse();
         }
-        // What is overdue has no time for another try, unless only the try was.
+        // After its deadline a request is not retried, unless only the attempt has timed out.
         let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, Stage::Answered { .. });
         !is_over && self.end().is_none_or(|end| now < end) && self.again(stage)
     }
 
-    /// Whether a response with a status is passed over for another attempt; `replayable` says whether all that was read of the
-    /// request can be sent again.
+    /// Returns `true` if a response with a status is discarded for another attempt; `replayable` if all bytes that were
+    /// read of the request can be sent again.
     pub(crate) fn passes_over(&mut self, status: u16, replayable: bool, now: Instant) -> bool {
         let listed = |policy: &RetryPolicy| policy.statuses.binary_search(&status).is_ok();
         if status < 400 || !self.retry_policy().is_some_and(listed) {
@@ -48,7 +48,7 @@ impl Exchange {
         self.end().is_none_or(|end| now < end) && self.again(Stage::Answered { status, replayable })
     }
 
-    /// How long to wait before the next attempt; `None` where there is nothing to wait for.
+    /// The pause before the next attempt; `None` for no pause.
     pub(crate) fn pause(&mut self, now: Instant, draw: u64) -> Option<Duration> {
         let backoff = self.backoff.take()?;
         let pause = retry::pause(backoff, self.attempts.count(), draw);
@@ -65,7 +65,7 @@ impl Exchange {
             usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
         });
         let statuses = policy.map_or(&[][..], |policy| &policy.statuses);
-        // A connection that is refused counts as no try, but a policy may allow no second one.
+        // A refused connection does not count as an attempt, but a policy may allow no second one.
         let may = policy.is_none_or(|policy| policy.attempts > 0)
             && self.attempts.count() < self.shared.options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
@@ -73,7 +73,7 @@ impl Exchange {
         let backoff = policy.map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && !matches!(stage, Stage::Connecting { .. }));
         if again {
-            // Nobody works on it while it waits.
+            // The endpoint is not in use during the pause.
             self.attempts.leave();
         }
         self.shared.metrics.retries.inc_by(again.into());

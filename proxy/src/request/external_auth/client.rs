@@ -1,5 +1,5 @@
-//! The clients by which a traffic thread asks authorisation services, one for each endpoint and transport, so that no connection of one
-//! is used for another. Each keeps its own idle connections, and goes when it was not used for a while.
+//! The HTTP clients of a traffic thread for authorisation services, one for each endpoint and TLS settings, so that
+//! connections are never mixed. Each keeps its own idle connections, and is removed when it was not used for a while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -31,26 +31,26 @@ use crate::reason::Reason;
 use crate::upstream::connect::connect;
 use crate::upstream::tls;
 
-/// Clients that a thread keeps; of more, the one that was not used for longest goes.
+/// The maximum number of clients of a thread; beyond that the longest unused one is removed.
 const CLIENTS_MAX: usize = 64;
 
-/// Clients of one endpoint over HTTP/2, where each host that is asked about has its own. Hosts are the clients' to choose, so that of
-/// more the one that was not used for longest goes, and no other service's.
+/// The maximum number of clients of one HTTP/2 endpoint, where each request host has its own. Hosts are chosen by
+/// users, so beyond the maximum the longest unused one of this endpoint is removed, and not that of another service.
 const AUTHORITIES_MAX: usize = 8;
 
-/// How often an HTTP/2 connection is asked whether its other end is still there, and how long the answer may take.
+/// The interval and the timeout of keep-alive pings on an HTTP/2 connection.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(5));
 
-/// Idle connections that a client keeps.
+/// The maximum number of idle connections of a client.
 const IDLE_MAX: usize = 16;
 
-/// Bytes of one head, and of one list of headers over HTTP/2.
+/// The maximum size in bytes of one head, and of one header list over HTTP/2.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Asks one endpoint.
+/// The client of one endpoint.
 pub(super) type Asker = Client<Connector, Full<Bytes>>;
 
-/// What a client is found by. Over HTTP/2 the authority is that of the connection too.
+/// The key of a client. Over HTTP/2 connections are separated by authority, too.
 type Key = (Arc<Target>, EndpointId, Box<str>);
 
 struct Kept {
@@ -63,11 +63,11 @@ thread_local! {
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A connection of the thread, counted until it is dropped.
+/// A connection of the thread, counted until this is dropped.
 struct Open;
 
 impl Open {
-    /// One more; how many there are with it.
+    /// Counts one more connection and returns the new count.
     fn count() -> (Self, usize) {
         let open = OPEN.get() + 1;
         OPEN.set(open);
@@ -111,7 +111,7 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
     })
 }
 
-/// Lets the client go that was not used for longest, where there are as many as may be: of the same endpoint, or of all.
+/// Removes the longest unused client at the limit: of the same endpoint, or of all.
 fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new: &Key) {
     let same = |key: &Key| key.0 == new.0 && key.1 == new.1;
     let is_full = clients.keys().filter(|key| same(key)).count() >= AUTHORITIES_MAX;
@@ -122,8 +122,8 @@ fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new:
     }
 }
 
-/// Whether the connection was closed before the answer was there, as an endpoint may close one that was idle just when it is used again
-/// (RFC 9112 section 9.3.1). A question changes nothing, so that it may be asked once more.
+/// Returns `true` if the connection was closed before the answer, as an endpoint may close an idle connection just when
+/// it is used again (RFC 9112 section 9.3.1). A call has no side effects, so it may be repeated.
 pub(super) fn was_closed(error: &legacy::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(|error| {
@@ -134,17 +134,17 @@ pub(super) fn was_closed(error: &legacy::Error) -> bool {
     })
 }
 
-/// Lets clients go that were not used for so long.
+/// Removes clients that were not used for `idle`.
 pub(crate) fn sweep(idle: Duration, now: Instant) {
     CLIENTS.with_borrow_mut(|clients| clients.retain(|_, kept| now.saturating_duration_since(kept.used) < idle));
 }
 
-/// Forgets all clients: their connections belong to a runtime that is no more.
+/// Removes all clients: their connections belong to a runtime that has ended.
 pub(crate) fn clear() {
     CLIENTS.with_borrow_mut(HashMap::clear);
 }
 
-/// Why no connection was made, where that is the fault.
+/// The reason why no connection was opened, if that is the error.
 pub(super) fn refusal(error: &legacy::Error) -> Option<Reason> {
     if !error.is_connect() {
         return None;
@@ -159,7 +159,7 @@ pub(super) fn refusal(error: &legacy::Error) -> Option<Reason> {
     Some(Reason::ConnectFailed)
 }
 
-/// Why a connection was not made.
+/// The reason why a connection was not opened.
 #[derive(Debug)]
 pub(super) struct Refused(Reason);
 
@@ -171,15 +171,15 @@ impl std::fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// Connects to one endpoint, whatever the URL says.
+/// Connects to one endpoint, whatever the URL is.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     address: SocketAddr,
-    /// The transport, and the server name to ask for.
+    /// The TLS settings, and the server name.
     tls: Option<(UpstreamTls, Arc<str>)>,
     http2: bool,
     within: Duration,
-    /// Connections that the thread keeps in all.
+    /// The maximum number of connections that the thread keeps.
     kept_max: usize,
 }
 
@@ -227,8 +227,7 @@ impl Service<Uri> for Connector {
 /// A connection to an endpoint.
 pub(super) struct Link {
     io: TokioIo<Either<TcpStream, TlsStream<TcpStream>>>,
-    /// Whether it may be kept when its question is answered. The files of those that are idle are not charged to anybody, but set
-    /// aside from what is.
+    /// Whether it may be kept after its answer. The files of idle connections are not charged, but reserved.
     is_kept: bool,
     _open: Open,
 }
@@ -283,7 +282,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
 
-    /// A service in HTTP/2, and its endpoint.
+    /// A service over HTTP/2, and its endpoint.
     fn service(name: &str) -> (ExternalAuth, Endpoint) {
         let backend = BackendKey::tcp(ObjectName::new("shop", name), 80);
         let target = Arc::new(Target { backend, protocol: AppProtocol::H2c, tls: None, fixed: None });

@@ -1,4 +1,4 @@
-//! Questions by Envoy's `ext_authz` over gRPC: one call of `envoy.service.auth.v3.Authorization/Check`.
+//! Calls with Envoy's `ext_authz` over gRPC: `envoy.service.auth.v3.Authorization/Check`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::observe::external_auth_metrics::Failure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
 
-/// Bytes before a message: whether it is compressed, and its length.
+/// The length of a message's prefix: the compression flag, and the message length.
 const PREFIX_BYTES: usize = 5;
 
-/// The question; `None` where the service has a name that no URL can have.
+/// The call; `None` if the service's name is not valid in a URL.
 pub(super) fn request(question: &Question, allowed: &[HeaderName], body: Bytes) -> Option<Request<Full<Bytes>>> {
     let target = &question.service.target;
     let service = &target.backend.service;
@@ -67,7 +67,7 @@ fn check(shown: &Shown, allowed: &[HeaderName], body: Bytes) -> CheckRequest {
         path: shown.target.to_string(),
         host,
         scheme: shown.scheme.to_owned(),
-        // As Envoy has it of a body of which nothing is announced.
+        // Envoy's value for a body of unknown length.
         size: size.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX)),
         protocol: shown.protocol.to_owned(),
         body,
@@ -98,10 +98,10 @@ fn peer(address: SocketAddr) -> Peer {
     Peer { address: Some(Address { socket_address: Some(socket_address) }) }
 }
 
-/// Reads the answer. `sent` are the headers of the request, of which some edits depend.
+/// Reads the answer. `sent` are the headers of the request, on which some edits depend.
 ///
 /// # Errors
-/// When it is none, or says that the service failed.
+/// If it is invalid, or reports a failure of the service.
 pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> Result<Verdict, Failure> {
     if response.status() != StatusCode::OK {
         return Err(Failure::Broken);
@@ -118,7 +118,7 @@ pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> R
         _ => return Err(Failure::Broken),
     };
     let answer = CheckResponse::decode(message).map_err(|_| Failure::Broken)?;
-    // An answer without a status has that of a message of nothing but defaults: OK.
+    // An answer without a status has the default value: OK.
     let is_ok = answer.status.is_none_or(|status| status.code == 0);
     Ok(match answer.http_response {
         Some(HttpResponse::Ok(granted)) if is_ok => Verdict::Allowed(grants(&granted, sent)),
@@ -146,7 +146,7 @@ fn grants(granted: &OkHttpResponse, sent: &HeaderMap) -> Grants {
     Grants { identity, request, response }
 }
 
-/// Edits in the words of the model. Without a word about it, a value takes the place of others.
+/// Edits in the form of the model. The default is to replace existing values.
 fn edits(options: &[HeaderValueOption], is_there: impl Fn(&HeaderName) -> Option<bool>) -> HeaderEdits {
     use HeaderAppendAction as A;
     let (mut set, mut add) = (Vec::new(), Vec::new());

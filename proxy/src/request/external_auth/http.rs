@@ -1,5 +1,5 @@
-//! Questions over HTTP: the request itself, below another path and with few of its headers. The status 200 says yes, and every other
-//! answer goes to the client (Gateway API, `HTTPExternalAuthFilter`).
+//! Calls over HTTP: the request itself, below another path and with few of its headers. The status 200 allows it, and
+//! every other answer goes to the client (Gateway API, `HTTPExternalAuthFilter`).
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{Grants, Shown, Verdict, identity, may_change, whole};
 use crate::http::edited::{OF_CONNECTION, nominated};
 use crate::observe::external_auth_metrics::Failure;
 
-/// What stands for the authority in HTTP/1.1, where the host is a header: connections are kept by it.
+/// The placeholder authority for HTTP/1.1, where the host is a header: connections are pooled by it.
 const SERVICE: &str = "service.invalid";
 
-/// The question; `None` where the target or, over HTTP/2, the host is none that a URL can have.
+/// The call; `None` if the target or, over HTTP/2, the host is not valid in a URL.
 pub(super) fn request(
     shown: &Shown,
     (path, allowed): (&str, &[HeaderName]),
@@ -46,12 +46,12 @@ pub(super) fn request(
 /// Reads the answer.
 ///
 /// # Errors
-/// When it is none.
+/// If it is invalid.
 pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]) -> Result<Verdict, Failure> {
     let status = response.status();
     if status == StatusCode::OK {
         let granted = granted(response.headers(), allowed);
-        // It is read so that the connection can take another question, and however it ends, the answer is known.
+        // It is read so that the connection can be reused; an error does not matter, because the answer is known.
         drop(whole(response).await);
         return Ok(Verdict::Allowed(granted));
     }
@@ -61,7 +61,7 @@ pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]
     let (parts, body) = whole(response).await?;
     let mut headers = parts.headers;
     nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
-    // It asks for credentials of the client, as proxies do too.
+    // A proxy may request credentials of the client, and so may the service.
     let asks = headers.get_all(http::header::PROXY_AUTHENTICATE).iter().cloned().collect::<Vec<_>>();
     OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
     headers.extend(asks.into_iter().map(|value| (http::header::PROXY_AUTHENTICATE, value)));
@@ -73,8 +73,8 @@ pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]
     })))
 }
 
-/// What a yes changes of the request: the headers that may be copied from the answer take the place of the client's, whether the
-/// answer has them or not. All of them may where there is no list, except those that say something of the answer itself.
+/// The grants of an allowing answer: the headers that may be copied from it replace the client's, whether the answer
+/// has them or not. Without a list all may be copied, except those that describe the answer itself.
 fn granted(headers: &HeaderMap, allowed: &[HeaderName]) -> Grants {
     let nominated = nominated(headers);
     let copied = |name: &HeaderName| may_change(name) && !nominated.contains(name);

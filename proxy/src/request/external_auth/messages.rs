@@ -1,5 +1,5 @@
-//! The messages of Envoy's `envoy.service.auth.v3.Authorization`, as far as they are written or read here: the numbers of their fields
-//! are those of the published protocol, and fields that are left out are neither sent nor looked at.
+//! The messages of Envoy's `envoy.service.auth.v3.Authorization`, with the fields that are written or read here: field
+//! numbers are those of the published protocol, and other fields are neither sent nor read.
 
 use std::collections::HashMap;
 
@@ -105,13 +105,13 @@ pub(crate) struct CheckResponse {
     pub(crate) http_response: Option<HttpResponse>,
 }
 
-/// The response that goes with a status.
+/// The HTTP response for a status.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum HttpResponse {
-    /// Of a status other than OK.
+    /// For a status other than OK.
     #[prost(message, tag = "2")]
     Denied(DeniedHttpResponse),
-    /// Of the status OK.
+    /// For the status OK.
     #[prost(message, tag = "3")]
     Ok(OkHttpResponse),
 }
@@ -185,7 +185,7 @@ pub(crate) struct BoolValue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum HeaderAppendAction {
-    /// What an option says that says nothing, and then [`HeaderValueOption::append`] decides.
+    /// The default value, for which [`HeaderValueOption::append`] decides.
     AppendIfExistsOrAdd = 0,
     AddIfAbsent = 1,
     OverwriteIfExistsOrAdd = 2,

@@ -1,5 +1,6 @@
-//! Questions to authorisation services, for guards that wait. The steps make a [`Question`] of a request, as data; a driver waits for
-//! its [`Verdict`] and goes on with it. Whatever keeps a service from answering, no request passes without its yes.
+//! Calls to authorisation services, for guards that wait. The steps make a [`Question`] from a request, as data; a
+//! driver awaits its [`Verdict`] and continues. Whatever the failure of a service, no request passes without its
+//! permission.
 
 pub(crate) mod client;
 mod grpc;
@@ -30,76 +31,76 @@ use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::Draw;
 
-/// Endpoints of a service that are tried when none takes a connection.
+/// The maximum number of endpoints tried, if none takes a connection.
 const TRIES_MAX: usize = 3;
 
-/// Bytes of an answer's body; a longer one is no answer.
+/// The maximum size of an answer's body; a longer one is invalid.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of what is logged as the identity of a client.
+/// The maximum length of a client's identity in the log.
 const IDENTITY_BYTES_MAX: usize = 256;
 
-/// The headers by which authorisation services say who the client is, as oauth2-proxy, Authelia and others have them.
+/// The headers with the client's identity, as oauth2-proxy, Authelia and others send them.
 const IDENTITY: [HeaderName; 3] = [
     HeaderName::from_static("x-auth-request-user"),
     HeaderName::from_static("remote-user"),
     HeaderName::from_static("x-forwarded-user"),
 ];
 
-/// A request as an authorisation service is shown it: with the headers by which the edge tells endpoints of clients, and before its
-/// route changes anything.
+/// A request in the form that an authorisation service gets: with the headers about the client that endpoints get, and
+/// before the edits of its route.
 pub(crate) struct Shown {
     pub(crate) method: Box<str>,
     /// Path and query.
     pub(crate) target: Box<str>,
     pub(crate) scheme: &'static str,
     pub(crate) protocol: &'static str,
-    /// The host among them; none that belongs to the connection.
+    /// With the host, and without hop-by-hop headers.
     pub(crate) headers: HeaderMap,
     pub(crate) request_id: Box<str>,
     pub(crate) client: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) server_name: Option<Arc<str>>,
     pub(crate) time: SystemTime,
-    /// The bytes that its body announces; `None` where it does not say.
+    /// The announced length of its body; `None` if it has none.
     pub(crate) size: Option<u64>,
 }
 
-/// A question, and until when it is to be answered.
+/// A call to an authorisation service, with its deadline.
 pub(crate) struct Question {
-    /// Who is asked, and how.
+    /// The service.
     pub(crate) service: Arc<ExternalAuth>,
     /// The endpoints of the service.
     pub(crate) backend: Arc<Backend>,
-    /// What about.
+    /// The request.
     pub(crate) shown: Shown,
-    /// When no answer is worth waiting for any more.
+    /// The deadline of the answer.
     pub(crate) until: Option<Instant>,
     /// The connection of the request.
     pub(crate) facts: Arc<ConnectionFacts>,
-    /// What it takes, for as long as it is there.
+    /// The charge of the call, until it is dropped.
     pub(crate) _charge: Charged,
 }
 
-/// What a service grants beside the passage.
+/// The grants of an allowing answer.
 #[derive(Default)]
 pub(crate) struct Grants {
-    /// Who the client is, for the log.
+    /// The client's identity, for the log.
     pub(crate) identity: Option<Box<str>>,
-    /// What changes of the request.
+    /// The edits of the request.
     pub(crate) request: HeaderEdits,
-    /// What changes of the response.
+    /// The edits of the response.
     pub(crate) response: HeaderEdits,
 }
 
-/// What a service says.
+/// The answer of a service.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// The request may pass.
+    /// The request is allowed.
     Allowed(Grants),
-    /// It may not, and the client gets this answer.
+    /// The request is denied, and the client gets this response.
     Denied(Arc<DirectResponse>),
-    /// Nothing that could be understood, or not in time.
+    /// There is no valid answer in time.
     Failed(Failure),
 }
 
@@ -129,7 +130,7 @@ impl From<Failure> for Answer {
     }
 }
 
-/// What a question takes of the edge and of its client's share, until it is dropped.
+/// The charge of a call to the edge and its client, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charged {
     facts: Arc<ConnectionFacts>,
@@ -138,7 +139,7 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// Charges a question that holds so many bytes of a body; `None` where there is no room for it.
+    /// Charges a call that holds up to `body_bytes_max` bytes of a body; `None` if there is no room.
     pub(crate) fn new(body_bytes_max: u32, facts: &Arc<ConnectionFacts>, shared: &Shared) -> Option<Self> {
         let cost = Cost::EXTERNAL_AUTH.and(Cost::new(0, body_bytes_max.div_ceil(1024)));
         if facts.client.as_ref().is_some_and(|client| !client.charge(cost)) {
@@ -158,7 +159,7 @@ impl Drop for Charged {
     }
 }
 
-/// Asks, and counts what became of it. Dropped before it is ready, it counts as a question whose client has gone.
+/// Calls the service, and counts the outcome. If it is dropped before the end, the client has disconnected.
 pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Verdict {
     let began = clock::now();
     let _in_flight = shared.external_auth.enter();
@@ -168,7 +169,7 @@ pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Ve
     let until = question.until.map_or(patience, |end| end.min(patience));
     let asked = timeout_at(until.into(), tries(question, body, shared, &mut attempts)).await;
     let verdict = asked.unwrap_or_else(|_| {
-        // An endpoint that had less time than usual, because the request has a limit of its own, is not to blame.
+        // An endpoint that had less time than usual, because of the request's own deadline, is not penalised.
         if until == patience {
             let now = clock::now();
             attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
@@ -183,7 +184,7 @@ pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Ve
     verdict
 }
 
-/// Counts a question when it is over, whichever way that is.
+/// Counts a call at its end, whatever the outcome.
 struct Counted<'a> {
     shared: &'a Shared,
     outcome: Outcome,
@@ -197,7 +198,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Asks one endpoint after the other until one takes the question.
+/// Tries endpoints one after the other until one takes the call.
 async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> Verdict {
     let here = Here { listening: &shared.listening, local: Some(question.facts.local.ip()) };
     loop {
@@ -260,21 +261,21 @@ async fn whole(
     })
 }
 
-/// What is logged as the identity of a client, of the headers by which a service tells it.
+/// The client's identity for the log, from the headers of a service's answer.
 fn identity<'v>(value_of: impl Fn(&HeaderName) -> Option<&'v [u8]>) -> Option<Box<str>> {
     let text = IDENTITY.iter().find_map(value_of).and_then(|value| std::str::from_utf8(value).ok())?;
     let sound = !text.is_empty() && text.len() <= IDENTITY_BYTES_MAX && !text.contains(char::is_control);
     sound.then(|| text.into())
 }
 
-/// Whether a service may change a header of the request. None may change how its body is framed, where it goes, and how often it came
-/// this way.
+/// Returns `true` if a service may change a header of the request. The framing of the body, the host, and the count of
+/// passes may not be changed.
 fn may_change(name: &HeaderName) -> bool {
     !OF_CONNECTION.contains(name) && *name != HOST && *name != CDN_LOOP
 }
 
-/// The spellings in a head of the headers that a service decides upon which an endpoint may not be able to tell from them, for to many
-/// servers underscores are hyphens.
+/// The names in a head that an endpoint may confuse with the headers that a service decides upon: many servers treat
+/// underscores as hyphens.
 pub(crate) fn misleading(edits: &HeaderEdits, each_name: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Vec<HeaderName> {
     let mut found = Vec::new();
     let named = edits.set.iter().chain(&edits.add).map(|(name, _)| name).chain(&edits.remove);
@@ -293,7 +294,7 @@ pub(crate) fn misleading(edits: &HeaderEdits, each_name: impl FnOnce(&mut dyn Fn
     found
 }
 
-/// A header with a value, where both are sound.
+/// A header with a value, if both are valid.
 fn header(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
 }

@@ -1,4 +1,4 @@
-//! Tests of what is asked and of what may be granted.
+//! Tests of calls and grants.
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 

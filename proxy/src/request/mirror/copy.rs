@@ -1,4 +1,4 @@
-//! Sends a copy of a request to an endpoint, over a connection of its own, and forgets the answer.
+//! Sends a copy of a request to an endpoint, over a connection of its own, and discards the response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::upstream::attempt::{Attempts, Here};
 use crate::upstream::balance::Draw;
 use crate::upstream::connect::connect;
 
-/// How long a connection may take to open.
+/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a copy may take in all, its answer included.
+/// The timeout of a copy, including its response.
 const WHOLE: Duration = Duration::from_secs(30);
-/// Bytes of an answer that are read.
+/// The maximum number of bytes read of a response.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Sends a copy in a task of its own, to an endpoint of a backend that is not the edge itself.
@@ -44,12 +44,12 @@ pub(super) fn send(
         match timeout_at(until.into(), deliver(address, &bytes)).await {
             Ok(Ok(stream)) => {
                 shared.mirrors.count(Outcome::Sent);
-                // However it ends, nobody has waited for it.
+                // The outcome of the response does not matter.
                 drop(timeout_at(until.into(), forget(stream)).await);
             }
             Ok(Err(_)) | Err(_) => shared.mirrors.count(Outcome::Failed),
         }
-        // So long the copy counts as in flight at its endpoint, and against the limits.
+        // Until here the copy counts as in flight at its endpoint, and towards the limits.
         drop((attempts, charge, in_flight));
     });
 }
@@ -61,7 +61,7 @@ async fn deliver(address: SocketAddr, bytes: &[u8]) -> Result<TcpStream, Reason>
     Ok(stream)
 }
 
-/// Reads the answer, so that the endpoint can finish it.
+/// Reads and discards the response, so that the endpoint can complete it.
 async fn forget(mut stream: TcpStream) {
     let mut answer = [0; 4096];
     let mut left = ANSWER_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! Tables of tokens that clients present, and of cookies that they are given.
+//! Tables of tokens from clients, and of cookies for them.
 
 use http::HeaderName;
 use tidegate_config::model::{AppProtocol, Endpoint, SessionKey};
@@ -25,7 +25,7 @@ fn by_cookie() -> SessionPersistence {
     policy(SessionCarrier::Cookie(cookie("sticky")), None)
 }
 
-/// The endpoint of a Service that ends with a number.
+/// An endpoint of a Service, by the last byte of its address.
 fn pod(last: u8) -> Endpoint {
     Endpoint::tcp(([10, 0, 0, last], 80).into(), Some(format!("pod {last}").into()))
 }
@@ -76,7 +76,7 @@ fn a_token_leads_to_its_endpoint_whatever_the_weights_are() {
     for (share, last) in [(0, 1), (0, 2), (0, 3), (1, 4), (1, 5)] {
         let lines = [format!("sticky={}", written(&policy, &at_first, share, last))];
         assert_eq!(led(&policy, &at_first, &head(&lines), NOW), to(share, last));
-        // Shares that are added, moved or emptied change nothing.
+        // Added, moved or emptied shares do not change the destination.
         let later = shares(&[("gone", 1), ("b", 0), ("a", 0)]);
         assert_eq!(led(&policy, &later, &head(&lines), NOW), to(2 - share, last));
     }
@@ -91,7 +91,7 @@ fn a_session_whose_endpoint_is_gone_stays_with_its_share_while_that_takes_new_on
     assert_eq!(led(&policy, &all, &head(&lines), NOW), stays(1));
     assert_eq!(led(&policy, &shares(&[("a", 1), ("b", 0)]), &head(&lines), NOW), None, "weight 0");
     assert_eq!(led(&policy, &shares(&[("a", 1)]), &head(&lines), NOW), None, "no such share");
-    // An endpoint of another share is not one of this.
+    // An endpoint of another share does not belong to this one.
     let lines = [format!("sticky={}", written(&policy, &all, 1, 1))];
     assert_eq!(led(&policy, &all, &head(&lines), NOW), stays(1));
     let lines = [format!("sticky={}", written(&policy, &all, 2, 9))];
@@ -180,7 +180,7 @@ fn a_session_ends_at_its_limit_and_not_before() {
     {
         assert_eq!(led(&limited, &all, &head(&lines), now_s), want, "{now_s}");
     }
-    // A limit that is set later holds for sessions that began before, and one that goes holds for none.
+    // A limit that is set later also applies to earlier sessions, and a removed one to none.
     let unlimited = by_cookie();
     assert_eq!(led(&unlimited, &all, &head(&lines), u32::MAX), to(0, 1));
     let lines = [format!("sticky={}", written(&unlimited, &all, 0, 1))];

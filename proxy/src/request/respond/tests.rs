@@ -1,4 +1,4 @@
-//! Answers as they are written out, and edits of responses.
+//! Rendered answers, and edits of responses.
 
 use tidegate_config::model::ResponseEdits;
 
@@ -166,7 +166,7 @@ fn filters_say_which_responses_they_are_for() {
     let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
     assert_eq!(own(false, redirect), ["x-every"]);
     assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
-    // A route that is not for this listener has no backend there.
+    // A route that does not serve this listener has no backend there.
     assert_eq!(own(true, Reason::NoRoute.into()), ["x-every"]);
     assert_eq!(own(true, Answer::status(500)), ["x-every"]);
 }

@@ -1,4 +1,4 @@
-//! A request on its way between two sockets, polled by hand, so that a test can look in between.
+//! A request in transit between two sockets, polled by hand, so that a test can inspect it between polls.
 
 mod compressed;
 
@@ -25,10 +25,10 @@ use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
 use crate::upstream::connection::tests::over_tls;
 
-/// With everybody but an endpoint that has been given nothing.
+/// The timeouts, except for a test of the endpoint's.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Two ends that take little at a time, so that what is sent has to wait.
+/// Two ends with small socket buffers, so that writes have to wait.
 async fn pair() -> (TcpStream, TcpStream) {
     let [listening, connecting] = [(); 2].map(|()| TcpSocket::new_v4().unwrap());
     for socket in [&listening, &connecting] {
@@ -49,7 +49,7 @@ fn shared() -> Arc<Shared> {
     Shared::new(&options, &Registry::new()).unwrap()
 }
 
-/// An exchange that has chosen its endpoint, on a route whose responses are compressed like this.
+/// An exchange that has chosen its endpoint, on a route with this compression.
 fn aimed(
     scratch: &mut Scratch,
     facts: Arc<ConnectionFacts>,
@@ -71,7 +71,7 @@ fn aimed(
     exchange
 }
 
-/// Carries a request whose head this is; `look` sees the relay after every poll.
+/// Relays a request with this head; `look` sees the relay after every poll.
 async fn carry(
     head: &str,
     (conn, endpoint): (&mut Conn, &mut Connection),
@@ -81,7 +81,7 @@ async fn carry(
     carry_by(head, (conn, endpoint), (shared(), None), read, look).await
 }
 
-/// The same, by what is shared, and on a route whose responses are compressed like this.
+/// The same, with shared state, and on a route with this compression.
 async fn carry_by(
     head: &str,
     (conn, endpoint): (&mut Conn, &mut Connection),
@@ -154,12 +154,12 @@ async fn nothing_of_an_upload_is_held_but_what_fits_into_a_large_buffer() {
     }
 }
 
-/// Bytes of which no two ranges that a test could mistake for one another are the same.
+/// Bytes without equal ranges that a test could mistake for one another.
 fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|at| u8::try_from((at * 31 + at / 251) % 256).unwrap()).collect()
 }
 
-/// The content of a body that was sent in this framing, as far as there is any.
+/// The content of a body with this framing, as far as there is any.
 fn content(framing: Framing, bytes: &[u8]) -> Vec<u8> {
     agreement::content(Body::new(framing), bytes).expect("it is well framed").0
 }
@@ -169,7 +169,7 @@ trait Far: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Far for S {}
 
-/// The header line that says how a body is framed.
+/// The header line for the framing of a body.
 fn announced(framing: Framing) -> String {
     match framing {
         Framing::Length(count) => format!("Content-Length: {count}\r\n"),
@@ -183,7 +183,8 @@ async fn secured() -> (Connection, Box<dyn Far>) {
     (near, Box::new(far))
 }
 
-/// Bodies of so many bytes go up and come down whole, in pieces of this size, and what the client says next stays unread.
+/// Bodies of `count` bytes are relayed completely in both directions, in pieces of this size, and the client's next
+/// bytes stay unread.
 async fn check_bodies(count: usize, framing: Framing, pieces: usize, tls: bool) {
     let (mut conn, mut client, near, far) = connected().await;
     let (mut near, mut far) = if tls { secured().await } else { (near, Box::new(far) as Box<dyn Far>) };
@@ -196,7 +197,7 @@ async fn check_bodies(count: usize, framing: Framing, pieces: usize, tls: bool) 
         Framing::None | Framing::Length(_) | Framing::UntilClose => sent.clone(),
     };
     let says = announced(framing);
-    // Whoever says nothing sends no body.
+    // A request without a header for its body has none.
     let up = if says.is_empty() { Vec::new() } else { framed.clone() };
     let request = [&up[..], b"GET /next"].concat();
     let total = up.len();
@@ -236,13 +237,13 @@ async fn check_bodies(count: usize, framing: Framing, pieces: usize, tls: bool) 
         if framing == Framing::UntilClose {
             far.shutdown().await.unwrap();
         }
-        // Closed with something unread, it would be reset.
+        // Closed with unread bytes, it would be reset.
         (content(framing, &asked[over.unwrap()..]), far)
     });
     let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{says}\r\n");
     let what = format!("{count} bytes, {framing:?}, in pieces of {pieces}");
     if total > 0 {
-        // As much as a connection has read along with the head.
+        // Bytes that a connection has read along with the head.
         conn.read_ahead().await.unwrap();
     }
     carry(&head, (&mut conn, &mut near), PATIENCE, |_| begin.notify_one()).await.expect(&what);
@@ -301,7 +302,7 @@ async fn a_client_that_stalls_its_body_is_not_the_endpoints_fault() {
     client.write_all(b"half").await.unwrap();
     let head = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 8\r\n\r\n";
     let began = tokio::time::Instant::now();
-    // The endpoint's patience is over long before the client's.
+    // The endpoint's timeout is much shorter than the client's.
     assert_eq!(carry(head, (&mut conn, &mut near), PATIENCE / 20, |_| ()).await, Err(Reason::BodyStalled));
     assert!(began.elapsed() >= PATIENCE);
 }

@@ -1,4 +1,4 @@
-//! The request's half: its head and body from the client to the endpoint.
+//! The upstream direction: the request's head and body from the client to the endpoint.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,11 +14,11 @@ use crate::http::body::Piece;
 use crate::reason::Reason;
 
 impl<C: Downstream> Relay<'_, C> {
-    /// Sends what it can of the request.
+    /// Sends as much of the request as possible.
     pub(super) fn up(&mut self, cx: &mut Context<'_>) -> Step {
         let mut gathered = self.gather()?;
-        // What is there already leaves together. To look for it in vain costs no system call, since the last read has told
-        // whether it took all.
+        // Bytes that have arrived leave together. A read without bytes costs no system call, since the last read has
+        // shown that the socket is empty.
         while self.client.unread().is_empty() && self.read_client(cx)? {
             self.gather()?;
             gathered = true;
@@ -47,11 +47,11 @@ impl<C: Downstream> Relay<'_, C> {
             self.progress.endpoint_read.moved();
             moved = true;
         }
-        // More is read only when all of it was taken, so that what was read ahead never adds up.
+        // More is read only after everything was sent, so that the bytes read ahead do not accumulate.
         Ok(gathered || self.read_client(cx)? || moved)
     }
 
-    /// Sends no more of the request. An endpoint that takes no more may have answered before it stopped.
+    /// Stops sending the request. The endpoint may have answered before it stopped reading.
     fn refuse_upload(&mut self) {
         self.room.to_endpoint.skip();
         (self.progress.upload_refused, self.progress.upload_held) = (true, false);
@@ -67,7 +67,7 @@ impl<C: Downstream> Relay<'_, C> {
             self.client.poll_read_ahead(cx)
         } else {
             let space = self.room.to_endpoint.space();
-            // What was read before comes first.
+            // Bytes that were read before come first.
             if space == 0 || !self.client.unread().is_empty() {
                 return Ok(false);
             }
@@ -95,14 +95,14 @@ impl<C: Downstream> Relay<'_, C> {
         }
     }
 
-    /// Says to the endpoint that the body is over, where it cannot know.
+    /// Sends the end of a chunked body.
     fn end_chunks(&mut self) {
         if self.chunked_up && self.progress.body.is_over() {
             self.room.to_endpoint.end().put_slice(write::LAST_CHUNK);
         }
     }
 
-    /// Takes what has arrived of the request's body.
+    /// Takes the received part of the request's body.
     fn gather(&mut self) -> Step {
         let Progress { body, bytes_in, expects, .. } = self.progress;
         let out = &mut self.room.to_endpoint;

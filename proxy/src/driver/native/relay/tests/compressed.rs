@@ -1,4 +1,4 @@
-//! Bodies that are compressed on their way.
+//! Bodies that are compressed in transit.
 
 use std::cell::Cell;
 use std::io::Read as _;
@@ -23,7 +23,7 @@ fn compression() -> Compression {
 
 const ASKED: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n";
 
-/// Carries the usual request.
+/// Relays the usual request.
 async fn carry_compressed(
     conn: &mut Conn,
     near: &mut Connection,
@@ -32,14 +32,14 @@ async fn carry_compressed(
     carry_by(ASKED, (conn, near), (shared(), Some(compression())), PATIENCE, look).await
 }
 
-/// As much of a compressed body as can be read, and whether that is all.
+/// The readable part of a compressed body, and whether it is complete.
 fn read(bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut content = Vec::new();
     let whole = MultiGzDecoder::new(bytes).read_to_end(&mut content).is_ok();
     (content, whole)
 }
 
-/// The head, and the content of the chunks behind it as far as they came; and whether the last one did.
+/// The head, the content of the received chunks, and whether the last one is among them.
 fn parts_of(received: &[u8]) -> (String, Vec<u8>, bool) {
     let end = memchr::memmem::find(received, b"\r\n\r\n").expect("a head") + 4;
     let body = &received[end..];
@@ -115,9 +115,9 @@ async fn compressed_bodies_of_every_size_arrive_whole() {
     }
 }
 
-/// An endpoint that sends one event after the other has been read, and then breaks off.
+/// An endpoint that sends one event after the client has read the last, and then disconnects.
 async fn tell(mut far: TcpStream, framing: &str, taken: &AtomicUsize, seen: &Notify) {
-    // Closed with something unread, it would be reset.
+    // Closed with unread bytes, it would be reset.
     far.read_buf(&mut Vec::with_capacity(1000)).await.unwrap();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n");
     far.write_all(head.as_bytes()).await.unwrap();
@@ -153,13 +153,13 @@ async fn what_the_endpoint_has_sent_before_it_pauses_can_be_read() {
         });
         let endpoint = tokio::spawn(async move { tell(far, framing, &taken, &seen).await });
         let carried = carry_compressed(&mut conn, &mut near, |_| ()).await;
-        // The end of the connection breaks the body, unless it is the body's.
+        // The end of the connection is an error, unless it delimits the body.
         let ends = framing.is_empty();
         assert_eq!(carried, if ends { Ok(()) } else { Err(Reason::UpstreamBroken) }, "{framing}");
         endpoint.await.unwrap();
         drop(conn);
         let (_, body, over) = parts_of(&reading.await.unwrap());
-        // Nobody takes what broke off for whole.
+        // An incomplete body must not look complete.
         assert_eq!((over, read(&body).1), (ends, ends), "{framing}");
     }
 }
@@ -190,7 +190,7 @@ async fn a_client_that_takes_nothing_holds_the_endpoint_back() {
 
 #[tokio::test]
 async fn under_pressure_responses_are_sent_as_they_are() {
-    // A request and its encoder take 440 KiB, which has to be less than a quarter.
+    // A request and its encoder take 440 KiB, which must be less than a quarter.
     for (memory_kib, compressed) in [(1 << 20, true), (4 * 440 + 1, true), (4 * 440, false), (128, false)] {
         let mut options = Options { access_log: AccessLogSink::Off, ..Options::default() };
         options.budget.memory_kib = memory_kib;
