@@ -1,5 +1,5 @@
-//! Which addresses objects may name. Objects are written by tenants, so an address of theirs must lead neither into the
-//! edge's own host, nor to the cloud's metadata, which hands out the credentials of the machine, nor to the API server.
+//! The policy for addresses in objects. Objects are written by tenants, so their addresses must not lead to the edge's
+//! own host, to a cloud's metadata service, which gives out the credentials of the machine, or to the API server.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,29 +23,30 @@ const METADATA_V6: [Ipv6Net; 3] = [
     v6_net([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128),
 ];
 
-/// Why the API server is refused.
+/// The refusal of the API server's address.
 pub(crate) const API_SERVER: &str = "it is the API server";
 
-/// Which addresses objects may name.
+/// The addresses that objects may use.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     /// Loopback addresses are allowed: for local development only.
     pub allow_loopback: bool,
-    /// The edge's own addresses: no port of them.
+    /// The edge's own addresses, on all ports.
     pub own: Arc<[IpAddr]>,
-    /// The edge's own sockets, on addresses that others may share with it. They are refused whatever is allowed. A socket
-    /// on an unspecified address is reached by every loopback address.
+    /// The edge's own sockets, on addresses that it may share with other programs. They are refused whatever is
+    /// allowed. A socket on the unspecified address is reached through every loopback address.
     pub sockets: Arc<[SocketAddr]>,
-    /// What else the operator refuses.
+    /// Networks that the operator refuses.
     pub refused: Arc<[IpNet]>,
 }
 
 impl AddressPolicy {
-    /// Why an address is refused; `None` when it is allowed. An IPv6 address that a translator or a tunnel takes for an
-    /// IPv4 address is refused with it.
+    /// The reason why an address is refused; `None` if it is allowed. An IPv6 address that a translator or a tunnel
+    /// maps to an IPv4 address is refused with it.
     ///
-    /// `api_server` is where the edge reaches the API server, as the loop has learned it. It is refused whatever is allowed. A
-    /// server on a loopback address may listen on an unspecified one, so no other loopback address may lead to its port either.
+    /// `api_server` is the set of known addresses of the API server. They are refused whatever is allowed. A server on
+    /// a loopback address may listen on the unspecified one, so its port is refused on every other loopback address
+    /// too.
     #[must_use]
     pub fn refusal(&self, to: SocketAddr, api_server: &BTreeSet<SocketAddr>) -> Option<&'static str> {
         taken_for(to).find_map(|to| self.refusal_of(to.ip(), to.port(), api_server))
@@ -86,15 +87,15 @@ impl AddressPolicy {
     }
 }
 
-/// Whether an address and port lead to one of the sockets of a server.
+/// Returns `true` if an address and port lead to one of the sockets of a server.
 fn reaches(server: &BTreeSet<SocketAddr>, address: IpAddr, port: u16) -> bool {
     let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
     server.contains(&SocketAddr::new(address, port))
         || address.is_loopback() && server.iter().any(|at| at.port() == port && on_every_loopback(at))
 }
 
-/// Whether an address is no destination: the unspecified one, and all of 0.0.0.0/8 (RFC 1122 section 3.2.1.3), which some
-/// systems connect to themselves.
+/// Returns `true` for an address that is not a destination: the unspecified one, and all of 0.0.0.0/8 (RFC 1122 section
+/// 3.2.1.3), which some systems connect to themselves.
 const fn is_this_network(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] == 0,
@@ -102,7 +103,7 @@ const fn is_this_network(address: IpAddr) -> bool {
     }
 }
 
-/// What a socket is connected to as: itself, and what a translator or a tunnel takes it for.
+/// The sockets that a connection to this one may reach: itself, and the one that a translator or a tunnel maps it to.
 pub(crate) fn taken_for(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let address = to.ip().to_canonical();
     let embedded = match address {
@@ -118,8 +119,8 @@ const fn v6_net(segments: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// The IPv4 addresses that a translator or a tunnel may send a packet for an IPv6 address to. A prefix names one or two; the
-/// interface identifier of ISATAP can stand behind any prefix.
+/// The IPv4 addresses to which a translator or a tunnel may send a packet for an IPv6 address. A prefix has one or two;
+/// the interface identifier of ISATAP can follow any prefix.
 fn embedded(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
     let [by_prefix, by_server] = embedded_by_prefix(v6);
     [by_prefix, by_server, embedded_by_interface(v6)]
@@ -143,20 +144,20 @@ fn embedded_by_prefix(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
         // The client's address is written with every bit inverted.
         return [Some(Ipv4Addr::from_bits(!last.to_bits())), Some(Ipv4Addr::new(b1, b2, c1, c2))];
     }
-    // A local prefix of 96 bits puts the address at the end; one of 48 around the ninth octet, with nothing at the end
+    // A local prefix of 96 bits has the address at the end; one of 48 around the ninth octet, with zeros at the end
     // (RFC 6052 section 2.2).
     let at_48 = e1 == 0 && last.is_unspecified();
     if NAT64_LOCAL.contains(&v6) && at_48 {
         return [Some(Ipv4Addr::new(c1, c2, d1, d2)), None];
     }
-    // `::` and `::1` stand in the same prefix as IPv4-compatible addresses, and are none.
+    // `::` and `::1` have the same prefix as IPv4-compatible addresses, but are not.
     let compatible = COMPATIBLE.contains(&v6) && !v6.is_loopback() && !v6.is_unspecified();
     let at_96 = compatible || [NAT64, NAT64_LOCAL, TRANSLATED].iter().any(|net| net.contains(&v6));
     [at_96.then_some(last), None]
 }
 
-/// ISATAP (RFC 5214 section 6.1): an interface identifier of `00-00-5E-FE`, or `02-00-5E-FE` for an address that is unique in
-/// the world, before the IPv4 address.
+/// ISATAP (RFC 5214 section 6.1): an interface identifier of `00-00-5E-FE`, or `02-00-5E-FE` for a globally unique
+/// address, before the IPv4 address.
 fn embedded_by_interface(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., high, low, _, _] = v6.segments();
     let [.., w, x, y, z] = v6.octets();

@@ -1,7 +1,7 @@
-//! Where the API server is: the sockets that connections to it are made to, as they are learned. No object may lead there.
+//! The known sockets of the API server, to which connections are made. No object may lead there.
 //!
-//! A server that is named by its address is known at once. One that is named by a DNS name is where the looked-up name led to for a
-//! connection: that is known before the connection is made, and so before anything is heard of any object.
+//! The socket of a server with an IP address is known at once. That of a server with a DNS name is learned from each
+//! look-up for a connection: before the connection is made, and so before any object is read.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,23 +15,23 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tokio::sync::watch;
 use tower::Service;
 
-/// So many are remembered. A name may lead elsewhere each time that it is looked up.
+/// The maximum number of remembered sockets. A look-up may give different addresses each time.
 const SOCKETS_MAX: usize = 256;
 
-/// The sockets of the API server. Clones are one and the same.
+/// The sockets of the API server. Clones share them.
 ///
-/// Where it was remains known for as long as the process lives, because connections may still be open to it, and because a name
-/// may lead to a few of several addresses each time.
+/// A socket stays known for the lifetime of the process, because connections to it may still be open, and because a
+/// look-up may return only a few of several addresses.
 #[derive(Clone, Debug, Default)]
 pub struct ApiServer {
-    /// All of them.
+    /// All known sockets.
     known: watch::Sender<Arc<BTreeSet<SocketAddr>>>,
-    /// Those that this process has learned by itself.
+    /// The sockets that this process has learned itself.
     own: watch::Sender<Arc<BTreeSet<SocketAddr>>>,
 }
 
 impl ApiServer {
-    /// One that is at these sockets.
+    /// A server at these sockets.
     #[must_use]
     pub fn at(sockets: impl IntoIterator<Item = SocketAddr>) -> Self {
         let api_server = Self::default();
@@ -39,20 +39,20 @@ impl ApiServer {
         api_server
     }
 
-    /// It is at these sockets too. Where that would be too many, those of before are forgotten.
+    /// Adds sockets. Beyond the maximum, older ones are removed.
     pub fn learn(&self, sockets: impl IntoIterator<Item = SocketAddr>) {
         let sockets: BTreeSet<SocketAddr> = sockets.into_iter().collect();
         add(&self.known, sockets.iter().copied());
         add(&self.own, sockets);
     }
 
-    /// It was at these sockets before a restart, which is known until the process ends: those that it does not learn by itself
-    /// meanwhile are not remembered any longer.
+    /// Adds sockets from before a restart, which stay known until the process ends; those that it does not learn again
+    /// are not remembered over the next restart.
     pub(crate) fn recall(&self, sockets: impl IntoIterator<Item = SocketAddr>) {
         add(&self.known, sockets);
     }
 
-    /// The sockets as they are known now.
+    /// The known sockets.
     #[must_use]
     pub fn sockets(&self) -> Arc<BTreeSet<SocketAddr>> {
         Arc::clone(&self.known.borrow())
@@ -62,7 +62,7 @@ impl ApiServer {
         self.known.subscribe()
     }
 
-    /// The sockets to be remembered over a restart.
+    /// The sockets to remember over a restart.
     pub(crate) fn learned(&self) -> watch::Receiver<Arc<BTreeSet<SocketAddr>>> {
         self.own.subscribe()
     }
@@ -81,7 +81,7 @@ fn add(to: &watch::Sender<Arc<BTreeSet<SocketAddr>>>, sockets: impl IntoIterator
     });
 }
 
-/// Looks the server's name up as the system does, for each new connection, and remembers where it led to.
+/// Resolves the server's name through the system for each new connection, and records the addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     pub(crate) api_server: ApiServer,
@@ -141,7 +141,7 @@ mod tests {
         api_server.learn([new]);
         check(&api_server, &["192.0.2.1:6443", "192.0.2.2:6443"]);
         assert_eq!(**api_server.learned().borrow(), BTreeSet::from([new]));
-        // Once a connection has led to it in this life, it is not the past any more.
+        // After a connection to it in this process, it counts as learned.
         api_server.learn([old]);
         assert_eq!(**api_server.learned().borrow(), BTreeSet::from([old, new]));
     }

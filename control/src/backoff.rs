@@ -1,12 +1,11 @@
-//! How long to wait before something that failed is tried again. Pure: the caller brings the chance and does the
-//! waiting.
+//! Delays before retries. Pure: the caller provides the random number and does the waiting.
 
 use std::time::Duration;
 
 use http::header::{HeaderMap, RETRY_AFTER};
 
 /// Delays that double from attempt to attempt, each drawn evenly between a floor and the doubled bound ("full jitter"),
-/// so that many clients that failed together do not come back together.
+/// so that clients that failed together do not retry together.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     floor: Duration,
@@ -24,14 +23,14 @@ impl Backoff {
         Self { floor, first, max: max.max(first), attempts: 0 }
     }
 
-    /// The delay before the next attempt. `draw` is any number; all of them equally likely make the delay even.
+    /// The delay before the next attempt. `draw` is a random number; uniform numbers give uniform delays.
     pub(crate) fn next(&mut self, draw: u64) -> Duration {
         let bound = self.first.saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX)).min(self.max);
         self.attempts = self.attempts.saturating_add(1);
         self.floor + share(bound.saturating_sub(self.floor), draw)
     }
 
-    /// Forgets the failures so far, because what was tried has worked for a while.
+    /// Resets the delays, because the operation has worked for a while.
     pub(crate) const fn reset(&mut self) {
         self.attempts = 0;
     }
@@ -42,7 +41,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The part of `whole` that `draw` is of all `u64`s.
+/// The fraction `draw / 2^64` of `whole`.
 #[must_use]
 pub(crate) fn share(whole: Duration, draw: u64) -> Duration {
     let nanos = whole.as_nanos().min(u128::from(u64::MAX));

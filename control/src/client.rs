@@ -1,8 +1,8 @@
-//! How Tidegate reaches the API server: where the address and the credentials come from, and which deadlines stand on
-//! every connection. The requests themselves are made elsewhere.
+//! The client for the API server: the source of address and credentials, and the timeouts of every connection. The
+//! requests themselves are made elsewhere.
 //!
-//! kube's own stack is not used because it sets neither TCP keepalive nor a read timeout, and retries 429 and 5xx where
-//! nobody sees it; here every answer reaches the caller, who backs off and counts.
+//! kube's own stack is not used because it sets neither TCP keepalive nor a read timeout, and silently retries 429 and
+//! 5xx; here the caller gets every answer, backs off and counts.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -24,24 +24,24 @@ use tower::{BoxError, ServiceBuilder};
 use crate::api_server::{ApiServer, Lookup};
 use crate::renew::{Renewed, Stack};
 
-/// How long each step of a request may take.
+/// The timeouts of the steps of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlines {
     /// Resolving the name and the TCP handshake.
     pub tcp: Duration,
     /// The above and the TLS handshake.
     pub connect: Duration,
-    /// From the request to the headers of its answer, including a fresh token.
+    /// From the request to the headers of its response, including a token renewal.
     pub headers: Duration,
-    /// Silence while reading, also of a body.
+    /// Idle time while reading, also of a body.
     pub read: Duration,
-    /// A write that makes no progress.
+    /// A write without progress.
     pub write: Duration,
 }
 
 impl Deadlines {
-    /// For lists and watches. Reading may be silent for longer than the longest watch: these deadlines are the last
-    /// resort, behind the nearer ones of the loop that lists and watches.
+    /// For lists and watches. The read timeout exceeds the longest watch: these timeouts are the last resort, behind
+    /// the shorter ones of the informers.
     pub const WATCH: Self = Self {
         tcp: Duration::from_secs(10),
         connect: Duration::from_secs(15),
@@ -50,27 +50,27 @@ impl Deadlines {
         write: Duration::from_secs(30),
     };
 
-    /// For writes of status, Events and leases, whose answers are short.
+    /// For writes of status, Events and leases, whose responses are short.
     pub const WRITE: Self = Self { headers: Duration::from_secs(15), read: Duration::from_secs(20), ..Self::WATCH };
 }
 
-/// A connection that is silent for this long is probed by the kernel, three times, ten seconds apart.
+/// A connection that is idle for this long is probed by the kernel, three times, ten seconds apart.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Sent bytes that stay unacknowledged for this long end a connection (`TCP_USER_TIMEOUT`, RFC 5482).
+/// A connection ends when sent bytes are unacknowledged for this long (`TCP_USER_TIMEOUT`, RFC 5482).
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
 
-/// Why there is no client. None of the messages holds a credential.
+/// The reason why there is no client. The messages contain no credentials.
 #[derive(Debug)]
 pub enum ConnectError {
     /// The process does not run in a pod with a service account.
     InCluster(InClusterError),
-    /// The kubeconfig cannot be read, or names no such context.
+    /// The kubeconfig cannot be read, or has no such context.
     Kubeconfig(Box<KubeconfigError>),
-    /// The kubeconfig asks for a proxy, which is not supported: going around it silently would be wrong.
+    /// The kubeconfig has a proxy, which is not supported; ignoring it would be wrong.
     Proxy,
     /// The credentials or certificates cannot be used.
     Credentials(Box<kube::Error>),
@@ -79,7 +79,7 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InCluster(why) => write!(f, "no service account of a pod: {why}"),
+            Self::InCluster(why) => write!(f, "the service account of the pod cannot be used: {why}"),
             Self::Kubeconfig(why) => write!(f, "kubeconfig: {why}"),
             Self::Proxy => f.write_str("kubeconfig: proxy-url is not supported"),
             Self::Credentials(why) => write!(f, "credentials for the API server: {why}"),
@@ -101,20 +101,20 @@ impl From<KubeconfigError> for ConnectError {
     }
 }
 
-/// The API server of the cluster that this pod runs in, with the pod's service account. A kubeconfig that happens to
-/// lie in the image is not looked at.
+/// The API server of the cluster that this pod runs in, with the pod's service account. A kubeconfig in the image is
+/// ignored.
 ///
 /// # Errors
-/// When the pod's environment or its service account files are missing.
+/// If the pod's environment or its service account files are missing.
 pub fn in_cluster() -> Result<Config, ConnectError> {
     Config::incluster().map_err(ConnectError::InCluster)
 }
 
-/// The API server and user of a kubeconfig file; of its current context when none is named. What the environment says (by
-/// `KUBECONFIG`, `HTTPS_PROXY` or the debugging variables of kube) counts for nothing.
+/// The API server and user of a kubeconfig file; of its current context by default. The environment (`KUBECONFIG`,
+/// `HTTPS_PROXY` or the debugging variables of kube) is ignored.
 ///
 /// # Errors
-/// When the file cannot be read or lacks what the context names.
+/// If the file cannot be read or lacks an entry that the context refers to.
 pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config, ConnectError> {
     let mut kubeconfig = Kubeconfig::read_from(path)?;
     let mut authority = None;
@@ -123,7 +123,7 @@ pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Confi
         authority = authority_file(cluster);
         proxied = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
         if !proxied {
-            // Where there is none, kube looks into the environment, whatever `NO_PROXY` says there.
+            // Without a proxy URL, kube reads the environment, whatever `NO_PROXY` is there.
             cluster.proxy_url = Some(NO_PROXY.to_owned());
         }
     }
@@ -132,7 +132,7 @@ pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Confi
     config.root_cert_file = authority;
     if !proxied {
         config.proxy_url = None;
-        // A plugin may be told of its cluster.
+        // A credential plugin may get the cluster.
         if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
             cluster.proxy_url = None;
         }
@@ -140,35 +140,37 @@ pub async fn from_kubeconfig(path: &Path, context: Option<&str>) -> Result<Confi
     Ok(config)
 }
 
-/// Stands for a proxy where there is none, so that nobody looks for one elsewhere.
+/// A placeholder for no proxy, so that kube does not read one from the environment.
 const NO_PROXY: &str = "http://proxy.invalid";
 
-/// The cluster of a context, of the current one when none is named.
+/// The cluster of a context, by default of the current one.
 fn cluster<'k>(kubeconfig: &'k mut Kubeconfig, context: Option<&str>) -> Option<&'k mut Cluster> {
     let context = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     kubeconfig.clusters.iter_mut().find(|named| named.name == context.cluster)?.cluster.as_mut()
 }
 
-/// The file of the authority of a cluster, where the kubeconfig holds none itself. kube reads it only once.
+/// The file of a cluster's certificate authority, if the kubeconfig does not contain the certificate. kube reads it
+/// only once.
 fn authority_file(cluster: &Cluster) -> Option<PathBuf> {
     let file = cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none())?;
     Some(PathBuf::from(file))
 }
 
-/// A client with these deadlines. It speaks HTTP/1.1, so that every watch has a connection of its own, and it retries
-/// nothing. No connection is made before the first request.
+/// A client with these timeouts. It uses HTTP/1.1, so that every watch has a connection of its own, and does not retry.
+/// No connection is made before the first request.
 ///
-/// A token or an authority that comes from a file is read again each minute, and at once for the request after one that
-/// failed, was given up or was answered 401.
+/// A token or an authority from a file is read again each minute, and at once for the request after one that failed,
+/// was aborted or was answered 401.
 ///
-/// `api_server` learns where the server is: now, where the configuration names its address, or else with each connection.
+/// `api_server` learns the server's sockets: now, if the configuration has its IP address, or else with each
+/// connection.
 ///
 /// # Errors
-/// When the credentials or certificates cannot be used, or a proxy is asked for.
+/// If the credentials or certificates cannot be used, or a proxy is configured.
 ///
 /// # Panics
-/// Outside of a Tokio runtime. The client belongs to the runtime in which it is made.
+/// Outside of a Tokio runtime. The client belongs to the runtime in which it is created.
 pub fn connect(config: Config, deadlines: Deadlines, api_server: &ApiServer) -> Result<kube::Client, ConnectError> {
     if config.proxy_url.is_some() {
         return Err(ConnectError::Proxy);
@@ -177,7 +179,7 @@ pub fn connect(config: Config, deadlines: Deadlines, api_server: &ApiServer) -> 
     let lookup = Lookup { api_server: api_server.clone(), port: port(&config) };
     api_server.learn(address(&config).map(|address| SocketAddr::new(address, lookup.port)));
     let first = stack(&config, deadlines, &lookup)?;
-    // A plugin that is asked for credentials would block; it says itself how long they last.
+    // Running a credential plugin would block; its credentials have an expiry of their own.
     let from_files = config.auth_info.token_file.is_some() || config.root_cert_file.is_some();
     if !from_files || config.auth_info.exec.is_some() {
         return Ok(kube::Client::new(first, namespace));
@@ -185,13 +187,13 @@ pub fn connect(config: Config, deadlines: Deadlines, api_server: &ApiServer) -> 
     Ok(kube::Client::new(Renewed::new(first, move || stack(&config, deadlines, &lookup)), namespace))
 }
 
-/// Everything between a request and the wire, with credentials as they are in their files now.
+/// All layers between a request and the connection, with the current contents of credential files.
 fn stack(config: &Config, deadlines: Deadlines, lookup: &Lookup) -> Result<Stack, ConnectError> {
     let mut transport =
         TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp(deadlines, lookup.clone()))?);
     transport.set_connect_timeout(Some(deadlines.connect));
     transport.set_read_timeout(Some(deadlines.read));
-    // Otherwise the time that a pooled connection sat idle counts against the next answer.
+    // Otherwise the idle time of a pooled connection counts towards the next response.
     transport.set_reset_reader_on_write(true);
     transport.set_write_timeout(Some(deadlines.write));
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(transport);
@@ -206,12 +208,12 @@ fn stack(config: &Config, deadlines: Deadlines, lookup: &Lookup) -> Result<Stack
     Ok(BoxService::new(service))
 }
 
-/// The address that a configuration names the server by. A name is none.
+/// The IP address of the server in the configuration; `None` for a DNS name.
 fn address(config: &Config) -> Option<IpAddr> {
     config.cluster_url.host()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// The port as connections take it from the URL.
+/// The port of connections, from the URL.
 fn port(config: &Config) -> u16 {
     let usual = if config.cluster_url.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     config.cluster_url.port_u16().unwrap_or(usual)

@@ -1,19 +1,19 @@
-//! What an operator may command while the loop runs, and why that may be refused.
+//! Commands of an operator while the loop runs, and their refusals.
 
 use std::fmt;
 
 use serde::Serialize;
 use tidegate_config::model::Generation;
 
-/// What an operator may command. It is for this process and is forgotten when that ends.
+/// A command of an operator. It applies to this process only and ends with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "verb", content = "of")]
 pub enum Command {
-    /// Keep the routes that serve now, whatever becomes of the cluster's; endpoints still follow.
+    /// Keep the current routes, whatever changes in the cluster; endpoints are still updated.
     Freeze,
     /// Serve the routes of the cluster again.
     Thaw,
-    /// Serve the routes that this generation had, with the endpoints of today, and keep them.
+    /// Serve the routes of this generation, with the current endpoints, and keep them.
     Rollback(Generation),
 }
 
@@ -27,32 +27,32 @@ impl fmt::Display for Command {
     }
 }
 
-/// Why a command cannot be carried out.
+/// The reason why a command is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The loop has no routes of the cluster yet, or not again.
+    /// The loop has no routes of the cluster yet.
     Starting,
-    /// The routes of a generation are not there, or no longer.
+    /// The routes of a generation are not available, or no longer.
     NotKept {
-        /// The generation that was asked for.
+        /// The requested generation.
         asked: Generation,
-        /// The oldest and the newest that can be gone back to.
+        /// The oldest and the newest available generation.
         kept: (Generation, Generation),
     },
-    /// The routes of the cluster serve already.
+    /// The routes of the cluster are already served.
     NotHeld,
-    /// The routes of this generation are kept already.
+    /// The routes of this generation are held already.
     HeldAlready(Generation),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Starting => f.write_str("the control loop has only begun"),
+            Self::Starting => f.write_str("the control loop has not started completely"),
             Self::NotKept { asked, kept: (oldest, newest) } => {
                 write!(f, "the routes of generation {asked} are not kept; those of {oldest} to {newest} are")
             }
-            Self::NotHeld => f.write_str("nothing is held: the routes of the cluster serve"),
+            Self::NotHeld => f.write_str("no routes are held: those of the cluster are served"),
             Self::HeldAlready(generation) => {
                 write!(f, "the routes of generation {generation} are held already; thaw them first, or roll back")
             }

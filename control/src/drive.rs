@@ -27,24 +27,24 @@ use crate::reconcile::{Reconciler, Step};
 use crate::status::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
 
-/// Events taken before a batch is compiled, so that a storm of events cannot keep a publication waiting.
+/// The maximum number of events per turn, so that a burst of events cannot delay a publication.
 const EVENTS_MAX: usize = 1024;
 
-/// Where the loop tells what it did.
+/// The outputs of the loop.
 #[derive(Debug)]
 pub(crate) struct LoopOutputs {
     pub(crate) generation: watch::Sender<Generation>,
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) names: watch::Sender<Arc<Names>>,
-    /// Which Secrets are followed by name.
+    /// The Secrets to watch by name.
     pub(crate) secrets: mpsc::UnboundedSender<Vec<SecretInterest>>,
-    /// Sources that have to be listed again.
+    /// Sources that must be listed again.
     pub(crate) relist: mpsc::UnboundedSender<Source>,
-    /// What has to be written to the cluster.
+    /// The statuses and Events to write to the cluster.
     pub(crate) reports: Reports,
 }
 
-/// The loop's state.
+/// The state of the loop.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     reconciler: &'a mut Reconciler,
@@ -52,7 +52,7 @@ pub(crate) struct Loop<'a> {
     history: &'a mut History,
     told: &'a LoopOutputs,
     metrics: &'a ControlMetrics,
-    /// Where the API server is.
+    /// The known sockets of the API server.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
     sources: BTreeMap<Source, SourceState>,
 }
@@ -79,7 +79,7 @@ impl<'a> Loop<'a> {
         Self { reconciler, publisher, history, told, metrics, api_server: api_server.followed(), sources }
     }
 
-    /// Runs until told to stop, or until the events end.
+    /// Runs until the shutdown, or until the events end.
     pub(crate) async fn run(
         mut self,
         events: &mut mpsc::Receiver<Event>,
@@ -100,7 +100,7 @@ impl<'a> Loop<'a> {
                 () = sleep_until(wake.unwrap_or_else(clock::now).into()), if wake.is_some() => {}
                 () = std::future::ready(()), if self.reconciler.running() && self.reconciler.busy() => {}
             }
-            // Whatever woke the loop, events are taken in every turn and one question at most: neither keeps the other waiting.
+            // Whatever woke the loop, each turn takes events and at most one question: neither delays the other.
             let ended = self.drain(events);
             self.step(clock::now());
             self.report();
@@ -112,7 +112,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Takes what waits, as much as a turn may; whether nothing will ever come again.
+    /// Takes the pending events, up to the maximum. Returns `true` if the channel has closed.
     fn drain(&mut self, events: &mut mpsc::Receiver<Event>) -> bool {
         for _ in 0..EVENTS_MAX {
             match events.try_recv() {
@@ -128,13 +128,13 @@ impl<'a> Loop<'a> {
         self.count_drift(&event);
         self.note(&event);
         if let Some(source) = self.reconciler.observe(event, clock::now()) {
-            tracing::warn!(kind = %source.kind, "a list would remove most of what is known; listing again before it acts");
-            // The other end lives as long as the informers do; without them there is nothing to list again.
+            tracing::warn!(kind = %source.kind, "a list would remove most of the known objects; it is ignored until a second list confirms it");
+            // The receiver lives as long as the informers do; without them there is nothing to list again.
             drop(self.told.relist.send(source));
         }
     }
 
-    /// Keeps what readiness says of each source.
+    /// Updates the readiness of each source.
     fn note(&mut self, event: &Event) {
         let (source, version) = match event {
             Event::Listed { source, resource_version, .. }
@@ -161,7 +161,7 @@ impl<'a> Loop<'a> {
             Event::Unserved { .. } => {
                 (state.synced, state.failing, state.denied, state.resource_version) = (true, None, false, None);
             }
-            // A list that succeeds says nothing of the watch, which alone keeps what is served up to date.
+            // A successful list says nothing about the watch, which keeps the objects up to date.
             Event::Watching { .. } => (state.failing, state.denied) = (None, false),
             Event::Failing { why, denied, .. } => (state.failing, state.denied) = (Some(why.clone()), *denied),
             Event::Applied { .. }
@@ -181,8 +181,8 @@ impl<'a> Loop<'a> {
         if self.sources.contains_key(&near) { near } else { Source { kind, namespace: None } }
     }
 
-    /// The next batch; where nothing waits, the next turn of the audit. Where the API server is was known before it told of the
-    /// objects that are compiled here, so it is taken first.
+    /// Compiles the next batch, or makes a step of the audit if there is none. The API server's sockets were known
+    /// before the objects that are compiled here, so they are taken first.
     fn step(&mut self, now: Instant) {
         let sockets = Arc::clone(&self.api_server.borrow());
         if sockets != self.reconciler.world().api_server {
@@ -215,7 +215,7 @@ impl<'a> Loop<'a> {
         }
         self.reconciler.finish(clock::now());
         if let Some(secrets) = secrets {
-            // Whoever follows them lives as long as the loop; without, there is nobody to tell.
+            // The receiver lives as long as the loop; without it there is nothing to do.
             drop(self.told.secrets.send(secrets));
         }
         if let Some(names) = names {
@@ -227,7 +227,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// After the publication, and without waiting for anybody.
+    /// After the publication, and without waiting for the writers.
     fn name_reports(&mut self) {
         if self.told.reports.wanted() {
             self.told.reports.name(self.reconciler.pending_status_updates(), self.reconciler.found());
@@ -255,14 +255,15 @@ impl<'a> Loop<'a> {
                 match stale_since_s {
                     None => tracing::info!("ready: the first complete model is published"),
                     Some(as_of_s) => {
-                        tracing::warn!(as_of_s, "ready: what was kept on disk serves until the API server answers")
+                        tracing::warn!(
+                            as_of_s,
+                            "ready: the state restored from disk serves until the API server answers"
+                        )
                     }
                 }
             }
             if moved && before.stale_since_s.is_some() && stale_since_s.is_none() {
-                tracing::info!(
-                    "what serves is the state of the cluster as it is now, and no longer what was kept on disk"
-                );
+                tracing::info!("the current state of the cluster serves, and no longer the restored one");
             }
             if moved {
                 *before = after;
@@ -271,7 +272,7 @@ impl<'a> Loop<'a> {
         });
     }
 
-    /// What has been taken is in effect once the queue is empty. Of several namespaces, the one that is furthest behind counts.
+    /// Events are in effect once the queue is empty. With several namespaces, the oldest version counts.
     fn report_versions(&self) {
         for kind in Kind::ALL {
             let versions = self.sources.values().filter(|source| source.kind == kind);
@@ -292,7 +293,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Carries a command out and publishes what follows from it.
+    /// Executes a command and publishes the result.
     fn obey(&mut self, command: Command) -> Result<Generation, Refusal> {
         let now = clock::now();
         let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(Refusal::Starting)?;
@@ -315,7 +316,7 @@ impl<'a> Loop<'a> {
         Ok(*self.told.generation.borrow())
     }
 
-    /// Whoever asked may have gone; then nobody misses the answer.
+    /// The requester may be gone; then the answer is dropped.
     fn answer(&mut self, question: Question) {
         match question {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),

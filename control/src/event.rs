@@ -1,5 +1,4 @@
-//! What happened outside, in the order in which it is told to the control loop. A closed list: the loop answers
-//! every variant in one place.
+//! The events for the control loop, in order. A closed list: the loop handles every variant in one place.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::time::Instant;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
-/// What a watch covers: a kind, in one namespace or in all of them.
+/// The scope of a watch: a kind, in one namespace or in all of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Source {
     /// The kind.
@@ -28,94 +27,94 @@ impl fmt::Display for Source {
     }
 }
 
-/// Something that happened outside.
+/// An event for the control loop.
 #[derive(Debug)]
 pub enum Event {
-    /// A watch told of a new or changed object.
+    /// A watch event ADDED or MODIFIED.
     Applied {
         /// The object.
         projected: Box<Projected>,
-        /// When its bytes arrived.
+        /// The arrival time of its bytes.
         received: Instant,
     },
-    /// A watch told that an object is gone.
+    /// A watch event DELETED.
     Deleted {
         /// The object.
         object: ObjectRef,
         /// The resourceVersion of the deletion.
         resource_version: Arc<str>,
-        /// When the bytes arrived.
+        /// The arrival time of its bytes.
         received: Instant,
     },
-    /// A list came in to its last page. When it is complete, what the source covers and the list does not name is gone.
-    /// What a watch told while the list was made is told here too, in the place of what was listed. A failed or half list is
-    /// never an event.
+    /// A complete list, from its first to its last page. If `complete`, objects of the source that are not in it have
+    /// been deleted. Watch events during the list are included: they replace the listed objects. A failed or partial
+    /// list is never an event.
     Listed {
-        /// What was listed.
+        /// The source.
         source: Source,
-        /// Every object of it that says which one it is.
+        /// Every identified object of it.
         objects: Vec<Projected>,
-        /// Whether these are all. An item that does not say which object it is may be any, so nothing counts as gone then.
+        /// Whether these are all objects. If an item cannot be identified, no object counts as deleted.
         complete: bool,
         /// The resourceVersion of the list.
         resource_version: Arc<str>,
-        /// When the last page arrived.
+        /// The arrival time of the last page.
         received: Instant,
     },
-    /// A watch goes on from the resourceVersion of what was restored, and has told of whatever happened since.
+    /// A watch has resumed from the resourceVersion of the restored objects, and has sent all events since.
     Resumed {
         /// The source.
         source: Source,
         /// The resourceVersion it has reached.
         resource_version: Arc<str>,
-        /// When that was known.
+        /// The time of this event.
         received: Instant,
     },
-    /// The cluster does not have the kind: nothing of what the source covers is there. For kinds that it may lack.
+    /// The cluster does not serve the kind: the source has no objects. For kinds that a cluster may lack.
     Unserved {
         /// The source.
         source: Source,
-        /// When that was heard.
+        /// The time of this event.
         received: Instant,
     },
-    /// The definition of a kind says of which release of its API it is, or is gone. For kinds of the Gateway API.
+    /// The CustomResourceDefinition of a kind of the Gateway API states another release, or is gone.
     Defined {
         /// The kind.
         kind: Kind,
-        /// The release (`gateway.networking.k8s.io/bundle-version`); empty where the definition says none, `None` without a definition.
+        /// The release (`gateway.networking.k8s.io/bundle-version`); empty without the annotation, `None` without a definition.
         release: Option<Arc<str>>,
-        /// When that was heard.
+        /// The time of this event.
         received: Instant,
     },
-    /// A watch told that it has nothing older than this left to tell.
+    /// A bookmark of a watch: there are no older events.
     Bookmark {
         /// The source.
         source: Source,
         /// The resourceVersion it has reached.
         resource_version: Arc<str>,
     },
-    /// A watch is open that follows one or more failures.
+    /// The watch is open again after one or more failures.
     Watching {
         /// The source.
         source: Source,
     },
-    /// A list or watch failed; it is tried again by itself, and fails until a watch is open.
+    /// A list or watch failed. The informer retries it, and the source counts as failing until a watch is open.
     Failing {
         /// The source.
         source: Source,
-        /// Why, in one line.
+        /// The reason, in one line.
         why: String,
-        /// Whether the API server answered that we may not read it, or that there is nothing of the kind: 403 or 404.
+        /// Whether the API server denied access or has no such kind: 403 or 404.
         denied: bool,
     },
-    /// A DNS name that was asked for has these addresses now, or none for this reason.
+    /// The result of resolving a DNS name.
     Resolved {
         /// The name, in lower case without a trailing dot.
         name: Arc<str>,
         /// Its addresses.
         addresses: Result<Box<[IpAddr]>, String>,
     },
-    /// The API server is reached, or has been, at these sockets and no others.
+    /// The sockets at which the API server is reached, or was before.
     ApiServer {
         /// All of them.
         sockets: Arc<BTreeSet<SocketAddr>>,

@@ -1,5 +1,5 @@
-//! Why a URL goes where it goes: which Gateway and listener it comes to, which route serves it, from which object, who lost and why,
-//! and which endpoints.
+//! Explains the routing of a URL: the Gateway and listener, the serving route and its object, the routes that lost and
+//! why, and the endpoints.
 
 mod asked;
 mod candidate;
@@ -27,98 +27,99 @@ use tidegate_config::model::{
 use crate::not_serving::{ByCommand, NotServing, Wait};
 use crate::topology::Key;
 
-/// What would become of a request for a URL, and why.
+/// The routing of a request for a URL, with the reasons.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
-    /// The URL as asked.
+    /// The URL of the question.
     pub url: String,
     /// The method.
     pub method: String,
-    /// The generation that was asked.
+    /// The generation of the snapshot.
     pub generation: u64,
     /// The listener that takes it.
     pub listener: String,
-    /// The Gateway of the listener, and the ListenerSet in which it stands; `None` for one of the operator's.
+    /// The Gateway of the listener, and the ListenerSet that defines it; `None` for one of the operator's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Arc<ListenerOrigin>>,
-    /// The listener that the server name of the handshake chose, where requests for the host have to come to another one over a
-    /// connection of their own: the answer is 421 then.
+    /// The listener that the server name of the handshake selects, if requests for the host need a connection to
+    /// another one: the answer is 421 then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misdirected: Option<String>,
-    /// The host pattern that takes it; `None` when no rule has the host.
+    /// The matching host pattern; `None` if no rule has the host.
     pub host: Option<String>,
-    /// The path as rules see it.
+    /// The normalised path.
     pub path: String,
-    /// The route that serves it; `None` is a 404.
+    /// The serving route; `None` for a 404.
     pub route: Option<Served>,
-    /// Routes whose host and path match, and that were tried before and do not take the request, in their order; a bounded number.
+    /// Routes whose host and path match, that precede the serving one and do not match the request, in order; limited
+    /// in number.
     pub passed_over: Vec<Candidate>,
-    /// Routes whose host and path match, and that would be tried afterwards, in their order; a bounded number.
+    /// Routes whose host and path match, that follow the serving one, in order; limited in number.
     pub next: Vec<Candidate>,
-    /// How many more of both there are.
+    /// The number of further routes of both lists.
     #[serde(skip_serializing_if = "is_none")]
     pub omitted: usize,
-    /// Routes for the host that name the Gateway or one of its ListenerSets, and are not accepted there; filled in by who asks the control
-    /// loop for them.
+    /// Routes for the host that refer to the Gateway or one of its ListenerSets, and are not accepted; added by callers
+    /// that ask the control loop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// Who lost, and why.
+    /// The findings about routes that lost.
     pub lost: Vec<Finding>,
-    /// What else the owner of the route's object is told.
+    /// Other findings about the route's object.
     pub findings: Vec<Finding>,
-    /// Other routes than the cluster's, which an operator holds.
+    /// The held routes, if an operator holds others than those of the cluster.
     pub held: Option<ByCommand>,
-    /// What the next routes of the host wait for.
+    /// The reason why the next routes of the host are not served yet.
     pub waits: Option<Wait>,
-    /// What becomes of a connection, where it is passed on as bytes. No request is read then.
+    /// The handling of a connection that is passed on as bytes, without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
-    /// The status that the edge itself would answer to a client whose address the route's guards allow, and of which the services that
-    /// are asked say yes, where it would not forward. Other clients are answered 403, or what the service says.
+    /// The status of the edge's own answer, if it does not forward the request: for a client whose address is allowed,
+    /// and if authorisation services allow the request. Other clients get 403, or the service's answer.
     pub answer: Option<u16>,
 }
 
-/// The route that serves, with everything that applies to it.
+/// The serving route, with everything that applies to it.
 #[derive(Debug, Serialize)]
 pub struct Served {
     /// Object, field and path.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// What restricts access, in order.
+    /// The access checks, in order.
     pub guards: Arc<[Guard]>,
     /// The settings that apply.
     pub settings: Effective,
-    /// How its responses are compressed, if they are.
+    /// The compression of its responses, if enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Arc<Compression>>,
-    /// What is changed on the way, in order.
+    /// The filters, in order.
     #[serde(skip_serializing_if = "<[Filter]>::is_empty")]
     pub filters: Arc<[Filter]>,
-    /// When a request is tried again although an endpoint has answered, if ever.
+    /// The policy for retries after an answer of an endpoint, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Arc<RetryPolicy>>,
-    /// How its clients come back to their endpoint, if they do.
+    /// Its session persistence, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<SessionPersistence>>,
-    /// Where it leads.
+    /// Its targets.
     pub targets: Vec<TargetView>,
 }
 
 /// One target and its endpoints.
 #[derive(Debug, Serialize)]
 pub struct TargetView {
-    /// The Service port; or the status, where the edge answers this share by itself.
+    /// The Service port; or the status, if the edge answers this share itself.
     pub backend: String,
     /// Its share.
     pub weight: u32,
-    /// What is spoken; `None` where the edge answers.
+    /// The protocol; `None` if the edge answers.
     pub protocol: Option<tidegate_config::model::AppProtocol>,
     /// Its usable endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Those that serve their sessions alone, because they terminate.
+    /// Terminating endpoints, which only keep their sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Endpoint>,
-    /// The service that is asked about its requests.
+    /// The authorisation service of its requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth: Option<Arc<ExternalAuth>>,
 }
@@ -127,10 +128,10 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// Explains what would become of a request or a connection.
+/// Explains the routing of a request or a connection.
 ///
 /// # Errors
-/// When nothing listens for it.
+/// If there is no listener for it.
 pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
@@ -140,22 +141,23 @@ pub fn explain(
     let binds = candidates(snapshot, asked.protocol, asked.port());
     let bytes = carried(snapshot, &binds, &asked.server_name);
     if asked.of_bytes {
-        let carried = bytes.ok_or_else(|| "nothing listens for it".to_owned())?;
+        let carried = bytes.ok_or_else(|| "there is no listener for it".to_owned())?;
         return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
     let find = |bind: &&'_ Bind| (bind.key, snapshot.find(&bind.key, &asked.host, &asked.path, asked));
-    // Several may have the port on addresses of their own: the one at the address that the URL names is meant, else one that would not
-    // answer 404.
+    // Several binds may have the port on different addresses: the one with the address in the URL is meant, else one
+    // that would not answer 404.
     let named = named(&asked.server_name);
     let found = binds
         .iter()
         .map(find)
         .max_by_key(|(key, found)| (Some(key.address.ip()) == named, found.route.is_some(), found.listener.is_some()));
-    let (key, Found { listener, host: routes, route }) = found.ok_or_else(|| "nothing listens for it".to_owned())?;
+    let (key, Found { listener, host: routes, route }) =
+        found.ok_or_else(|| "there is no listener for it".to_owned())?;
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
         return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
-    let listener = listener.ok_or_else(|| "nothing listens for it".to_owned())?;
+    let listener = listener.ok_or_else(|| "there is no listener for it".to_owned())?;
     let misdirected = shaken(snapshot.bind(&key), asked)?.filter(|shaken| shaken.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
     let (lost, told) = concerned(findings, routes, (route, listener));
@@ -188,22 +190,22 @@ pub fn explain(
     })
 }
 
-/// The address that a host is, if it is one.
+/// The IP address of a host, if it is one.
 fn named(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok()
 }
 
-/// The listener with which the handshake of a request would be; `None` without TLS.
+/// The listener of a request's TLS handshake; `None` without TLS.
 fn shaken(bind: Option<&Bind>, asked: &Asked) -> Result<Option<TlsListener>, String> {
     let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
-    // A client asks for no name where its URL has an address (RFC 6066 section 3).
+    // A client sends no server name if its URL has an IP address (RFC 6066 section 3).
     let name = if named(&asked.server_name).is_some() { "" } else { &asked.server_name };
     let listener = bind.listener(name).ok_or_else(|| format!("no listener takes the server name {name:?}"))?;
     Ok(Some(TlsListener::of(listener)))
 }
 
-/// What takes a connection as bytes. Several sockets may have the port on addresses of their own: the one at the address that is
-/// named is meant, else one with a route.
+/// The route that passes on a connection as bytes. Several binds may have the port on different addresses: the one with
+/// the address of the host is meant, else one with a route.
 fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option<connections::Found<'s>> {
     let named = named(host);
     let found = binds.iter().filter_map(|bind| Some((bind, connections::Found::on(snapshot, bind, host)?)));
@@ -211,7 +213,7 @@ fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option
     found.max_by_key(|(bind, found)| rank(bind, found.route.is_some())).map(|(_, found)| found)
 }
 
-/// What is said of connections that are passed on as bytes.
+/// The explanation of a connection that is passed on as bytes.
 fn of_connections(
     snapshot: &Snapshot,
     (findings, not_serving): (&[Finding], &NotServing),
@@ -243,16 +245,15 @@ fn of_connections(
 }
 
 impl Explanation {
-    /// Whether a route serves what was asked for.
+    /// Returns `true` if a route serves the request or connection.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.route.is_some() || self.connections.as_ref().is_some_and(|connections| connections.route.is_some())
     }
 }
 
-/// The sockets that a URL may mean: those of its scheme that have its port, or to which a Gateway's Service leads from there, where it
-/// names one that any has; else those that every
-/// object shares, for behind a load balancer ports are others than in URLs; else all of the scheme.
+/// The binds that a URL may mean: those of its scheme with its port, also if a Gateway's Service maps the port to them;
+/// if there are none, the binds of the shared table, because load balancers change ports; else all of the scheme.
 fn candidates(snapshot: &Snapshot, protocol: BindProtocol, port: Option<u16>) -> Vec<&Bind> {
     let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == protocol).collect();
     let has_port = |bind: &&&Bind| {
@@ -305,7 +306,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     }
 }
 
-/// The status of the answer that a client from an allowed address would get from the edge itself.
+/// The status of the edge's own answer to a client from an allowed address.
 fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listener: &Listener) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let usable = route.action.shares().iter().any(|share| {
@@ -325,7 +326,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
         }
         return match decision {
             Decision::Asks(place, _) => {
-                // What follows when the service says yes, as with the clients that are allowed.
+                // The rest of the decision, if the service allows the request.
                 from = place + 1;
                 continue;
             }
@@ -341,7 +342,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     }
 }
 
-/// The findings that say who lost this host or path, and those about the object that serves.
+/// The findings about routes that lost this host or path, and those about the serving object.
 fn concerned(
     findings: &[Finding],
     routes: Option<&Arc<HostRoutes>>,

@@ -1,4 +1,4 @@
-//! What was published and why: a journal, and the generations whose routes can be taken back.
+//! The history of publications: a journal, and the generations whose routes can be restored.
 
 mod changes;
 mod journal;
@@ -11,7 +11,7 @@ use self::journal::Journal;
 use self::kept::Kept;
 use crate::options::Keep;
 
-/// Publications of the past, and routes that can be taken back. Bounded in number and in what the routes take of memory.
+/// Past publications, and routes that can be restored. Limited in number and in the memory of the routes.
 #[derive(Debug)]
 pub struct History {
     journal: Journal,
@@ -25,38 +25,38 @@ impl Default for History {
 }
 
 impl History {
-    /// One that keeps so much. Whatever can be taken back has its causes beside it.
+    /// A history with these limits. The journal covers every generation that can be restored.
     #[must_use]
     pub fn new(keep: Keep) -> Self {
         let journal = Journal::new(keep.publications.max(keep.generations));
         Self { journal, kept: Kept::new(keep.generations, keep.routes) }
     }
 
-    /// Writes a publication down, and keeps its parts where its routes are others than before.
+    /// Records a publication, and keeps its parts if its routes have changed.
     pub fn record(&mut self, publication: Publication, parts: &SnapshotParts) {
         self.kept.record(&publication, parts);
         self.journal.record(publication);
     }
 
-    /// The latest entries of the journal, at most so many, the newest last; with a host, those that may have changed it.
+    /// The latest `last` entries of the journal, the newest last; with a host, those that may have changed it.
     #[must_use]
     pub fn latest(&self, last: usize, host: Option<&str>) -> Vec<Publication> {
         self.journal.latest(last, host)
     }
 
-    /// Generations that can be gone back to, each of them: the oldest and the newest.
+    /// The oldest and the newest generation of the range that can be restored completely.
     #[must_use]
     pub fn range(&self) -> Option<(Generation, Generation)> {
         self.kept.range()
     }
 
-    /// The generation that was held last, where it is older than those and can be gone back to as well.
+    /// The last held generation, if it is older than the range and can be restored too.
     #[must_use]
     pub fn apart(&self) -> Option<Generation> {
         self.kept.apart()
     }
 
-    /// The routes that a generation had; `None` where they are not kept.
+    /// The routes of a generation; `None` if they are not kept.
     #[must_use]
     pub fn parts(&self, generation: Generation) -> Option<&SnapshotParts> {
         self.kept.parts(generation)

@@ -1,7 +1,7 @@
-//! The control loop: watches the cluster, keeps a projection of every object it needs, and turns each change
-//! into a new routing snapshot.
+//! The control loop: watches the cluster, keeps a projection of every object it needs, and turns each change into a new
+//! routing snapshot.
 //!
-//! The modules stand in the order in which an event meets them. It knows nothing of the proxy.
+//! The modules are in the order in which an event passes through them. The crate does not depend on the proxy.
 
 mod api_server;
 pub mod client;

@@ -1,5 +1,5 @@
-//! Metrics of the control loop. Those of the model itself are read from the snapshot when they are scraped, so
-//! their series are gone with their objects.
+//! Metrics of the control loop. Those of the model are read from the snapshot at each scrape, so their series are
+//! removed with their objects.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_config::published::Published;
 
 use crate::compile::Unit;
 
-/// Handles of the loop's metrics.
+/// The handles of the loop's metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlMetrics {
     pub(crate) generation: IntGauge,
@@ -34,7 +34,7 @@ pub(crate) struct ControlMetrics {
 fn stale_since(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
     let made = IntGauge::new(
         "tidegate_cache_stale_since_timestamp_seconds",
-        "As of when the state of the cluster is that was kept on disk and serves, in seconds since the epoch; 0 when none does.",
+        "The time of the restored state that is served, in seconds since the epoch; 0 if the current state is served.",
     )?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
@@ -49,7 +49,7 @@ impl ControlMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// When a metric of the same name is registered already.
+    /// If a metric of the same name is registered already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
             let made = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets()))?;
@@ -72,7 +72,10 @@ impl ControlMetrics {
         )?;
         registry.register(Box::new(applied_resource_version.clone()))?;
         let drift = IntCounterVec::new(
-            Opts::new("tidegate_drift_total", "Objects that no watch had told of as a list then found them, by kind."),
+            Opts::new(
+                "tidegate_drift_total",
+                "Objects in a list that differed from the watch events before it, by kind.",
+            ),
             &["kind"],
         )?;
         registry.register(Box::new(drift.clone()))?;
@@ -80,7 +83,7 @@ impl ControlMetrics {
             drift.with_label_values(&[kind.as_str()]);
         }
         let audit_drift = IntCounterVec::new(
-            Opts::new("tidegate_audit_drift_total", "Units that an audit found otherwise than they should be."),
+            Opts::new("tidegate_audit_drift_total", "Units in which an audit found drift."),
             &["unit"],
         )?;
         registry.register(Box::new(audit_drift.clone()))?;
@@ -114,27 +117,27 @@ impl ControlMetrics {
             units_compiled,
             applied_resource_version,
             drift,
-            audits: counter("tidegate_audits_total", "Rounds of the audit that came to their end.")?,
+            audits: counter("tidegate_audits_total", "Completed rounds of the audit.")?,
             audit_drift,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
             stale_since: stale_since(registry)?,
-            restarts: counter("tidegate_control_restarts_total", "Times the control loop was started again.")?,
+            restarts: counter("tidegate_control_restarts_total", "Restarts of the control loop.")?,
         })
     }
 }
 
-/// Reads the certificates of the snapshot when it is scraped.
+/// Reads the certificates of the snapshot at each scrape.
 pub(crate) struct SnapshotCollector {
     published: Published,
     desc: Desc,
 }
 
 impl SnapshotCollector {
-    /// A collector of what the newest snapshot holds.
+    /// A collector for the newest snapshot.
     ///
     /// # Errors
-    /// When the metric's description is refused.
+    /// If the metric's description is invalid.
     pub(crate) fn new(published: Published) -> Result<Self, prometheus::Error> {
         let desc = not_after()?.desc().into_iter().next().cloned();
         let desc = desc.ok_or_else(|| prometheus::Error::Msg("no description".to_owned()))?;

@@ -1,4 +1,4 @@
-//! What of the cluster's routes has been compiled and does not serve, and why: for those who ask.
+//! The compiled routes of the cluster that do not serve, with the reasons, for status requests.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,36 +11,36 @@ use tidegate_config::object::{Kind, ObjectRef};
 use crate::command::Command;
 use crate::compile::Unit;
 
-/// What does not serve.
+/// The routes that do not serve.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NotServing {
-    /// All of them, where an operator holds others.
+    /// The hold of an operator, which replaces all of them.
     pub held: Option<ByCommand>,
-    /// Those of hosts that wait for what they would lead to, by what is compiled of the hosts.
+    /// The hosts and streams whose new routes wait for their backends.
     pub waits: Vec<Wait>,
 }
 
-/// Other routes that an operator holds.
+/// Routes that an operator holds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ByCommand {
     /// The command.
     pub command: Command,
     /// The generation whose routes serve.
     pub generation: Generation,
-    /// Since when.
+    /// The time of the command.
     #[serde(serialize_with = "as_text")]
     pub since: SystemTime,
 }
 
-/// Why the next routes of a host wait, or the next one of its connections.
+/// The reason why the next routes of a host, or of a stream, wait.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Wait {
-    /// The host, or the connections for it.
+    /// The host, or the stream of its connections.
     pub unit: Unit,
-    /// When they serve at the latest.
+    /// The deadline of the wait.
     #[serde(serialize_with = "as_text")]
     pub until: SystemTime,
-    /// What has not been seen: objects, or of Services their endpoints or addresses.
+    /// The awaited objects, or Services whose endpoints or addresses are awaited.
     pub awaited: Vec<ObjectRef>,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// In RFC 3339, to the millisecond.
+/// The time in RFC 3339, to the millisecond.
 fn text(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = i64::try_from(since.as_millis()).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());

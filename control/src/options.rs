@@ -1,4 +1,4 @@
-//! What the operator decides about the control loop, and every limit of it in one place.
+//! The operator's options of the control loop, and all its limits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,43 +13,43 @@ pub use crate::addresses::AddressPolicy;
 use crate::order::Order;
 use crate::queue::Share;
 
-/// What compiling depends on besides the objects.
+/// The options of the compiler.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which objects make routes.
+    /// The sources of routes.
     pub sources: Sources,
-    /// The name of our IngressClass: what the old annotation is compared with, and what counts as ours while IngressClasses cannot be read.
+    /// The name of our IngressClass: compared with the old annotation, and used while IngressClasses cannot be read.
     pub class: Arc<str>,
     /// `spec.controller` of the IngressClasses that are ours.
     pub controller: Arc<str>,
-    /// The Secret of the certificate for server names that no other certificate is for.
+    /// The Secret of the certificate for server names without another one.
     pub default_certificate: Option<ObjectName>,
-    /// What happens to a host that objects of several namespaces claim.
+    /// The owner of a host that objects of several namespaces claim.
     pub host_ownership: HostOwnership,
-    /// Which addresses objects may name.
+    /// The addresses that objects may use.
     pub addresses: AddressPolicy,
     /// The sockets to listen on.
     pub binds: Arc<[Bind]>,
-    /// Settings of every route that sets no others.
+    /// The settings of routes that set none.
     pub defaults: Arc<Settings>,
-    /// Peers whose forwarded headers, and whose headers of the PROXY protocol, are believed.
+    /// The peers whose forwarded headers and PROXY headers are trusted.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// What holds for every client and every connection, where no source says otherwise.
+    /// Settings of all clients and all connections, unless a source overrides them.
     pub edge: Arc<EdgeSettings>,
-    /// What the status of Ingresses says of where they are reached.
+    /// The addresses for the status of Ingresses.
     pub publish: Publish,
-    /// How Secrets are read.
+    /// The way of reading Secrets.
     pub secrets: Secrets,
-    /// Whether findings are told to the cluster, as Events.
+    /// Whether findings are written to the cluster as Events.
     pub events: bool,
-    /// What of a list is compiled first.
+    /// The order of compilation after a list.
     pub order: Order,
-    /// How the loop runs.
+    /// The pace of the loop.
     pub pace: Pace,
-    /// How much of the past is kept.
+    /// The limits of the history.
     pub keep: Keep,
-    /// A host with no more claims and routes than this is compiled whole when one of them changes: that is quicker, and nothing of it
-    /// is kept besides.
+    /// A host with at most this number of claims and routes is compiled whole when one of them changes: that is faster,
+    /// and needs no index.
     pub whole_host_max: usize,
 }
 
@@ -77,52 +77,53 @@ impl Default for Options {
     }
 }
 
-/// Which objects make routes. Several sources at once are normal.
+/// The sources of routes. Several at once are normal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sources {
     /// Ingresses.
     pub ingress: bool,
-    /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router whose annotations are for
-    /// all of them.
+    /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router, whose annotations
+    /// apply to all of them.
     pub deis: Option<Deis>,
     /// Gateways and routes of the Gateway API.
     pub gateway: Option<GatewayApi>,
 }
 
-/// How Gateways are served.
+/// The options of the Gateway API.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayApi {
     /// `spec.controllerName` of the GatewayClasses that are ours.
     pub controller: Arc<str>,
-    /// The addresses that Gateways are given, each to one of them, the first ones first. None are needed where Services lead to the
-    /// edge's pods.
+    /// The addresses for Gateways, one for each, the first ones first. None are needed if Services lead to the edge's
+    /// pods.
     pub addresses: Arc<[IpAddr]>,
-    /// The Services that are made for Gateways.
+    /// The Services that are created for Gateways.
     pub services: GatewayServices,
-    /// Whether nobody has asked for it: where the definitions may not be read, it is gone without.
+    /// Whether the source is enabled by default only: if the definitions may not be read, it is disabled.
     pub optional: bool,
 }
 
-/// The Services that are made for Gateways, one for each.
+/// The Services that are created for Gateways, one for each.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum GatewayServices {
     /// None.
     #[default]
     Off,
-    /// Headless ones: each gives the addresses of its Gateway a DNS name.
+    /// Headless ones, which give the addresses of a Gateway a DNS name.
     Headless,
-    /// Ones that lead to ports of the edge's pods which the Gateway has to itself. Their addresses are those of the Gateway.
+    /// Services that lead to ports of the edge's pods, which belong to the Gateway alone. Their addresses are those of
+    /// the Gateway.
     ToPods(ToPods),
 }
 
-/// How Services lead to the edge's pods.
+/// The Services that lead to the edge's pods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToPods {
     /// Their type.
     pub kind: ServiceType,
     /// The Service whose endpoints are the edge's pods.
     pub edge: ObjectName,
-    /// The ports of the pods that Gateways are given, from the first to the last one.
+    /// The first and the last port of the pods for Gateways.
     pub ports: (u16, u16),
 }
 
@@ -141,7 +142,7 @@ impl ServiceType {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::LoadBalancer, Self::NodePort, Self::ClusterIp];
 
-    /// The word of the API.
+    /// The value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -153,7 +154,7 @@ impl ServiceType {
 }
 
 impl GatewayServices {
-    /// How they lead to the edge's pods, where they do.
+    /// The options of Services that lead to the edge's pods, if there are any.
     #[must_use]
     pub const fn to_pods(&self) -> Option<&ToPods> {
         match self {
@@ -163,12 +164,12 @@ impl GatewayServices {
     }
 }
 
-/// The Deis router that is stood in for.
+/// The Deis router that Tidegate replaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deis {
     /// Its Deployment.
     pub router: ObjectName,
-    /// The Service of the builder, and where connections for it come in; `None` where there is none.
+    /// The Service of the builder, and the address of its listener; `None` if there is no builder.
     pub builder: Option<(ObjectName, SocketAddr)>,
 }
 
@@ -178,50 +179,51 @@ impl Default for Sources {
     }
 }
 
-/// Where Ingresses are reached, as their status tells it.
+/// The addresses for the status of Ingresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Publish {
-    /// It says nothing.
+    /// None.
     #[default]
     Nothing,
-    /// At these addresses.
+    /// These addresses.
     Addresses(Vec<PublicAddress>),
-    /// Where this Service is.
+    /// The addresses of this Service.
     Service(ObjectName),
 }
 
-/// How Secrets are read.
+/// The way of reading Secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Secrets {
     /// All of them are listed and watched.
     #[default]
     Watched,
-    /// Those that are referred to are asked for by name.
+    /// Referenced ones are read by name.
     Referenced {
-        /// How long after an answer one is asked for again, and up to half as long again.
+        /// The interval after which a Secret is read again, plus a random part of up to half of it.
         refresh: Duration,
     },
 }
 
-/// Limits and deadlines of the loop.
+/// Limits and timeouts of the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How much one batch compiles, and how live changes share with the rest.
+    /// The batch sizes, and the shares of the lanes.
     pub share: Share,
-    /// How long a working route waits for the Service or endpoints that it would move to.
+    /// How long a working route waits for the Service or endpoints that replace its backend.
     pub settle: Duration,
-    /// How long the first publication waits for kinds that routing can do without (Secret, IngressClass) and that cannot
-    /// be listed, once the others have been.
+    /// How long the first publication waits for optional kinds (Secret, IngressClass) that cannot be listed, after the
+    /// others have been.
     pub optional_grace: Duration,
-    /// How long it waits for them when their lists are merely slow; never less than the above.
+    /// The same if their lists are slow but do not fail; never less than `optional_grace`.
     pub optional_slow_grace: Duration,
-    /// How long it waits for them, whether they fail or not, when the state of an earlier life serves the rest.
+    /// The same in either case, if restored state serves the rest.
     pub restored_grace: Duration,
-    /// Share of a kind (0 to 1) that a completed list may remove without a second list that confirms it.
+    /// The share of a kind (0 to 1) that a complete list may remove without a second list for confirmation.
     pub sweep_share_max: f64,
-    /// Objects that a completed list may remove without confirmation, whatever their share, as long as some are left.
+    /// The number of objects that a complete list may remove without confirmation, whatever their share, as long as
+    /// some remain.
     pub sweep_free: usize,
-    /// How long a round of the audit takes, and up to half as long again.
+    /// The duration of a round of the audit; a random part of up to half is added.
     pub audit: Duration,
 }
 
@@ -246,16 +248,17 @@ impl Default for Pace {
     }
 }
 
-/// How much of what was published is kept.
+/// The limits of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {
-    /// Generations whose routes can be taken back. Below three it is the newest, the one before it and the one that was held last.
+    /// The number of generations whose routes can be restored. At least the newest, the one before it and the last held
+    /// one are kept.
     pub generations: usize,
-    /// Routes that those may hold and that do not serve any more, besides as many as the largest of them has; at about a kilobyte
-    /// each. The newest, the one before it and the one that was held last do not count.
+    /// The number of routes in them that no longer serve, in addition to the number in the largest model; about a
+    /// kilobyte each. The newest model, the one before it and the last held one do not count.
     pub routes: usize,
-    /// Entries of the journal, of publications that changed routes and of those that changed endpoints alone: so many of each, and
-    /// never fewer than generations.
+    /// The number of journal entries, for publications with changes of routes and for those of endpoints each; never
+    /// less than the number of generations.
     pub publications: usize,
 }
 
@@ -265,10 +268,10 @@ impl Default for Keep {
     }
 }
 
-/// What happens to a host that objects of several namespaces claim.
+/// The owner of a host that objects of several namespaces claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HostOwnership {
-    /// Their rules are merged, as ingress-nginx does.
+    /// Their rules are merged, as in ingress-nginx.
     #[default]
     Shared,
     /// It belongs to the namespace of the oldest object that claims it.

@@ -1,4 +1,4 @@
-//! Which of the objects that lists bring are compiled first: those whose routes are in use.
+//! The order of compilation after a list: objects whose routes are in use come first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use crate::compile::Unit;
 use crate::topology::{Key, Topology};
 
-/// Gives the rank of an object that has routes; the lowest goes first, and without an order all are equal.
+/// The rank of objects with routes; the lowest goes first, and without an order all are equal.
 #[derive(Clone, Default)]
 pub struct Order {
     rank: Option<Arc<Rank>>,
@@ -22,18 +22,18 @@ impl fmt::Debug for Order {
     }
 }
 
-/// Of so many objects with routes at most that a changed object stands behind, the first to go counts. More are not
-/// looked at, so that a Service under thousands of routes costs no more than another.
+/// The number of dependents with routes whose ranks are considered for a changed object. The limit keeps the cost of a
+/// Service with thousands of routes constant.
 const ASKED_MAX: usize = 16;
 
 impl Order {
-    /// The order that a function gives, asked of objects with routes when something that these stand on changes.
+    /// The order of a function, which is called for objects with routes when something they depend on changes.
     pub fn by(rank: impl Fn(&ObjectRef) -> u64 + Send + Sync + 'static) -> Self {
         Self { rank: Some(Arc::new(rank)) }
     }
 
-    /// The rank of a unit: that of the first to go of the objects with routes that it is made of or that lead to it. What
-    /// is for all goes first; so does what none is known to stand on, because routes may be about to move there.
+    /// The rank of a unit: the lowest of the objects with routes that it is made of or that use it. Global units go
+    /// first, and so do units without known users, because routes may be about to use them.
     pub(crate) fn of(&self, unit: &Unit, topology: &Topology) -> u64 {
         let Some(rank) = &self.rank else { return 0 };
         let lowest = |objects: &mut dyn Iterator<Item = &ObjectRef>| {
@@ -50,7 +50,7 @@ impl Order {
         }
     }
 
-    /// The rank of an object: its own where it has routes, else that of the first to go of those that depend on it.
+    /// The rank of an object: its own if it has routes, else the lowest of its dependents.
     pub(crate) fn of_object(&self, object: &ObjectRef, topology: &Topology) -> u64 {
         let Some(rank) = &self.rank else { return 0 };
         if topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
@@ -83,7 +83,7 @@ mod tests {
         HostPattern::Exact(name.into()).into()
     }
 
-    /// What an Ingress asks for that has one host and leads to one Service.
+    /// The attachment of an Ingress with one host and one Service.
     fn attached(name: &str, of: &str, to: &str) -> Attachment {
         let terms = ClaimTerms {
             object: ingress(name),

@@ -1,4 +1,5 @@
-//! The control loop's state machine: events go in, parts of the next snapshot come out. Synchronous, and time is an argument.
+//! The state machine of the control loop: from events to the parts of the next snapshot. Synchronous, and the time is
+//! an argument.
 
 mod attaching;
 mod audit;
@@ -46,7 +47,7 @@ use crate::topology::Topology;
 use crate::tree::{self, Tree, TreeQuery};
 use crate::world::World;
 
-/// Owns World, topology and the last compilation; nobody else changes them.
+/// Owns World, topology and the last compilation; no other code changes them.
 #[derive(Debug)]
 pub struct Reconciler {
     options: Options,
@@ -54,49 +55,49 @@ pub struct Reconciler {
     topology: Topology,
     compiled: Compiled,
     backlog: Backlog,
-    /// Which sources have been listed.
+    /// The sources that have been listed.
     listing: Listing,
-    /// When the first model was compiled; nothing is published before.
+    /// Whether the first model was compiled; nothing is published before.
     running: bool,
-    /// Hosts whose next routes, or connections, lead to what World has never seen.
+    /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
-    /// Sources whose last list would have removed so much that another one has to confirm it.
+    /// Sources whose last list would have removed so much that it needs a confirmation.
     doubted: BTreeSet<Source>,
     names: LookedUp,
     secrets: FollowedSecrets,
-    /// Routes that serve instead of the cluster's.
+    /// Held routes, which serve instead of the cluster's.
     hold: Option<Hold>,
-    /// The Service ports that those lead to.
+    /// The Service ports of the held routes.
     held_backends: BTreeSet<BackendKey>,
-    /// Units that are compiled with the next step: endpoints that a held route needs and nobody knows yet.
+    /// Units for the next step: unknown endpoints that a held route needs.
     next: BTreeSet<Unit>,
-    /// What an operator's command changes, until it is published.
+    /// The changes of an operator's command, until they are published.
     commanded: Option<Changes>,
-    /// What the status of Ingresses says, and which of it may have to be written.
+    /// The desired statuses, and the objects whose status may have to be written.
     reporting: Reporting,
-    /// Which Gateways may lack something of what is made for them.
+    /// Gateways whose infrastructure may be incomplete.
     making: Making,
-    /// How far the audit has come.
+    /// The progress of the audit.
     round: Round,
 }
 
-/// What one call of [`Reconciler::reconcile`] did.
+/// The result of one call of [`Reconciler::reconcile`].
 #[derive(Debug)]
 pub struct Step {
-    /// What to publish and how it differs from what was published before, where it does.
+    /// The parts to publish with their changes, if there are any.
     pub published: Option<(SnapshotParts, Changes)>,
-    /// What was compiled.
+    /// The compiled units.
     pub touched: Touched,
-    /// When the oldest of the changes arrived.
+    /// The arrival of the oldest change.
     pub oldest: Option<Instant>,
-    /// The DNS names to look up, where they are others than before.
+    /// The DNS names to look up, if they have changed.
     pub names: Option<Arc<Names>>,
-    /// Which Secrets are followed by name, where others are than before; at first, also when none is.
+    /// The Secrets to watch by name, if they have changed; at the start also an empty list.
     pub secrets: Option<Vec<SecretInterest>>,
 }
 
 impl Reconciler {
-    /// A loop that waits for these sources to be listed.
+    /// A reconciler that waits for the lists of these sources.
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let compiled = Compiled::empty(&options);
@@ -123,18 +124,17 @@ impl Reconciler {
         }
     }
 
-    /// The same loop, with its queue counted by this meter. To be called before anything else.
+    /// Adds metrics of its queue. To be called before any other method.
     #[must_use]
     pub fn metered(mut self, meter: Meter) -> Self {
         self.backlog = Backlog::new(meter);
         self
     }
 
-    /// Begins a new life after a panic or a lost task: everything that follows from World is forgotten, because a panic
-    /// may have left it half done, and every source has to be listed again. World stays. It is changed object by object,
-    /// and the lists correct it before anything is published; without it a list that lost most of a kind would find
-    /// nothing to be measured against, and what cannot be listed now, such as Secrets, would be gone from what serves. What an
-    /// operator holds stays held.
+    /// Starts again after a panic or a lost task: everything derived from World is dropped, because a panic may have
+    /// left it incomplete, and every source must be listed again. World stays: it is changed object by object, and the
+    /// lists correct it before anything is published. Without it, a list that lost most objects of a kind could not be
+    /// detected, and objects that cannot be listed now, such as Secrets, would be lost. A hold stays too.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, backlog) = (std::mem::take(&mut self.world), std::mem::take(&mut self.backlog).emptied());
         let (hold, held_backends) = (self.hold.take(), std::mem::take(&mut self.held_backends));
@@ -143,7 +143,7 @@ impl Reconciler {
         *self = Self { world, backlog, hold, held_backends, listing, ..fresh };
     }
 
-    /// Attaches what changed, and compiles the next batch. `None` when there is nothing to do now.
+    /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
     pub fn reconcile(&mut self, now: Instant) -> Option<Step> {
         if !self.running {
             return self.start(now);
@@ -158,7 +158,7 @@ impl Reconciler {
         for (object, reason) in std::mem::take(&mut batch.objects) {
             self.attach(&object, &reason);
         }
-        // An object of the slow lane may offer something else to others.
+        // An object of the slow lane may change its offer.
         self.attach_stale();
         self.backlog.pull_in_related(&mut batch, |unit| led_to(&self.topology, &self.compiled, unit));
         let oldest = batch.oldest;
@@ -168,7 +168,7 @@ impl Reconciler {
         Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
     }
 
-    /// Compiles a batch, and what waits no longer.
+    /// Compiles a batch, and the units whose wait is over.
     fn compile_batch(&mut self, batch: Batch, now: Instant) -> Touched {
         let (mut causes, Batch { mut units, own, .. }) = (batch.causes(), batch);
         let woken = self.waits.end(now, &units);
@@ -202,7 +202,7 @@ impl Reconciler {
         touched
     }
 
-    /// When [`Reconciler::reconcile`] has to be called even if nothing happens until then.
+    /// When [`Reconciler::reconcile`] must be called even without events.
     #[must_use]
     pub fn wake(&self) -> Option<Instant> {
         if self.running {
@@ -211,14 +211,13 @@ impl Reconciler {
         self.listing.patience(&self.options.pace)
     }
 
-    /// Whether keys wait.
+    /// Returns `true` if keys wait.
     #[must_use]
     pub fn busy(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// What has been compiled and does not serve. Of times, so much is to go or has gone by as of `now`, which is `wall` on
-    /// the clock of people.
+    /// The compiled routes that do not serve. `now` and `wall` are the same moment on both clocks.
     #[must_use]
     pub fn not_serving(&self, now: Instant, wall: SystemTime) -> NotServing {
         let waits = self.waits.iter().map(|(unit, Wait { until, awaited })| not_serving::Wait {
@@ -230,12 +229,12 @@ impl Reconciler {
         NotServing { held, waits: waits.collect() }
     }
 
-    /// Ends the batch that was compiled last: what it changed is published.
+    /// Ends the last batch: its changes are published.
     pub fn finish(&mut self, now: Instant) {
         self.backlog.finish(now);
     }
 
-    /// Whether the first complete model has been compiled.
+    /// Returns `true` if the first complete model has been compiled.
     #[must_use]
     pub const fn running(&self) -> bool {
         self.running
@@ -247,25 +246,25 @@ impl Reconciler {
         self.listing.unsynced()
     }
 
-    /// Every object as it is now.
+    /// The current objects.
     #[must_use]
     pub const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Who refers to whom.
+    /// The references between objects.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The routes for a host that a Gateway does not accept; a bounded number.
+    /// The routes for a host that a Gateway does not accept; limited in number.
     #[must_use]
     pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
         refused(&self.world, &self.topology, gateway, host)
     }
 
-    /// A page of what is attached to what.
+    /// A page of the tree of attachments.
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> Tree {
         let (world, topology, options, parts) = (&self.world, &self.topology, &self.options, &self.compiled().parts);
@@ -278,26 +277,26 @@ impl Reconciler {
         &self.compiled
     }
 
-    /// The Service ports that held routes lead to.
+    /// The Service ports of held routes.
     #[must_use]
     pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
         &self.held_backends
     }
 
-    /// What the operator decided.
+    /// The operator's options.
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Makes out again which DNS names are looked up where they may be others, and forgets what the rest led to.
+    /// Updates the DNS names to look up, and removes the addresses of others.
     fn refresh_names(&mut self) -> Option<Arc<Names>> {
         let names = self.names.refresh(&self.topology, &self.compiled, &self.held_backends)?;
         self.world.names.retain(|name, _| names.contains_key(name));
         Some(names)
     }
 
-    /// The first model, once what routing cannot do without has been listed, and the rest too or its grace is over.
+    /// The first model, after the required sources were listed, and the optional ones too or their grace is over.
     fn start(&mut self, now: Instant) -> Option<Step> {
         let patient = self.wake().is_none_or(|deadline| now < deadline);
         if self.listing.waits() {
@@ -311,7 +310,7 @@ impl Reconciler {
             return None;
         }
         for source in self.unsynced().iter().filter(|source| self.listing.unknown(source)) {
-            tracing::warn!(%source, "it could not be listed in time; the first model is made without it");
+            tracing::warn!(%source, "it could not be listed in time; the first model is compiled without it");
         }
         self.running = true;
         self.world.compact();
@@ -329,8 +328,8 @@ impl Reconciler {
         Some(Step { published, touched, oldest: None, names, secrets })
     }
 
-    /// The Secrets that the first model needs, where they are asked for by name: known once everything else was listed. The
-    /// model waits for them as it waits for a list.
+    /// The Secrets that the first model needs, if Secrets are read by name: known after the other lists. The model
+    /// waits for them like for a list.
     fn first_secrets(&mut self) -> Option<Vec<SecretInterest>> {
         let open = self.listing.comes(|source| source.kind != Kind::Secret);
         if !secrets::by_name(&self.options) || !self.secrets.untold() || open {
@@ -340,7 +339,7 @@ impl Reconciler {
     }
 }
 
-/// The Services that a host or its connections lead to by what objects ask for now, and as they were compiled.
+/// The Services that a host or a stream uses, by the claims now and as they were compiled.
 fn led_to(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<ObjectName> {
     let service = |key: &BackendKey| key.service.clone();
     match unit {
@@ -356,7 +355,7 @@ fn led_to(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<Obj
     }
 }
 
-/// What is compiled, where only parts of the loop can be borrowed.
+/// The compiler's input, for callers that can only borrow parts of the loop.
 const fn inputs<'a>(
     world: &'a World,
     options: &'a Options,

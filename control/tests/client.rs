@@ -80,7 +80,7 @@ fn what_cannot_be_honoured_is_an_error() {
 
 #[test]
 fn outside_of_a_pod_there_is_no_service_account() {
-    assert!(in_cluster().unwrap_err().to_string().starts_with("no service account of a pod"));
+    assert!(in_cluster().unwrap_err().to_string().starts_with("the service account of the pod cannot be used"));
 }
 
 /// A server that answers no request but those with a token of this name, and the tokens that it is shown.

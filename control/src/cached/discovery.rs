@@ -1,5 +1,5 @@
-//! What the API server has under a name: by its discovery documents, which every user may read. Only a document that is there says that
-//! a kind is not: a 404 may be of anybody on the way.
+//! The resource of a name, according to the API server's discovery documents, which every user may read. Only an
+//! existing document proves that a kind does not exist: a 404 may come from any proxy in between.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ struct Groups {
     groups: Vec<Group>,
 }
 
-/// The versions of a group, the preferred one apart.
+/// The versions of a group, and the preferred one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Group {
@@ -45,7 +45,7 @@ struct Named {
     short_names: Option<Vec<String>>,
 }
 
-/// Looks a kind up. `None` where the API server says that it has no such kind, or none that can be listed and watched.
+/// Looks up a kind. `None` if the API server has no such kind, or none that can be listed and watched.
 pub(crate) async fn look_up(
     client: &kube::Client,
     limits: &Limits,

@@ -1,4 +1,4 @@
-//! Which kinds are cached: as the operator names them, and as the API server has them.
+//! Cached kinds: as the operator names them, and as the API server serves them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::informer::Resource;
 
-/// A kind that is cached and served, as the operator names it.
+/// A kind that is cached and served, as named by the operator.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CachedKind {
     /// The plural in lower case, such as `pods`.
     pub plural: Arc<str>,
     /// The API group, empty for the core group.
     pub group: Arc<str>,
-    /// The version, such as `v1`; without one, the one that the API server prefers.
+    /// The version, such as `v1`; `None` for the one that the API server prefers.
     pub version: Option<Arc<str>>,
-    /// Which of its objects, by label.
+    /// The label selector of its objects.
     pub label_selector: Option<Arc<str>>,
-    /// Which of its objects, by field.
+    /// The field selector of its objects.
     pub field_selector: Option<Arc<str>>,
 }
 
-/// The same as the API server has it.
+/// The resource as served by the API server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServedKind {
     /// The API group, empty for the core group.
     pub group: String,
-    /// The version that is read.
+    /// The version that is used.
     pub version: String,
-    /// The name in paths.
+    /// The plural, as in paths.
     pub plural: String,
-    /// The name in objects.
+    /// The kind, as in objects.
     pub kind: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// What else clients call it, such as `po`.
+    /// Its short names, such as `po`.
     pub short: Vec<String>,
 }
 
@@ -47,25 +47,25 @@ impl CachedKind {
         Self { plural: plural.into(), group: group.into(), version, label_selector: None, field_selector: None }
     }
 
-    /// The name as kubectl writes resources, `pods` or `deployments.apps`.
+    /// The name in the form of kubectl, `pods` or `deployments.apps`.
     pub(crate) fn resource_name(&self) -> String {
         qualified(&self.plural, &self.group)
     }
 
-    /// Whether its objects are Secrets, which are kept on disk only encrypted.
+    /// Returns `true` for Secrets, which are stored on disk only encrypted.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         (&*self.plural, &*self.group) == ("secrets", "")
     }
 
-    /// The name of its collection on disk: what was kept of another selection is another collection.
+    /// The name of its collection on disk. Another selection is another collection.
     pub(crate) fn collection(&self) -> Arc<str> {
         let of = |selector: &Option<Arc<str>>| selector.as_deref().unwrap_or("all").to_owned();
         format!("cached {self}: {}; {}", of(&self.label_selector), of(&self.field_selector)).into()
     }
 }
 
-/// As the operator writes it: `pods`, `deployments.apps`, `certificates.cert-manager.io/v1`.
+/// In the form of the operator's option: `pods`, `deployments.apps`, `certificates.cert-manager.io/v1`.
 impl fmt::Display for CachedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.resource_name())?;
@@ -74,7 +74,8 @@ impl fmt::Display for CachedKind {
 }
 
 impl ServedKind {
-    /// The name as kubectl writes resources, `pods` or `deployments.apps`. Other kinds of the cluster may share `kind`; none shares this.
+    /// The name in the form of kubectl, `pods` or `deployments.apps`. Other kinds of the cluster may have the same
+    /// `kind`; this name is unique.
     #[must_use]
     pub fn resource_name(&self) -> String {
         qualified(&self.plural, &self.group)

@@ -1,5 +1,5 @@
-//! Kinds that are kept on disk and served again although no route comes from them: the programs of a site read them. They are followed
-//! beside the control loop, which hears nothing of them.
+//! Kinds that are stored on disk and served again although no route comes from them, for other programs of a site.
+//! Their informers run beside the control loop, which gets no events of them.
 
 mod discovery;
 mod follow;

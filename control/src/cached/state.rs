@@ -1,4 +1,4 @@
-//! How far the caching of each kind has come, for readiness and for what is kept over a restart.
+//! The state of each cached kind, for readiness and for storage over a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,38 +9,39 @@ use tokio::sync::watch;
 use super::{CachedKind, ServedKind};
 use crate::source_metrics::SourceMetrics;
 
-/// All of them, by their names.
+/// The states of all kinds, by name.
 pub type CachedStates = BTreeMap<Arc<str>, CachedState>;
 
-/// One cached kind.
+/// The state of one cached kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CachedState {
-    /// What the API server has by this name, where that is known.
+    /// The resource that the API server serves under this name, if known.
     pub served: Option<ServedKind>,
-    /// What is known of its objects.
+    /// The state of its objects.
     pub standing: CachedStanding,
-    /// Why it cannot be read at the moment, in one line.
+    /// The reason why it cannot be read at the moment, in one line.
     pub failing: Option<String>,
-    /// Whether the API server says that it may not be read.
+    /// Whether the API server denies access.
     pub denied: bool,
 }
 
-/// What is known of the objects of a cached kind.
+/// The state of the objects of a cached kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CachedStanding {
-    /// Nothing.
+    /// Unknown.
     #[default]
     Unknown,
-    /// What was kept on disk, as of this second since the epoch.
+    /// Restored from disk, as of this second since the epoch.
     Kept(u64),
-    /// They are followed.
+    /// Up to date: the watch is open.
     Current,
     /// The API server has no such kind.
     Absent,
 }
 
 impl CachedState {
-    /// Whether there is nothing to wait for: something can be served, or nothing ever will be until somebody changes the cluster.
+    /// Returns `true` if there is nothing to wait for: objects can be served, or never will be without a change of
+    /// permissions.
     #[must_use]
     pub fn settled(&self) -> bool {
         self.standing != CachedStanding::Unknown || self.denied
@@ -48,7 +49,7 @@ impl CachedState {
 }
 
 impl CachedStanding {
-    /// The second since the epoch as of which stale objects are; 0 where none are.
+    /// The age of stale objects as a second since the epoch; 0 for others.
     fn stale_since_s(self) -> i64 {
         match self {
             Self::Kept(as_of_s) => i64::try_from(as_of_s).unwrap_or(i64::MAX),
@@ -57,7 +58,7 @@ impl CachedStanding {
     }
 }
 
-/// Where the state of one kind is told.
+/// The sink for the state of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Tell {
     states: watch::Sender<CachedStates>,
@@ -83,7 +84,7 @@ impl Tell {
     }
 }
 
-/// What is known of each kind that the API server has.
+/// The resources of the kinds that the API server serves.
 pub(crate) fn served(states: &CachedStates) -> BTreeMap<Arc<str>, ServedKind> {
     states.iter().filter_map(|(name, state)| Some((Arc::clone(name), state.served.clone()?))).collect()
 }

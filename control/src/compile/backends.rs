@@ -1,4 +1,4 @@
-//! The backends of one Service: the endpoints of each of its ports that anything leads to.
+//! The backends of one Service: the endpoints of each of its ports that is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::addresses::{API_SERVER, AddressPolicy, taken_for};
 use crate::topology::Key;
 use crate::world::World;
 
-/// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Whoever else could write that
-/// could lead every client in the cluster astray.
+/// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Any other author of
+/// it could redirect every client in the cluster.
 pub(crate) static KUBERNETES: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("default", "kubernetes"));
 
-/// What is compiled of a Service.
+/// The compiled form of a Service.
 #[derive(Default)]
 pub(super) struct ServiceUnit {
     pub(super) backends: Vec<Backend>,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Services: the endpoints of those that anything leads to.
+/// Services: the endpoints of those in use.
 pub(super) struct Services;
 
 impl Kind for Services {
@@ -39,7 +39,7 @@ impl Kind for Services {
 
     fn after(last: Option<&ObjectName>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<ObjectName> {
         let beyond = last.map_or_else(|| key(&ObjectName::default(), FIRST), |last| key(last, LAST));
-        // No port has the number 0, and a host that leads to the last port has been passed with its Service.
+        // No port has the number 0, and a host that uses the last port was passed with its Service.
         let used = compiled.uses.range(from(&beyond)..).map(|(key, _)| key).find(|key| Some(&key.service) != last);
         let after = (Excluded(beyond), Unbounded);
         let others = [inputs.held.range(after.clone()).next(), compiled.backends.range(after).next()];
@@ -54,8 +54,8 @@ impl Kind for Services {
         compile(inputs, service, &used_ports(compiled, inputs.held, service))
     }
 
-    /// A backend that its Service no longer has stays as it was for as long as something leads to it that is yet to be compiled.
-    /// Those that are deferred have been.
+    /// A backend that its Service no longer has is kept while a user of it is still to be compiled. Deferred users have
+    /// been.
     fn put(compiled: &mut Compiled, service: &ObjectName, unit: ServiceUnit, pass: &mut Pass<'_>) -> bool {
         let mut changed = false;
         let there = |key: &BackendKey| unit.backends.iter().any(|backend| backend.key == *key);
@@ -99,10 +99,10 @@ impl Kind for Services {
 /// A port of a Service.
 type Port = (u16, Transport);
 
-/// Less than every port that there can be.
+/// The least possible port.
 const FIRST: Port = (0, Transport::Tcp);
 
-/// The last port that there can be.
+/// The greatest possible port.
 const LAST: Port = (u16::MAX, Transport::Udp);
 
 /// The port after another one.
@@ -117,18 +117,18 @@ fn key(service: &ObjectName, (port, transport): Port) -> BackendKey {
     BackendKey { service: service.clone(), port, transport }
 }
 
-/// The least and the greatest key that a backend of a Service can have.
+/// The least and the greatest possible key of a Service's backends.
 pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
     [FIRST, LAST].map(|port| key(service, port))
 }
 
-/// Where the users of a backend begin.
+/// The start of the range of users of a backend.
 fn from(key: &BackendKey) -> (BackendKey, User) {
     (key.clone(), User::Host(VirtualHost::first()))
 }
 
-/// The least port of a Service from one on, or of all, that anything leads to. Looks at one of the hosts that lead there, because there
-/// may be thousands.
+/// The least used port of a Service from a port on, or of all. Looks at one user of the port, because there may be
+/// thousands.
 pub(super) fn first_use(
     compiled: &Compiled,
     held: &BTreeSet<BackendKey>,
@@ -141,23 +141,23 @@ pub(super) fn first_use(
     least.map(|key| (key.port, key.transport))
 }
 
-/// The ports of a Service that anything leads to.
+/// The used ports of a Service.
 fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<Port> {
     let next = |port: Port| first_use(compiled, held, service, Some(port));
     std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
-/// Which addresses the objects of one Service may name.
+/// The addresses that the objects of one Service may use.
 struct Allowed<'a> {
     policy: &'a AddressPolicy,
-    /// Where the loop reaches the API server.
+    /// The sockets by which the loop reaches the API server.
     reached: &'a BTreeSet<SocketAddr>,
-    /// Where the API server says that it is.
+    /// The API server's own EndpointSlice.
     api_server: Option<&'a EndpointSlice>,
 }
 
 impl<'a> Allowed<'a> {
-    /// Only the API server's own Service leads to where that says it is.
+    /// Only the API server's own Service may use the addresses in its EndpointSlice.
     fn of(service: &ObjectName, Inputs { world, options, .. }: Inputs<'a>) -> Self {
         let api_server = world.slices.get(&*KUBERNETES).filter(|_| *service != *KUBERNETES);
         Self { policy: &options.addresses, reached: &world.api_server, api_server: api_server.map(|slice| &**slice) }
@@ -175,7 +175,7 @@ fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
     slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)
 }
 
-/// The backends of a Service, one for each of these of its ports. Without any, nothing else about it is looked at.
+/// The backends of a Service, one for each of these ports. Without ports, the Service is not looked at.
 pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<Port>) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Inputs { world, topology, .. } = inputs;
@@ -219,8 +219,8 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
     unit
 }
 
-/// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once.
-/// While none is ready, those that still serve while they terminate; beside ready ones these have their sessions alone.
+/// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once. While
+/// none is ready, those that still serve while they terminate; beside ready ones these only keep their sessions.
 fn from_slices(
     allowed: &Allowed<'_>,
     service: &Service,
@@ -250,7 +250,7 @@ fn from_slices(
     Backend { key, endpoints: endpoints_of_port, draining, requests_max: service.requests_max }
 }
 
-/// Each address once: an endpoint may stand in two slices while they are being rewritten.
+/// Each address once: an endpoint may be in two slices while they are being rewritten.
 fn sorted(endpoints: impl Iterator<Item = Endpoint>) -> Box<[Endpoint]> {
     let by_address: BTreeMap<SocketAddr, Endpoint> = endpoints.map(|endpoint| (endpoint.address, endpoint)).collect();
     by_address.into_values().collect()

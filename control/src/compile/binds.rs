@@ -1,4 +1,4 @@
-//! The sockets that objects ask for, with the listeners on each. Those of the operator are none of these units: they never change.
+//! The sockets that objects ask for, with their listeners. Those of the operator are not units: they never change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ pub(super) struct Binds;
 
 impl Kind for Binds {
     type Key = BindKey;
-    /// The listeners of whoever asks for it; of several objects, of the first. Every Gateway has an address of its own.
+    /// The listeners of the object that asks for it; of several objects, of the first. Every Gateway has an address of
+    /// its own.
     type Made = Option<BindClaim>;
     const LABEL: &'static str = "bind";
     const ROUTING: bool = true;
@@ -64,7 +65,7 @@ impl Kind for Binds {
     }
 }
 
-/// Puts a socket in its place, or takes it away: the operator's come first, and the others in their order. There are few.
+/// Sets a bind, or removes it: the operator's come first, and the others in their order. There are few.
 fn place(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
     let others = compiled.parts.binds.iter().filter(|other| other.key != *key).cloned();
     let mut binds: Vec<Bind> = others.chain(bind).collect();

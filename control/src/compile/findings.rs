@@ -1,4 +1,4 @@
-//! What users should be told: kept by the unit that found it, and found again by the object that it is about.
+//! The findings of all units, by unit and by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,56 +8,56 @@ use tidegate_config::object::ObjectRef;
 
 use super::Unit;
 
-/// What one unit found, by the object that it is about: each thing once, in ascending order.
+/// The findings of one unit by object: each once, in ascending order.
 pub(crate) type ByObject = BTreeMap<ObjectRef, Arc<[Finding]>>;
 
-/// What all units found.
+/// The findings of all units.
 #[derive(Debug, Default)]
 pub struct Findings {
     by_unit: BTreeMap<Unit, ByObject>,
-    /// The units that found something about an object.
+    /// The units with findings about an object.
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
-    /// Objects about which something else is found than when these were last taken.
+    /// The objects whose findings have changed since [`Findings::take_moved`].
     moved: BTreeSet<ObjectRef>,
 }
 
 impl Findings {
-    /// What each unit found, where it found anything.
+    /// The findings by unit, of units that have any.
     #[must_use]
     pub const fn by_unit(&self) -> &BTreeMap<Unit, ByObject> {
         &self.by_unit
     }
 
-    /// What a unit found, in ascending order.
+    /// The findings of a unit, in ascending order.
     pub fn of(&self, unit: &Unit) -> impl Iterator<Item = &Finding> {
         self.by_unit.get(unit).into_iter().flat_map(|by_object| by_object.values()).flat_map(|findings| &**findings)
     }
 
-    /// Everything, each thing once, ordered by object and field.
+    /// All findings, each once, ordered by object and field.
     #[must_use]
     pub fn all(&self) -> Vec<Finding> {
         let all = self.by_unit.values().flat_map(|by_object| by_object.values()).flat_map(|findings| &**findings);
         all.collect::<BTreeSet<&Finding>>().into_iter().cloned().collect()
     }
 
-    /// What is found about an object, some of it several times. The order is that of the units, and so the same for equal
+    /// The findings about an object, with duplicates. The order is that of the units, and so the same for equal
     /// findings.
     pub fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Finding> {
         let units = self.about.get(object).into_iter().flatten();
         units.filter_map(|unit| self.by_unit.get(unit)?.get(object)).flat_map(|findings| &**findings)
     }
 
-    /// The objects about which anything is found.
+    /// The objects with findings.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
         self.about.keys()
     }
 
-    /// The objects about which something else is found than when this was last called.
+    /// The objects whose findings have changed since the last call.
     pub(crate) fn take_moved(&mut self) -> BTreeSet<ObjectRef> {
         std::mem::take(&mut self.moved)
     }
 
-    /// This is all that a unit finds now.
+    /// Replaces all findings of a unit.
     pub(crate) fn put(&mut self, unit: Unit, findings: Vec<Finding>) {
         let mut now: BTreeMap<ObjectRef, Vec<Finding>> = BTreeMap::new();
         for finding in findings {
@@ -73,7 +73,7 @@ impl Findings {
         }
     }
 
-    /// This is what a unit finds now about an object. Of other objects it finds what it found before.
+    /// Replaces the findings of a unit about an object. Its findings about other objects stay.
     pub(crate) fn put_about(&mut self, unit: &Unit, object: &ObjectRef, mut findings: Vec<Finding>) {
         findings.sort_unstable();
         findings.dedup();
@@ -98,7 +98,7 @@ impl Findings {
     }
 }
 
-/// Takes something from a value of a map, and the value with it where nothing is left.
+/// Applies `from` to a value of a map, and removes the value if `from` returns `true`.
 fn take<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, from: impl FnOnce(&mut V) -> bool) {
     if map.get_mut(key).is_some_and(from) {
         map.remove(key);
@@ -116,8 +116,8 @@ mod tests {
         ObjectRef::new(Kind::Ingress, ObjectName::new("a", name))
     }
 
-    /// Puts what a unit finds, each a letter for its object and one for its field; what has moved then, and by object what
-    /// is found.
+    /// Puts the findings of a unit, each with a letter for its object and one for its field. Checks the objects that
+    /// have moved, and the findings by object.
     #[track_caller]
     fn check(findings: &mut Findings, unit: &str, found: &[&str], moved: &[&str], about: &[(&str, &str)]) {
         let problem = || Problem::SetAside { why: String::new() };

@@ -1,4 +1,4 @@
-//! What applies to every route and every handshake unless something narrower says otherwise.
+//! Settings for every route and every handshake, unless a narrower scope overrides them.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -17,20 +17,20 @@ use crate::sources::PLATFORM_CERTIFICATE;
 /// The parts of a snapshot that are global.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Globals {
-    /// The certificate for server names that no other certificate is for.
+    /// The certificate for server names without another one.
     default_certificate: Option<Arc<Certificate>>,
-    /// Settings of every route that sets no others.
+    /// The settings of routes that set none.
     defaults: Arc<Settings>,
-    /// Peers whose forwarded headers are believed.
+    /// Peers whose forwarded headers are trusted.
     trusted_proxies: Arc<[IpNet]>,
-    /// What holds for every client and every connection.
+    /// Settings of all clients and all connections.
     edge: Arc<EdgeSettings>,
 }
 
-/// Whom the Deis router trusts where its Deployment names nobody.
+/// The peers that the Deis router trusts if its Deployment names none.
 static DEIS_PROXIES: [IpNet; 1] = [IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8))];
 
-/// What is compiled of them.
+/// The compiled form.
 pub(super) struct Made {
     globals: Globals,
     findings: Vec<Finding>,
@@ -104,7 +104,7 @@ pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
     certificate.chain(deis)
 }
 
-/// Those that the operator names, and those of the Deis router, where there is one.
+/// The peers that the operator names, and those of the Deis router, if there is one.
 fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
     let named = &inputs.options.trusted_proxies;
     let Some(deis) = &inputs.options.sources.deis else { return Arc::clone(named) };
@@ -115,7 +115,7 @@ fn trusted_proxies(inputs: Inputs<'_>) -> Arc<[IpNet]> {
     all.into()
 }
 
-/// What the operator says, and what the Deployment of the Deis router says instead or besides.
+/// The operator's settings, overridden or extended by those of the Deis router's Deployment.
 fn edge(Inputs { world, options, .. }: Inputs<'_>) -> Arc<EdgeSettings> {
     let router = options.sources.deis.as_ref().and_then(|deis| world.deployments.get(&deis.router));
     let Some(deis) = router.map(|deployment| &deployment.router.edge) else { return Arc::clone(&options.edge) };
@@ -129,7 +129,7 @@ fn edge(Inputs { world, options, .. }: Inputs<'_>) -> Arc<EdgeSettings> {
 
 fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {
     let Some(name) = inputs.options.default_certificate.as_ref() else {
-        // That of a Deis platform stands in where it is there; that it is not is no fault.
+        // That of a Deis platform is the fallback; it need not exist.
         let platform = inputs.options.sources.deis.as_ref()?.router.beside(PLATFORM_CERTIFICATE);
         return inputs.world.secrets.get(&platform)?.certificate.as_ref().ok().cloned();
     };

@@ -1,8 +1,8 @@
-//! The compiler: from attachments to the parts of a snapshot and to findings. Pure: no clock, no I/O, no log line, and no
-//! source of routes shows in it.
+//! The compiler: from attachments to the parts of a snapshot and to findings. Pure: no clock, no I/O, no log line, and
+//! independent of the sources of routes.
 //!
-//! [`compile`] is the specification: everything, one unit after the other. [`Compiled::recompile`] does only what is dirty.
-//! Both call the same function for each unit.
+//! [`compile`] is the reference: it compiles all units, one after the other. [`Compiled::recompile`] compiles only
+//! dirty ones. Both call the same function for each unit.
 
 mod backends;
 mod binds;
@@ -39,45 +39,45 @@ use crate::sources::Verdict;
 use crate::topology::Topology;
 use crate::world::World;
 
-/// What is compiled.
+/// The input of the compiler.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// Every object as it is now.
+    /// The current objects.
     pub world: &'a World,
-    /// What the operator decided.
+    /// The operator's options.
     pub options: &'a Options,
-    /// What the objects ask for.
+    /// The attachments of the objects.
     pub topology: &'a Topology,
-    /// Service ports whose endpoints are compiled whether a route leads to them or not: those of routes that are held.
+    /// Service ports whose endpoints are compiled even if no route uses them: those of held routes.
     pub held: &'a BTreeSet<BackendKey>,
 }
 
-/// What the compiler returns.
+/// The output of the compiler.
 #[derive(Debug, Default)]
 pub struct Compiled {
-    /// What the next snapshot is made of.
+    /// The parts of the next snapshot.
     pub parts: SnapshotParts,
-    /// What users should be told.
+    /// The findings.
     pub findings: Findings,
-    /// What became of each object that asks for something.
+    /// The verdicts of objects.
     pub verdicts: BTreeMap<ObjectRef, Verdict>,
-    /// The backends in the parts in the order of their Services, so that those of a Service can be found.
+    /// The backends in the parts, in the order of their Services, so that those of a Service can be found.
     backends: BTreeSet<BackendKey>,
-    /// What in the parts leads to each backend. The endpoints of others are not compiled.
+    /// The users of each backend. The endpoints of others are not compiled.
     uses: BTreeSet<(BackendKey, User)>,
     /// The sockets in the parts that objects ask for.
     binds: BTreeSet<BindKey>,
-    /// The hosts in the parts in their order, so that an audit can walk them.
+    /// The hosts in the parts in their order, for the audit.
     hosts: BTreeSet<VirtualHost>,
     /// The hosts whose connections are passed on as bytes, likewise.
     streams: BTreeSet<VirtualHost>,
-    /// The claims for those hosts that have many, as they were compiled.
+    /// The compiled claims of hosts with many claims.
     claims: BTreeMap<VirtualHost, ClaimIndex>,
-    /// Of those hosts, the objects whose claims are others than were compiled.
+    /// For those hosts, the objects whose claims have changed since.
     moved: BTreeMap<VirtualHost, BTreeSet<ObjectRef>>,
 }
 
-/// What leads to a backend.
+/// A user of a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum User {
     /// A virtual host.
@@ -86,37 +86,37 @@ enum User {
     Stream(VirtualHost),
 }
 
-/// What one recompilation touched.
+/// The effects of one recompilation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
-    /// How the parts differ from before.
+    /// The differences of the parts.
     pub changes: Changes,
-    /// How many units were compiled, by [`Unit::label`].
+    /// The number of compiled units, by [`Unit::label`].
     pub compiled: BTreeMap<&'static str, usize>,
-    /// Units that were to be compiled and stay as they were.
+    /// Dirty units that were deferred.
     pub deferred: BTreeSet<Unit>,
-    /// Services that routes lead to now and did not before, or the other way round.
+    /// Services that are used now and were not before, or the other way round.
     pub led_elsewhere: BTreeSet<ObjectName>,
 }
 
-/// Which hosts, and which connections for hosts, stay as they were for now.
+/// The hosts and the streams that are deferred.
 pub(crate) struct Defer<'a> {
-    /// Those that are not compiled, because they wait for something.
+    /// Units that are not compiled, because they wait for something.
     pub(crate) waiting: BTreeSet<Unit>,
-    /// Whether another one is to wait, instead of becoming this.
+    /// Returns `true` if a unit must wait instead of being replaced by its next state.
     pub(crate) decide: &'a mut dyn FnMut(&Compiled, &Next<'_>) -> bool,
 }
 
-/// What one of them would become.
+/// The next state of a unit that can be deferred.
 pub(crate) enum Next<'u> {
     /// The routes of a host.
     Host(&'u VirtualHost, &'u HostUnit),
-    /// Where the connections for a host go that are passed on as bytes.
+    /// The route of the connections for a host that are passed on as bytes.
     Stream(&'u VirtualHost, Option<&'u Arc<StreamRoute>>),
 }
 
 impl Next<'_> {
-    /// What becomes it.
+    /// The unit whose next state it is.
     pub(crate) fn unit(&self) -> Unit {
         match self {
             Next::Host(host, _) => Unit::Host((*host).clone()),
@@ -125,16 +125,16 @@ impl Next<'_> {
     }
 }
 
-/// One recompilation under way.
+/// One recompilation in progress.
 pub(crate) struct Pass<'a> {
     defer: Defer<'a>,
-    /// Units that have to be compiled as well because of what was compiled so far. They come after it in order.
+    /// Further units to compile because of the results so far. They come later in order.
     further: BTreeSet<Unit>,
     touched: Touched,
 }
 
 impl Pass<'_> {
-    /// Whether what leads to a backend stays as it was.
+    /// Returns `true` if the user of a backend is deferred.
     fn is_deferred(&self, user: &User) -> bool {
         let unit = match user {
             User::Host(host) => Unit::Host(host.clone()),
@@ -143,7 +143,7 @@ impl Pass<'_> {
         self.defer.waiting.contains(&unit) || self.touched.deferred.contains(&unit)
     }
 
-    /// Whether a unit is to wait instead of becoming something else, which is noted.
+    /// Decides whether a unit must wait instead of being replaced by its next state, and records it.
     fn defers(&mut self, compiled: &Compiled, next: &Next<'_>) -> bool {
         let defers = (self.defer.decide)(compiled, next);
         if defers {
@@ -153,7 +153,7 @@ impl Pass<'_> {
     }
 }
 
-/// Everything, from scratch; with the endpoints of these Service ports whether a route leads to them or not.
+/// Compiles everything from scratch, including the endpoints of the held Service ports.
 #[must_use]
 pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) -> Compiled {
     let topology = Topology::of(world, options);
@@ -161,7 +161,7 @@ pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) ->
 }
 
 impl Compiled {
-    /// What an empty world compiles to.
+    /// The output for an empty world.
     #[must_use]
     pub fn empty(options: &Options) -> Self {
         let parts = SnapshotParts {
@@ -174,7 +174,7 @@ impl Compiled {
         Self { parts, ..Self::default() }
     }
 
-    /// Every unit that there is.
+    /// Compiles all units.
     pub(crate) fn of(inputs: Inputs<'_>) -> Self {
         let mut compiled = Self::empty(inputs.options);
         let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
@@ -187,10 +187,9 @@ impl Compiled {
         compiled
     }
 
-    /// Compiles what is dirty and nothing else, but for the endpoints of Services to which other routes lead than before. A
-    /// unit that is to wait stays as it was.
+    /// Compiles the dirty units, and the endpoints of Services whose use has changed. A deferred unit stays unchanged.
     ///
-    /// A unit that panics keeps its last good state, and the owners of the objects that it was made of are told.
+    /// A unit that panics keeps its last good state, and the objects it was made of get a finding.
     pub(crate) fn recompile(&mut self, inputs: Inputs<'_>, dirty: BTreeSet<Unit>, defer: Defer<'_>) -> Touched {
         let mut pass = Pass { defer, further: dirty, touched: Touched::default() };
         while let Some(unit) = pass.further.pop_first() {
@@ -202,7 +201,7 @@ impl Compiled {
         pass.touched
     }
 
-    /// The claims of these objects for these hosts are others than were compiled.
+    /// The claims of these objects for these hosts have changed.
     pub(crate) fn claims_moved(&mut self, moved: BTreeSet<(VirtualHost, ObjectRef)>) {
         for (host, object) in moved {
             if self.claims.contains_key(&host) {
@@ -211,7 +210,7 @@ impl Compiled {
         }
     }
 
-    /// Has a unit compiled from all that it is made of when that is next done, whatever changed.
+    /// Makes the next compilation of a unit use all of its inputs.
     pub(crate) fn distrust(&mut self, unit: &Unit) {
         if let Some(host) = unit.host() {
             self.claims.remove(host);
@@ -219,13 +218,13 @@ impl Compiled {
         }
     }
 
-    /// The backends of a Service as they were compiled last.
+    /// The backends of a Service as compiled last.
     pub(crate) fn backends_of(&self, service: &ObjectName) -> impl Iterator<Item = &BackendKey> {
         let [first, last] = backends::bounds(service);
         self.backends.range(first..=last)
     }
 
-    /// Whether the endpoints of a Service are compiled, because anything leads there.
+    /// Returns `true` if the endpoints of a Service are compiled, because it is used.
     pub(crate) fn uses(&self, service: &ObjectName, held: &BTreeSet<BackendKey>) -> bool {
         backends::first_use(self, held, service, None).is_some()
     }
@@ -235,18 +234,18 @@ impl Compiled {
         self.uses.iter().map(|(key, _)| key).chain(held).map(|key| key.service.clone()).collect()
     }
 
-    /// What the routes of a host lead to as they were compiled last.
+    /// The backends of a host's routes as compiled last.
     pub fn backends_of_host(&self, host: &VirtualHost) -> impl Iterator<Item = &BackendKey> {
         backends_of_host(&self.parts, host)
     }
 
-    /// Everything that users should be told, each thing once, ordered by object and field.
+    /// All findings, each once, ordered by object and field.
     #[must_use]
     pub fn all_findings(&self) -> Vec<Finding> {
         self.findings.all()
     }
 
-    /// Notes what leads to a backend and did before. The endpoints of Services on one side alone have to be compiled.
+    /// Replaces the backends of a user. The endpoints of Services that are only in one of the sets must be compiled.
     fn use_instead(
         &mut self,
         user: &User,

@@ -1,4 +1,4 @@
-//! What became of an object by itself, and what its owner is told of it: taken from its attachment.
+//! The verdict and the findings of an object itself, from its attachment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::sources::Report;
 
-/// Objects by themselves. They have no part in a snapshot.
+/// The reports of objects. They have no part in a snapshot.
 pub(super) struct Reports;
 
 impl Kind for Reports {

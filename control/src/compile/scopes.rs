@@ -9,12 +9,12 @@ use tidegate_config::object::ObjectRef;
 use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
 
-/// The settings of scopes: one unit a scope.
+/// The settings of scopes: one unit per scope.
 pub(super) struct Scopes;
 
 impl Kind for Scopes {
     type Key = ScopeId;
-    /// What its objects say of it; the oldest one that sets something has the word.
+    /// The settings of its objects; the oldest object that sets a value wins.
     type Made = Option<Arc<Settings>>;
     const LABEL: &'static str = "scope";
     const ROUTING: bool = true;

@@ -1,4 +1,4 @@
-//! A unit that panics costs itself alone, whether everything is compiled or only what is dirty.
+//! A unit that panics does not affect the others, whether everything is compiled or only dirty units.
 
 use std::cell::RefCell;
 
@@ -58,7 +58,7 @@ fn host(name: &str) -> VirtualHost {
     HostPattern::Exact(format!("{name}.example").into()).into()
 }
 
-/// What is there of a unit: its routes, backends, verdict.
+/// The contents of a unit: its routes, backends, verdict.
 fn there(compiled: &Compiled, unit: &Unit) -> bool {
     match unit {
         Unit::Host(host) => compiled.parts.hosts.get(host).is_some(),
@@ -80,7 +80,7 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
     compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false });
 }
 
-/// Lets a unit panic and compiles everything twice: from scratch, and again over what was good before.
+/// Lets a unit panic and compiles everything twice: from scratch, and again over a good state.
 #[track_caller]
 fn check(unit: &Unit, told: &ObjectRef) {
     let (world, options, held) = (world(), options(), BTreeSet::new());

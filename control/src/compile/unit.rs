@@ -1,5 +1,5 @@
-//! What is compiled on its own. All kinds of units share one trait, and everything that treats them alike (compiling, the audit,
-//! changes, history, metrics) goes over the one list at the end of this file.
+//! Units, which are compiled independently. All kinds of units implement one trait, and the code that treats them alike
+//! (compiling, the audit, changes, history, metrics) goes over the one list at the end of this file.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
@@ -12,54 +12,55 @@ use super::{Compiled, Inputs, Pass};
 
 /// One kind of units.
 pub(super) trait Kind {
-    /// Which of its units one is.
+    /// The key of a unit.
     type Key: Clone + Ord + fmt::Debug;
-    /// What is made of it, before it is put in its place.
+    /// The compiled form, before it is stored.
     type Made;
-    /// The kind as the label `unit` of metrics says it.
+    /// The value of the label `unit` in metrics.
     const LABEL: &'static str;
-    /// Whether its units say where requests go, as against where Services are. Only these are held by a freeze or a rollback.
+    /// Whether its units determine the routes, as opposed to the endpoints. Only these are held by a freeze or a
+    /// rollback.
     const ROUTING: bool;
 
-    /// The first of its units after another one, or of all: those that there should be, and those that are in `compiled`. Costs
-    /// the logarithm of what there is.
+    /// The first of its units after another one, or of all: those in the inputs, and those in `compiled`. The cost is
+    /// logarithmic.
     fn after(last: Option<&Self::Key>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<Self::Key>;
 
-    /// The objects that a unit is made of, whose owners are told if it cannot be compiled.
+    /// The objects that a unit is made of, which get a finding if it cannot be compiled.
     fn made_of(inputs: Inputs<'_>, key: &Self::Key) -> Vec<ObjectRef>;
 
     /// Compiles a unit. Pure.
     fn make(inputs: Inputs<'_>, compiled: &Compiled, key: &Self::Key) -> Self::Made;
 
-    /// Puts it and what it found in its place. Whether its part of a snapshot differs from before.
+    /// Stores the unit and its findings. Returns `true` if its part of a snapshot has changed.
     fn put(compiled: &mut Compiled, key: &Self::Key, made: Self::Made, pass: &mut Pass<'_>) -> bool;
 
-    /// Whether what serves is the very part that was compiled.
+    /// Returns `true` if the serving part is the compiled one.
     fn serves(key: &Self::Key, compiled: &Compiled, serving: &SnapshotParts) -> bool;
 
-    /// Units that have a part in the one snapshot and none in the other. Looks through all of them only where their numbers differ.
+    /// Units that have a part in `one` and none in `other`. Walks through all of them only if their numbers differ.
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
-    /// The units whose part in the one snapshot is not that in the other. Looks through all of them.
+    /// The units whose parts in the two snapshots are not the same. Walks through all of them.
     fn unlike(_one: &SnapshotParts, _other: &SnapshotParts) -> Vec<Self::Key> {
         Vec::new()
     }
 
-    /// What a part of a snapshot costs to be kept, in routes.
+    /// The cost of keeping a part of a snapshot, in routes.
     fn weight(_key: &Self::Key, _parts: &SnapshotParts) -> usize {
         0
     }
 
-    /// A unit as people are told of it.
+    /// Writes the name of a unit for people.
     fn describe(key: &Self::Key, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// Everything after this, or everything.
+/// The range after this key, or of everything.
 pub(super) fn beyond<T>(last: Option<&T>) -> (Bound<&T>, Bound<&T>) {
     (last.map_or(Unbounded, Excluded), Unbounded)
 }
 
-/// Writes out the enum of all units and what goes over all of them.
+/// Defines the enum of all units and the functions over all of them.
 macro_rules! units {
     ($($(#[$doc:meta])* $unit:ident($key:ty) = $kind:ty,)*) => {
         /// What is compiled on its own. In their order, units come before those that are made of them.

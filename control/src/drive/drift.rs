@@ -1,4 +1,4 @@
-//! What had drifted, as lists and audits find it: counted and told. That it is mended is the state machine's work.
+//! Drift found by lists and audits: metrics and log lines. The state machine repairs it.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use crate::event::Event;
 use crate::reconcile::Audit;
 
 impl Loop<'_> {
-    /// Counts the objects of a list that World should hold as they are, because watches had told of everything up to their
-    /// resourceVersions and beyond, and does not. What is gone counts only where nothing can have happened meanwhile.
+    /// Counts the objects of a list that World does not hold in the listed version, although the watch has reached
+    /// their resourceVersions. Removed objects count only if nothing can have changed in between.
     pub(super) fn count_drift(&self, event: &Event) {
         let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
         let state = self.sources.get(source).filter(|state| state.synced);
@@ -16,23 +16,23 @@ impl Loop<'_> {
         let world = self.reconciler.world();
         let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
-        // A list that confirms another is about what that one has found already, and may have its version.
+        // A list that confirms another finds the same drift, and may have its version.
         if *complete && **resource_version == *reached && !self.reconciler.doubts(source) {
             let held = self.reconciler.names_of(source).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
         if drifted > 0 {
-            tracing::warn!(%source, drifted, "a list found what no watch had told of; it is mended");
+            tracing::warn!(%source, drifted, "a list has objects that no watch event had reported; they are applied");
         }
         self.metrics.drift.with_label_values(&[source.kind.as_str()]).inc_by(drifted as u64);
     }
 
-    /// One turn of the audit, where it is due.
+    /// Makes a step of the audit, if it is due.
     pub(super) fn audit(&mut self, now: Instant) {
         let audit = self.reconciler.audit(&self.publisher.serving(), now, fastrand::u64(..));
         let Some(Audit { drifted, step, whole }) = audit else { return };
         for unit in drifted {
-            tracing::warn!(%unit, "an audit found this otherwise than it should be; it is mended");
+            tracing::warn!(%unit, "an audit found drift in this unit and repaired it");
             self.metrics.audit_drift.with_label_values(&[unit.label()]).inc();
         }
         self.metrics.audits.inc_by(u64::from(whole));
@@ -42,7 +42,7 @@ impl Loop<'_> {
     }
 }
 
-/// Whether a resourceVersion is a later one: they are whole numbers of any length.
+/// Returns `true` if a resourceVersion is later: they are whole numbers of any length.
 fn younger(version: &str, than: &str) -> bool {
     (version.len(), version) > (than.len(), than)
 }

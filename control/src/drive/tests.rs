@@ -1,4 +1,4 @@
-//! What the loop says of its sources, and in which order it takes what comes.
+//! The readiness of sources, and the order in which the loop takes its inputs.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::*;
 use crate::options::Options;
 use crate::queue::Meter;
 
-/// All that a loop works on, as nobody has touched it; what it says last can be seen.
+/// All state of a loop, with its outputs.
 pub(super) struct Bed {
     reconciler: Reconciler,
     publisher: Publisher,
@@ -60,7 +60,7 @@ pub(super) fn listed(source: Source, objects: Vec<Projected>, version: &str) -> 
     Event::Listed { source, objects, complete: true, resource_version, received }
 }
 
-/// What is said of a source once these have happened to it: whether it is synced, and why it fails.
+/// Checks the readiness of a source after events: whether it is synced, and why it fails.
 #[track_caller]
 fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
     let source = Source { kind: Kind::Secret, namespace: None };
@@ -107,7 +107,8 @@ fn a_source_fails_until_its_watch_is_open() {
     check(vec![listed(), failing(), watching(), failing()], true, Some("refused"));
 }
 
-/// Runs a loop on this flood until a live change is published, then asks it something; how many of the flood it took meanwhile.
+/// Runs a loop on this flood until a live change is published, then asks a question. Returns how many items of the
+/// flood it took meanwhile.
 async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Question>, &Cell<usize>)) -> usize {
     let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
     let mut bed = Bed::new(sources.clone());
@@ -144,7 +145,7 @@ async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Quest
     }
 }
 
-/// The lists of a cluster in which `web.example` leads to one endpoint, 192.0.2.1:80.
+/// The lists of a cluster in which `web.example` has one endpoint, 192.0.2.1:80.
 fn of_web() -> Vec<Event> {
     let metadata = json!({"namespace": "shop", "name": "web", "resourceVersion": "1",
         "annotations": {"kubernetes.io/ingress.class": "tidegate"}, "labels": {"kubernetes.io/service-name": "web"}});

@@ -1,4 +1,4 @@
-//! The routes that a request could have gone by: which were tried before the one that takes it, and which would be afterwards.
+//! Candidate routes of a request: those that precede the serving one, and those that follow it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tidegate_config::model::{HostRoutes, Route};
 
 use super::Asked;
 
-/// Routes that are listed before the one that takes a request, and as many after it.
+/// The maximum number of listed routes before the serving one, and after it.
 const LISTED_MAX: usize = 100;
 
 /// One route whose host and path match.
@@ -17,22 +17,22 @@ pub struct Candidate {
     pub object: String,
     /// The field of its rule.
     pub field: String,
-    /// The name of its rule, where the object gives one.
+    /// The name of its rule, if the object names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Arc<str>>,
-    /// What it matches.
+    /// Its path match.
     pub path: String,
-    /// Why it does not take the request; `None` for the one that does.
+    /// The reason why it does not serve the request; `None` for the serving one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// The routes beside the one that takes a request.
+/// The routes before and after the serving one.
 #[derive(Default)]
 pub(super) struct Rank {
     pub(super) passed_over: Vec<Candidate>,
     pub(super) next: Vec<Candidate>,
-    /// How many are not listed.
+    /// The number of routes that are not listed.
     pub(super) omitted: usize,
 }
 
@@ -48,7 +48,7 @@ impl Candidate {
     }
 }
 
-/// Says of the routes that are asked in turn, but for the one that takes the request, why they do not.
+/// Lists the candidates except the serving one, with the reason for each.
 pub(super) fn rank(in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>, taken: Option<&Arc<Route>>, asked: &Asked) -> Rank {
     let mut rank = Rank::default();
     let mut winner = None;
@@ -71,11 +71,11 @@ pub(super) fn rank(in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>, taken: Option<
     rank
 }
 
-/// Why a route that would take the request is tried after the one that does.
+/// The reason why a matching route follows the serving one.
 fn later((host, route): (&Arc<HostRoutes>, &Arc<Route>), (first, taken): (&Arc<HostRoutes>, &Arc<Route>)) -> String {
     let is_last = |route: &Arc<Route>, of: Option<&Arc<Route>>| of.is_some_and(|of| Arc::ptr_eq(of, route));
     if is_last(route, host.fallback()) || is_last(route, host.last_resort.as_ref()) {
-        return "it takes only what no other rule does".to_owned();
+        return "it takes only requests that match no other rule".to_owned();
     }
     if host.host != first.host {
         return format!("its host {} is less specific", host.host.pattern);

@@ -1,4 +1,4 @@
-//! Where a connection goes that is passed on as bytes, and why.
+//! The routing of a connection that is passed on as bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl<'s> Found<'s> {
         Some(Self { listener, route: snapshot.tls_stream(listener, host) })
     }
 
-    /// The same for those who asked.
+    /// The form for the answer.
     pub(super) fn view(&self, snapshot: &Snapshot) -> Connections {
         let carried = |route: &Arc<StreamRoute>| Carried {
             object: route.origin.object.to_string(),
@@ -85,14 +85,14 @@ impl<'s> Found<'s> {
         Connections { tls: mode(self.listener), route: self.route.map(carried) }
     }
 
-    /// Whether the connections wait for this to go elsewhere.
+    /// Whether the wait is one of the route that has the connections now.
     pub(super) fn waits(&self, wait: &Wait, snapshot: &Snapshot) -> bool {
         let Unit::Stream(host) = &wait.unit else { return false };
         let route = snapshot.parts().streams.get(host).filter(|_| host.table == self.listener.table);
         route.zip(self.route).is_some_and(|(of, serving)| Arc::ptr_eq(of, serving))
     }
 
-    /// The findings of those who would have the connections too, and those about the object that has them.
+    /// The findings about other routes that want the connections, and those about the object that has them.
     pub(super) fn concerned(&self, findings: &[Finding]) -> (Vec<Finding>, Vec<Finding>) {
         let Some(winner) = self.route.map(|route| &route.origin.object) else { return Default::default() };
         let table = format!(" of {}", self.listener.name);
@@ -102,7 +102,7 @@ impl<'s> Found<'s> {
     }
 }
 
-/// Where TLS ends, for a listener whose connections are passed on as bytes.
+/// The end of TLS, for a listener whose connections are passed on as bytes.
 fn mode(listener: &Listener) -> Option<TlsMode> {
     listener.tls.as_ref().map(|tls| tls.mode).filter(|mode| *mode != TlsMode::Http)
 }

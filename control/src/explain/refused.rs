@@ -1,4 +1,4 @@
-//! Routes that a Gateway does not accept, although they are for a host that is asked about.
+//! Routes for the host of a question that a Gateway does not accept.
 
 use serde::Serialize;
 use tidegate_config::object::{Kind, ObjectRef};
@@ -8,10 +8,10 @@ use crate::sources::{Fault, Verdict, parent_of};
 use crate::topology::{Key, Topology};
 use crate::world::World;
 
-/// Routes that are listed.
+/// The maximum number of listed routes.
 const LISTED_MAX: usize = 20;
 
-/// A route that names a Gateway or one of its ListenerSets, and is not accepted there.
+/// A route that refers to a Gateway or one of its ListenerSets, and is not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Refused {
     /// The route.
@@ -22,7 +22,7 @@ pub struct Refused {
     pub message: Text,
 }
 
-/// The routes of a Gateway for a host that it does not accept, in ascending order; a bounded number.
+/// The routes for a host that a Gateway does not accept, in ascending order; limited in number.
 pub(crate) fn refused(world: &World, topology: &Topology, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
     let readers = topology.dependents(&Key::Offer(gateway.clone())).filter(|object| object.kind.is_route());
     let of_host = readers.filter(|route| is_for(world, route, host));
@@ -46,7 +46,7 @@ fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
     })
 }
 
-/// Why a Gateway, or its ListenerSets, do not accept a route that names them; empty where they do.
+/// The reasons why a Gateway or its ListenerSets do not accept a route that refers to them; empty if they do.
 pub(crate) fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, route: &ObjectRef) -> Vec<Refused> {
     let report = topology.get(route).and_then(|attachment| attachment.report.as_ref());
     let Some(Verdict::Route(status)) = report.and_then(|report| report.verdict.as_ref()) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! An explanation as text, a line for each part of it.
+//! An explanation as text, with a line for each part.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How one model differs from the one before it, and why.
+//! The differences of a model from the one before it, and their causes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use crate::command::Command;
 use crate::compile::Unit;
 
-/// What of a list is written down: a relist may change thousands of things at once.
+/// The maximum number of recorded items of a list: a relist may change thousands at once.
 pub(super) const SHOWN_MAX: usize = 8;
 
-/// The first few of some things, and how many there are.
+/// The first few items, and the total number.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Sample<T> {
-    /// The first few, in the order in which they came.
+    /// The first few, in order of arrival.
     pub first: Vec<T>,
-    /// How many there are in all.
+    /// The total number.
     pub total: usize,
 }
 
@@ -30,7 +30,7 @@ impl<T> Default for Sample<T> {
 }
 
 impl<T> Sample<T> {
-    /// Adds one; it is made only where it is shown.
+    /// Adds an item; it is created only if it is recorded.
     pub(crate) fn add(&mut self, make: impl FnOnce() -> T) {
         self.total += 1;
         if self.first.len() < SHOWN_MAX {
@@ -45,7 +45,7 @@ impl<T> Sample<T> {
 }
 
 impl Sample<Cause> {
-    /// Adds a cause. Of more than are shown those of routes stay: endpoints may come and go by the hundreds meanwhile.
+    /// Adds a cause. Beyond the maximum, causes of routes stay: endpoints may change hundreds of times meanwhile.
     pub(crate) fn note(&mut self, cause: Cause) {
         self.total += 1;
         if self.first.len() >= SHOWN_MAX {
@@ -58,72 +58,72 @@ impl Sample<Cause> {
         self.first.push(cause);
     }
 
-    /// Adds those that came later.
+    /// Adds later causes.
     pub(super) fn note_all(&mut self, later: Self) {
         self.total += later.total - later.first.len();
         later.first.into_iter().for_each(|cause| self.note(cause));
     }
 }
 
-/// Why something was published.
+/// The cause of a publication.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Cause {
     /// An object was created or changed.
     Changed {
-        /// Which.
+        /// The object.
         object: ObjectRef,
         /// Its `metadata.resourceVersion` then.
         resource_version: Arc<str>,
     },
     /// An object is gone.
     Deleted {
-        /// Which.
+        /// The object.
         object: ObjectRef,
     },
-    /// A kind was listed for the first time that objects had been attached without.
+    /// A kind was listed for the first time, after objects had been attached without it.
     Listed {
-        /// Which.
+        /// The kind.
         listed: Kind,
     },
-    /// A DNS name that an ExternalName Service leads to has other addresses.
+    /// A DNS name of an ExternalName Service has other addresses.
     Resolved {
         /// The name.
         name: Arc<str>,
     },
-    /// The definition of a kind is of another release, or has come or gone.
+    /// The CustomResourceDefinition of a kind has another release, or was created or deleted.
     Defined {
         /// The kind.
         defined: Kind,
     },
-    /// A host no longer waits for the Service or the endpoints that its new routes lead to, or that its connections go to.
+    /// A host or a stream no longer waits for the Services or the endpoints of its new routes.
     Settled {
-        /// The host, or the connections for it.
+        /// The host, or the stream of its connections.
         unit: Unit,
     },
-    /// The endpoints of a Service need no longer be followed for routes that were held.
+    /// The endpoints of a Service are no longer needed for held routes.
     Released {
         /// The Service.
         service: ObjectName,
     },
-    /// An audit found it otherwise than it should be.
+    /// An audit found drift.
     Drifted {
-        /// What.
+        /// The unit.
         unit: Unit,
     },
-    /// The API server is reached elsewhere, where no object may lead.
+    /// The API server has other sockets, which objects must not use.
     ApiServer,
-    /// Everything that was listed, when the control loop had begun.
+    /// The objects listed at the start of the control loop.
     Started,
     /// An operator's command.
     Commanded {
-        /// Which.
+        /// The command.
         command: Command,
     },
 }
 
 impl Cause {
-    /// The object that changed, where one did.
+    /// The object that changed, if the cause is one.
     #[must_use]
     pub const fn object(&self) -> Option<&ObjectRef> {
         match self {
@@ -140,7 +140,7 @@ impl Cause {
         }
     }
 
-    /// Whether it changes where Services are, and no route.
+    /// Returns `true` if it changes endpoints and no routes.
     const fn of_endpoints(&self) -> bool {
         match self {
             Self::Changed { object, .. } | Self::Deleted { object } => matches!(object.kind, Kind::EndpointSlice),
@@ -173,61 +173,61 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How one model differs from the one before it, and why.
+/// The differences of a model from the one before it, and their causes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changes {
-    /// Why.
+    /// The causes.
     pub causes: Sample<Cause>,
-    /// What differs of where requests go.
+    /// Changed units of routing.
     pub routing: Sample<Unit>,
-    /// What differs of where Services are.
+    /// Changed units of endpoints.
     pub endpoints: Sample<Unit>,
-    /// Routes that were there before and no longer are, as these objects: what keeping the model before costs.
+    /// The number of routes of the earlier model that this one does not share: the cost of keeping the earlier one.
     #[serde(skip)]
     pub(crate) replaced: usize,
-    /// Routes that are there now and were not before, as these objects.
+    /// The number of routes that the earlier model does not share.
     #[serde(skip)]
     pub(crate) added: usize,
 }
 
 impl Changes {
-    /// None yet, for this cause.
+    /// No differences yet, with this cause.
     pub(crate) fn of(cause: Cause) -> Self {
         Self { causes: Sample { first: vec![cause], total: 1 }, ..Self::default() }
     }
 
-    /// Adds a unit that differs.
+    /// Adds a changed unit.
     pub(crate) fn add(&mut self, unit: Unit) {
         if unit.routing() { &mut self.routing } else { &mut self.endpoints }.add(|| unit);
     }
 
-    /// Whether where requests go differs.
+    /// Returns `true` if routing has changed.
     #[must_use]
     pub const fn routes(&self) -> bool {
         self.routing.total > 0
     }
 
-    /// Whether where Services are differs.
+    /// Returns `true` if endpoints have changed.
     #[must_use]
     pub const fn endpoints(&self) -> bool {
         self.endpoints.total > 0
     }
 
-    /// Whether the causes are such that the model has to be held against the one before it to know what differs: what an
-    /// operator brings back, what another life compiled, and what had drifted.
+    /// Returns `true` if the whole model must be compared with the one before it to find the differences: after a
+    /// command, a restart of the loop, or drift.
     pub(super) fn whole(&self) -> bool {
         let whole = |cause: &Cause| matches!(cause, Cause::Commanded { .. } | Cause::Started | Cause::Drifted { .. });
         self.causes.first.iter().any(whole)
     }
 
-    /// Takes away what concerns endpoints, with its causes.
+    /// Removes the changes of endpoints, and returns them with the causes.
     pub(crate) fn take_endpoints(&mut self) -> Self {
         let causes = self.causes.clone();
         Self { causes, endpoints: std::mem::take(&mut self.endpoints), ..Self::default() }
     }
 
-    /// Adds what came later.
+    /// Adds later changes.
     pub(crate) fn append(&mut self, later: Self) {
         self.causes.note_all(later.causes);
         self.routing.append(later.routing);
@@ -237,35 +237,35 @@ impl Changes {
     }
 }
 
-/// One publication, or several in a row that changed the endpoints of one Service.
+/// One publication, or several consecutive ones that changed the endpoints of one Service.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Publication {
-    /// The snapshot's number.
+    /// The generation of the snapshot.
     pub generation: Generation,
-    /// When, in seconds since the Unix epoch.
+    /// The time, in seconds since the Unix epoch.
     #[serde(serialize_with = "seconds")]
     pub at: SystemTime,
-    /// How it differs from the one before it.
+    /// The differences from the publication before it.
     #[serde(flatten)]
     pub changes: Changes,
-    /// The generation whose routes it has, where an operator holds one.
+    /// The generation whose routes it has, if an operator holds one.
     pub held: Option<Generation>,
-    /// The others that it stands for, where it is the last of several.
+    /// The publications that this entry stands for, if they are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesced: Option<Coalesced>,
 }
 
-/// Publications that are written down as one.
+/// Publications that are recorded as one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Coalesced {
     /// The first of them.
     pub first: Generation,
-    /// When that was, in seconds since the Unix epoch.
+    /// The time of the first, in seconds since the Unix epoch.
     #[serde(serialize_with = "seconds")]
     pub since: SystemTime,
-    /// How many they are.
+    /// Their number.
     pub publications: usize,
 }
 
@@ -278,7 +278,7 @@ fn seconds<S: serde::Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok
 mod tests {
     use super::*;
 
-    /// Causes in this order, endpoints by lower-case names and routes by capitals; those that are shown.
+    /// Causes in this order, endpoints by lower-case names and routes by capitals. Checks those that are recorded.
     #[track_caller]
     fn check(causes: &str, want: &str) {
         let mut sample = Sample::default();

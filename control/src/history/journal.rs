@@ -1,5 +1,5 @@
-//! What was published of late, and why. Routes and endpoints are remembered apart: endpoints change all the time, and must not
-//! push out of memory what became of the routes.
+//! The journal of recent publications. Routes and endpoints have separate entries: endpoints change all the time, and
+//! must not displace the entries of routes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use std::time::Duration;
 use super::changes::{Changes, Coalesced, Publication, Sample};
 use crate::compile::Unit;
 
-/// An entry of a Service's endpoints takes in what follows within this time of its first publication.
+/// The time within which later changes of a Service's endpoints are added to its entry.
 const COALESCED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Whose endpoints an entry is about; `None` for more at once than are written down.
+/// The Service of an entry; `None` for more changes than are recorded.
 type Whose = Option<Unit>;
 
-/// Publications of the past, bounded in number.
+/// Past publications, limited in number.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// Entries that either of the two may have.
+    /// The maximum number of entries of each of the two lists.
     entries_max: usize,
-    /// Those that changed routes, and those that an operator or a fault of ours caused.
+    /// Publications that changed routes, and those caused by an operator or by drift.
     routes: VecDeque<Publication>,
-    /// Those that changed endpoints alone, by when they began.
+    /// Publications that changed only endpoints, ordered by their first one.
     endpoints: VecDeque<Publication>,
-    /// The latest entry of each Service that has one in `endpoints`, as a number among all that ever were.
+    /// The latest entry in `endpoints` of each Service, as a number among all that ever existed.
     latest: BTreeMap<Whose, usize>,
-    /// How many entries of endpoints have been forgotten: the number of the first that has not.
+    /// The number of removed entries of endpoints, which is the number of the first remaining one.
     forgotten: usize,
 }
 
@@ -54,7 +54,7 @@ impl Journal {
         }
     }
 
-    /// The latest entries, at most so many, the newest last; with a host, those that may have changed it.
+    /// The latest `last` entries, the newest last; with a host, those that may have changed it.
     pub(super) fn latest(&self, last: usize, host: Option<&str>) -> Vec<Publication> {
         let concerns = |publication: &&Publication| {
             let Sample { first, total } = &publication.changes.routing;
@@ -67,7 +67,7 @@ impl Journal {
         entries.into_iter().skip(skipped).cloned().collect()
     }
 
-    /// Writes down what changed of the endpoints of one Service, with the entry of a moment ago if there is one.
+    /// Records changes of a Service's endpoints, in its recent entry if there is one.
     fn coalesce(&mut self, whose: Whose, publication: Publication) {
         let number = self.latest.get(&whose).map(|number| number - self.forgotten);
         if let Some(entry) = number.and_then(|number| self.endpoints.get_mut(number)).filter(|entry| {
@@ -132,7 +132,7 @@ mod tests {
         changes
     }
 
-    /// Entries as `generation`, or `first..generation xN` for several, with the Service they are of.
+    /// Entries as `generation`, or `first..generation xN` for several, with their Service.
     #[track_caller]
     fn check(journal: &Journal, want: &[&str]) {
         let told = |entry: &Publication| {

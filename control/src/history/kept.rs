@@ -1,5 +1,5 @@
-//! Models whose routes can be taken back, bounded by what they take of memory: models share what is equal in them, so one costs
-//! what later ones replaced.
+//! Models whose routes can be restored, limited by their memory: models share equal parts, so the cost of one is the
+//! number of routes that later ones replaced.
 
 use std::collections::VecDeque;
 
@@ -8,26 +8,26 @@ use tidegate_config::model::{Generation, SnapshotParts};
 use super::changes::Publication;
 use crate::compile::Unit;
 
-/// The models of generations whose routes differ, the newest last.
+/// The models of generations with different routes, the newest last.
 #[derive(Debug)]
 pub(super) struct Kept {
     models_max: usize,
     routes_max: usize,
     models: VecDeque<Model>,
-    /// The generation whose routes an operator holds or held last.
+    /// The generation that an operator holds or held last.
     held: Option<Generation>,
 }
 
-/// A model that can be gone back to.
+/// A model that can be restored.
 #[derive(Debug)]
 struct Model {
-    /// The generations that had these routes.
+    /// The generations with these routes.
     first: Generation,
     last: Generation,
     parts: SnapshotParts,
-    /// How many routes there are in it.
+    /// The number of its routes.
     routes: usize,
-    /// How many of them are no longer in the one after it.
+    /// The number of its routes that the next model does not share.
     replaced: usize,
 }
 
@@ -37,7 +37,7 @@ impl Model {
     }
 }
 
-/// How the routes of one model differ from those of the one before it.
+/// The differences in routes between two consecutive models.
 struct Difference {
     any: bool,
     replaced: usize,
@@ -45,7 +45,7 @@ struct Difference {
 }
 
 impl Difference {
-    /// Holds two models against each other, unit by unit.
+    /// Compares two models, unit by unit.
     fn between(before: &SnapshotParts, after: &SnapshotParts) -> Self {
         let [gone, new] = [(before, after), (after, before)].map(|(one, other)| Unit::unlike(one, other));
         let weight = |units: &[Unit], of| units.iter().map(|unit| unit.weight(of)).sum();
@@ -59,7 +59,7 @@ impl Kept {
         Self { models_max, routes_max, models: VecDeque::new(), held: None }
     }
 
-    /// Keeps the model of a publication, if its routes are others than before.
+    /// Keeps the model of a publication, if its routes have changed.
     pub(super) fn record(&mut self, publication: &Publication, parts: &SnapshotParts) {
         let Publication { generation, changes, held, .. } = publication;
         self.held = held.or(self.held);
@@ -85,7 +85,7 @@ impl Kept {
         self.forget();
     }
 
-    /// The oldest generation from which on all can be gone back to, and the newest.
+    /// The oldest generation from which all later ones can be restored, and the newest.
     pub(super) fn range(&self) -> Option<(Generation, Generation)> {
         let mut models = self.models.iter().rev();
         let newest = models.next()?;
@@ -99,13 +99,13 @@ impl Kept {
         Some((oldest, newest.last))
     }
 
-    /// The generation that was held last, where that can be gone back to and is older than those of the range.
+    /// The last held generation, if it can be restored and is older than the range.
     pub(super) fn apart(&self) -> Option<Generation> {
         let (oldest, _) = self.range()?;
         self.held.filter(|held| *held < oldest && self.parts(*held).is_some())
     }
 
-    /// The routes that a generation had, where they are kept.
+    /// The routes of a generation, if they are kept.
     pub(super) fn parts(&self, generation: Generation) -> Option<&SnapshotParts> {
         self.models.iter().rev().find(|model| model.had(generation)).map(|model| &model.parts)
     }
@@ -115,32 +115,32 @@ impl Kept {
         self.models.push_back(Model { first, last, parts, routes, replaced: 0 });
     }
 
-    /// Forgets the oldest while there is too much, but never the two that an operator may need most.
+    /// Removes the oldest models beyond the limits, except the ones that an operator may need most.
     fn forget(&mut self) {
         while self.models.len() > self.models_max || self.spare() > self.spare_max() {
             let Some(place) = self.forgettable().next() else { return };
             let Some(gone) = self.models.remove(place) else { return };
-            // What the one before shares with it is there for that one alone now.
+            // The parts that the model before it shared with it now belong to that one alone.
             if let Some(before) = place.checked_sub(1).and_then(|place| self.models.get_mut(place)) {
                 before.replaced = (before.replaced + gone.replaced).min(before.routes);
             }
         }
     }
 
-    /// The places of all models but the newest, the one before it, and the one that was held last: one that is broken must
-    /// not push out what it broke, and the longest hold must not push out what it holds.
+    /// The indexes of all models except the newest, the one before it, and the last held one: a broken model must not
+    /// displace the one it broke, and a long hold must not displace the held one.
     fn forgettable(&self) -> impl Iterator<Item = usize> {
         let older = self.models.iter().take(self.models.len().saturating_sub(2)).enumerate();
         let held = |model: &Model| self.held.is_some_and(|held| model.had(held));
         older.filter(move |(_, model)| !held(model)).map(|(place, _)| place)
     }
 
-    /// Routes of the others that do not serve any more. Those that a command has brought back count as if they had not.
+    /// The number of routes of the others that no longer serve. Those that a command has restored still count.
     fn spare(&self) -> usize {
         self.forgettable().filter_map(|place| self.models.get(place)).map(|model| model.replaced).sum()
     }
 
-    /// A whole model may be replaced bit by bit and not be forgotten: that is when it is missed.
+    /// A whole model may be replaced step by step and must not be removed, because then it is needed.
     fn spare_max(&self) -> usize {
         self.routes_max + self.models.iter().map(|model| model.routes).max().unwrap_or(0)
     }

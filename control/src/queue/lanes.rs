@@ -1,24 +1,24 @@
-//! The two lanes and whose turn it is. Pure: knows which keys wait, and not who works on them.
+//! The two lanes and their turns. Pure: it knows the waiting keys, and not the workers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Lane, Share};
 
-/// Keys in the order in which they are taken. The caller sees to it that a key is here at most once.
+/// Keys in the order in which they are taken. The caller ensures that a key is here at most once.
 #[derive(Debug)]
 pub(super) struct Lanes<K> {
-    /// In the order in which they came. What is here leaves only at the front.
+    /// In order of arrival. Keys leave only at the front.
     fast: VecDeque<K>,
     /// By place, and so by age.
     slow: BTreeMap<u64, Slow<K>>,
     /// The same keys in the order in which they are taken: rank, then place.
     ranked: BTreeSet<(u64, u64)>,
-    /// Places given so far.
+    /// The number of places given so far.
     places: u64,
-    /// Turns of the fast lane since the last one of the slow lane, while the slow lane waited.
+    /// The turns of the fast lane since the last one of the slow lane, while the slow lane waited.
     fast_turns: u32,
-    /// Turns since the last one that went by age.
+    /// The turns since the last one by age.
     since_aged: u32,
 }
 
@@ -29,14 +29,14 @@ struct Slow<K> {
     since: Instant,
 }
 
-/// Which lane a turn is for, and in which order it takes keys.
+/// The lane of a turn, and the order of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
-    /// The fast lane, in the order in which the keys came.
+    /// The fast lane, in order of arrival.
     Fast,
     /// The slow lane, the lowest rank first.
     Slow,
-    /// The slow lane, the oldest first: its head has waited for too long.
+    /// The slow lane, the oldest first: its oldest key has waited for too long.
     Aged,
 }
 
@@ -48,7 +48,7 @@ impl<K> Default for Lanes<K> {
 }
 
 impl<K> Lanes<K> {
-    /// How many keys wait in a lane.
+    /// The number of keys in a lane.
     pub(super) fn depth(&self, lane: Lane) -> usize {
         match lane {
             Lane::Fast => self.fast.len(),
@@ -56,7 +56,7 @@ impl<K> Lanes<K> {
         }
     }
 
-    /// Adds a key at the end of its lane, in the slow one behind those of its rank. Returns its place in the slow lane.
+    /// Adds a key at the end of its lane, in the slow one after those of its rank. Returns its place in the slow lane.
     pub(super) fn push(&mut self, key: K, lane: Lane, rank: u64, since: Instant) -> u64 {
         match lane {
             Lane::Fast => self.fast.push_back(key),
@@ -77,10 +77,10 @@ impl<K> Lanes<K> {
         }
     }
 
-    /// Whose turn is next; `None` when no key waits.
+    /// The lane of the next turn; `None` if no key waits.
     ///
-    /// An aged head goes next, but at most every so many turns, and the slow lane has its share beside it; so a key that
-    /// comes first in the fast lane waits for one turn of the slow lane at most, however many slow keys are how old.
+    /// An aged key goes next, but at most every `aged_every` turns, and the slow lane has its share besides; so the
+    /// first key of the fast lane waits for at most one turn of the slow lane, however many old keys there are.
     pub(super) fn turn(&mut self, share: Share, now: Instant) -> Option<Turn> {
         let turn = match self.slow.first_key_value() {
             None if self.fast.is_empty() => return None,
@@ -118,16 +118,16 @@ impl<K> Lanes<K> {
         }
     }
 
-    /// Keys that fit without another allocation.
+    /// The number of keys that fit without another allocation.
     pub(super) fn capacity(&self) -> usize {
         self.fast.capacity()
     }
 
-    /// Gives back room beyond so many keys.
+    /// Frees capacity beyond this number of keys.
     pub(super) fn shrink_to(&mut self, keys: usize) {
         self.fast.shrink_to(keys);
     }
 }
 
-/// An instant so far away counts as never; it keeps sums of instants and durations within range.
+/// A duration that counts as never; it keeps sums of instants and durations within range.
 pub(super) const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);

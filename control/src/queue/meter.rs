@@ -1,4 +1,4 @@
-//! What a queue counts, under the names that client-go has for it and, by lane, under our own.
+//! The metrics of a queue, under the names of client-go and, by lane, under our own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::Lane;
 use super::lanes::Lanes;
 use crate::clock;
 
-/// Where a queue counts; by default nowhere. Cloning it is cheap and gives the same counts.
+/// The metrics of a queue; the default counts nothing. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     counts: Option<Arc<Counts>>,
@@ -41,7 +41,7 @@ impl Meter {
     /// Registers the metrics of a queue of this name.
     ///
     /// # Errors
-    /// When a queue of the same name is registered already.
+    /// If a queue of the same name is registered already.
     pub fn register(registry: &Registry, name: &str) -> Result<Self, prometheus::Error> {
         let named = |metric: &str, help: &str| Opts::new(metric, help).const_label("name", name);
         let gauge =
@@ -111,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// Since when each of the keys in work has been.
+    /// Sets the start times of the keys in work.
     pub(super) fn working(&self, since: impl Iterator<Item = Instant>) {
         if let Some(counts) = &self.counts {
             counts.working.set(since);
@@ -124,16 +124,16 @@ fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: M) ->
     Ok(metric)
 }
 
-/// What is in work now, to be read by another thread while the work goes on. The parts are not those of one moment,
-/// which at worst shifts a scrape by one key.
+/// The keys in work, for another thread to read while the work goes on. The values are not read atomically, which may
+/// shift a scrape by one key.
 #[derive(Debug)]
 struct InWork {
-    /// What the others count from.
+    /// The epoch of the other values.
     begun: Instant,
     keys: AtomicU64,
-    /// The sum of when they were taken, in µs.
+    /// The sum of the start times, in µs.
     since_us: AtomicU64,
-    /// When the first of them was taken, in µs.
+    /// The earliest start time, in µs.
     first_us: AtomicU64,
 }
 
@@ -155,7 +155,7 @@ impl InWork {
         self.keys.store(keys, Ordering::Relaxed);
     }
 
-    /// For how long all keys in work have been, and for how long the first of them has, in seconds.
+    /// The total time of all keys in work, and that of the oldest, in seconds.
     #[allow(clippy::cast_precision_loss, reason = "microseconds fit a double for centuries")]
     fn seconds(&self, now: Instant) -> (f64, f64) {
         let (keys, now_us) = (self.keys.load(Ordering::Relaxed), self.us(now));
@@ -168,7 +168,7 @@ impl InWork {
     }
 }
 
-/// Reads what is in work when it is scraped, so that work which hangs can be seen to.
+/// Reads the work in progress at each scrape, so that hanging work is visible.
 struct Unfinished {
     working: Arc<InWork>,
     all: Gauge,

@@ -1,9 +1,9 @@
 //! The queue: each key once, in one of two lanes. Live changes take the fast lane; start-up, relist and resync work and
-//! whatever is tried again take the slow one, which keeps a bounded share and a bounded age, so it is never starved.
+//! retries take the slow one, which keeps a bounded share and a bounded age, so it is never starved.
 //!
-//! [`Queue`] is a pure state machine: the time is an argument, and equal calls give equal results. The control loop owns
-//! one and takes batches of it. [`Workqueue`] is the same machine behind a lock, for several workers that take a key at
-//! a time. What both promise is listed and played in `control/tests/queue/`.
+//! [`Queue`] is a pure state machine: the time is an argument, and equal calls give equal results. The control loop
+//! owns one and takes batches of it. [`Workqueue`] is the same machine behind a lock, for several workers that take a
+//! key at a time. The guarantees of both are listed and tested in `control/tests/queue/`.
 
 mod lanes;
 mod meter;
@@ -19,33 +19,32 @@ use lanes::{Lanes, NEVER, Turn};
 pub use meter::Meter;
 pub use workqueue::{Get, Held, Workqueue};
 
-/// Which lane a key waits in. The order is that of urgency.
+/// The lane of a waiting key, in order of urgency.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Lane {
-    /// Start-up and relist work, and what failed before.
+    /// Start-up and relist work, and retries.
     Slow,
     /// Live changes.
     Fast,
 }
 
-/// How the lanes share. A turn is one batch, or one key where keys are taken one at a time.
+/// The shares of the lanes. A turn is one batch, or one key if keys are taken one at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// Keys in one batch of the fast lane; 0 counts as 1.
+    /// The number of keys in a batch of the fast lane; 0 counts as 1.
     pub batch_max: usize,
-    /// Keys in one batch of the slow lane, which is as long as a live change has to wait; 0 counts as 1.
+    /// The number of keys in a batch of the slow lane, which is the longest delay of a live change; 0 counts as 1.
     pub slow_batch_max: usize,
-    /// Turns of the fast lane after which a waiting slow lane gets one; 0 counts as 1.
+    /// The number of turns of the fast lane after which a waiting slow lane gets one; 0 counts as 1.
     pub fast_turns_max: u32,
-    /// Age at which the oldest slow key goes next.
+    /// The age at which the oldest slow key goes next.
     pub slow_age_max: Duration,
-    /// At most every so many turns goes by age, so that a whole list of old keys does not keep a live change waiting.
+    /// The minimum number of turns between two by age, so that a whole list of old keys does not delay a live change.
     /// Less than 2 counts as 2.
     pub aged_every: u32,
 }
 
-/// How long a key that failed waits before it is tried again: from `first`, doubling up to `max`, with jitter between
-/// `first` and the doubled bound.
+/// The delays of retries: from `first`, doubling up to `max`, with jitter between `first` and the doubled bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Retries {
     /// The first delay.
@@ -55,34 +54,34 @@ pub struct Retries {
 }
 
 impl Default for Retries {
-    /// As client-go has them: 5 ms, and 1,000 s at most.
+    /// The values of client-go: 5 ms, and 1,000 s at most.
     fn default() -> Self {
         Self { first: Duration::from_millis(5), max: Duration::from_secs(1000) }
     }
 }
 
-/// Room for so many keys is kept while nothing waits; what a storm needed beyond is given back.
+/// The capacity in keys that is kept while nothing waits; more is freed after a burst.
 const KEPT_MAX: usize = 4096;
 
-/// Keys that wait, each once; keys in work, each with one worker; keys that wait for their time.
+/// Waiting keys, each once; keys in work, each with one worker; delayed keys.
 #[derive(Debug)]
 pub struct Queue<K> {
     /// Every key in a lane.
     waiting: HashMap<K, Waiting>,
     lanes: Lanes<K>,
-    /// Every key that a worker has. None of them is in a lane.
+    /// The keys in work. None of them is in a lane.
     working: HashMap<K, Working>,
-    /// The batch that was taken last and is not finished: how many keys, and when they were taken.
+    /// The current batch: the number of keys, and when they were taken.
     batch: Option<(usize, Instant)>,
-    /// Every key that waits for its time, which says nothing of whether it also is in a lane or in work.
+    /// The delayed keys, which may be in a lane or in work as well.
     delayed: HashMap<K, Delayed>,
-    /// The same keys by time, then by the order in which they were given it.
+    /// The same keys by time, then by the order in which they were delayed.
     due: BTreeMap<(Instant, u64), K>,
     delays: u64,
     /// Keys that failed and were not forgotten since.
     failing: HashMap<K, Backoff>,
     retries: Retries,
-    /// Nothing is added any more.
+    /// Whether the queue has ended and accepts no more keys.
     ending: bool,
     meter: Meter,
 }
@@ -90,16 +89,16 @@ pub struct Queue<K> {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     lane: Lane,
-    /// When it was first asked for since it was last taken.
+    /// When it was first added since it was last taken.
     since: Instant,
-    /// Where it is in the slow lane, if it is there.
+    /// Its place in the slow lane, if it is there.
     place: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Working {
     since: Instant,
-    /// What was asked for since it was taken.
+    /// The additions since it was taken.
     again: Option<Again>,
 }
 
@@ -142,74 +141,74 @@ impl<K> Queue<K> {
         }
     }
 
-    /// How many keys wait in the lanes.
+    /// The number of keys in the lanes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits in the lanes.
+    /// Returns `true` if the lanes are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many keys wait in a lane.
+    /// The number of keys in a lane.
     #[must_use]
     pub fn depth(&self, lane: Lane) -> usize {
         self.lanes.depth(lane)
     }
 
-    /// How many keys are in work.
+    /// The number of keys in work.
     #[must_use]
     pub fn working(&self) -> usize {
         self.working.len()
     }
 
-    /// When the next delayed key is due.
+    /// The time of the next delayed key.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.due.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Keys that failed and were not forgotten since.
+    /// The number of keys that failed and were not forgotten since.
     #[must_use]
     pub fn failing(&self) -> usize {
         self.failing.len()
     }
 
-    /// Whether it was told to end.
+    /// Returns `true` after [`Queue::shutdown`].
     #[must_use]
     pub const fn ending(&self) -> bool {
         self.ending
     }
 
-    /// Whether it was told to end, and nothing waits or is in work any more.
+    /// Returns `true` after [`Queue::shutdown`], when no key waits or is in work.
     #[must_use]
     pub fn drained(&self) -> bool {
         self.ending && self.waiting.is_empty() && self.working.is_empty()
     }
 
-    /// Where what happens here is counted.
+    /// The metrics of the queue.
     #[must_use]
     pub const fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Keys there is room for in each of the parts that do not give back room by themselves.
+    /// The largest capacity of the parts that do not shrink by themselves.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.waiting.capacity().max(self.lanes.capacity()).max(self.working.capacity()).max(self.delayed.capacity())
     }
 
-    /// Takes no more keys: what waits is still handed out, what is delayed is dropped. Again makes no difference.
+    /// Ends the queue: waiting keys are still taken, delayed ones are dropped. A second call has no effect.
     pub fn shutdown(&mut self) {
         self.ending = true;
         self.delayed = HashMap::new();
         self.due.clear();
     }
 
-    /// Forgets every key.
+    /// Removes all keys.
     pub fn clear(&mut self) {
         let meter = std::mem::take(&mut self.meter);
         *self = Self { ending: self.ending, ..Self::new(meter, self.retries) };
@@ -217,7 +216,7 @@ impl<K> Queue<K> {
         self.count_work();
     }
 
-    /// Ends the batch that was taken last, for the metrics: each of its keys took as long as all of them.
+    /// Ends the current batch, for the metrics: the time of each key is that of the whole batch.
     pub fn finish(&mut self, now: Instant) {
         let Some((keys, since)) = self.batch.take() else { return };
         (0..keys).for_each(|_| self.meter.worked(since, now));
@@ -231,10 +230,10 @@ impl<K> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// Asks for a key. One that waits already keeps its place, unless it is now more urgent: then it moves to the end of
-    /// the fast lane. One in work waits again when its work is done, in the more urgent of the lanes that were asked for
-    /// meanwhile. In the slow lane the lowest rank goes first, and the first come of equal ranks; the fast lane has no
-    /// ranks. Ignored once the queue ends.
+    /// Adds a key. A waiting one keeps its place, unless it is now more urgent: then it moves to the end of the fast
+    /// lane. One in work waits again after its work, in the more urgent of the lanes it was added to meanwhile. In the
+    /// slow lane the lowest rank goes first, and equal ranks in order of arrival; the fast lane has no ranks. Ignored
+    /// after the end of the queue.
     pub fn add(&mut self, key: K, lane: Lane, rank: u64, now: Instant) {
         if self.ending {
             self.meter.dropped();
@@ -268,9 +267,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Asks for a key after a while. Of several delays of one key the earliest counts, with the more urgent of their
-    /// lanes. A key that is asked for meanwhile is delivered at once, and once more when its time comes: whoever wanted
-    /// it looked at then cannot know what was looked at before.
+    /// Adds a key after a delay. Of several delays of one key the earliest counts, with the more urgent of their lanes.
+    /// A key that is added meanwhile is delivered at once, and once more after the delay, because the state at that
+    /// time may differ.
     pub fn add_after(&mut self, key: K, delay: Duration, lane: Lane, rank: u64, now: Instant) {
         if self.ending {
             self.meter.dropped();
@@ -292,13 +291,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.delayed.insert(key, wanted);
     }
 
-    /// Asks for a key that failed after a delay that grows with its failures, in the slow lane, so that what keeps failing
-    /// overtakes nothing. Returns the delay. `draw` is any number; all of them equally likely spread the delays evenly.
+    /// Adds a failed key after a delay that grows with its failures, in the slow lane, so that persistent failures
+    /// overtake no other key. Returns the delay. `draw` is a random number; uniform numbers spread the delays evenly.
     pub fn retry(&mut self, key: K, rank: u64, now: Instant, draw: u64) -> Duration {
         self.retry_after(key, Duration::ZERO, rank, now, draw)
     }
 
-    /// The same, and no sooner than after `least`, which is what somebody else asks for.
+    /// The same, with a minimum delay of `least`, such as `Retry-After`.
     pub fn retry_after(&mut self, key: K, least: Duration, rank: u64, now: Instant, draw: u64) -> Duration {
         if self.ending {
             self.meter.dropped();
@@ -311,7 +310,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         delay
     }
 
-    /// Forgets that a key failed. It waits on if it waits.
+    /// Resets the failures of a key. A waiting key still waits.
     pub fn forget(&mut self, key: &K) {
         self.failing.remove(key);
         if self.failing.is_empty() {
@@ -319,8 +318,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Moves every key whose time has come into its lane, in the order of their times. Returns how many keys the lanes
-    /// have more.
+    /// Moves every key whose delay is over into its lane, in the order of their times. Returns by how many keys the
+    /// lanes have grown.
     pub fn fire(&mut self, now: Instant) -> usize {
         let before = self.len();
         while let Some(first) = self.due.first_entry() {
@@ -336,8 +335,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.len() - before
     }
 
-    /// Takes the next batch: keys of one lane, each with the time since which it waited. For a caller that owns the queue
-    /// and adds nothing until the batch is compiled: the keys are not in work afterwards, and need no [`Queue::done`].
+    /// Takes the next batch: keys of one lane, each with the time since which it waited. For a caller that owns the
+    /// queue and adds nothing until the batch is compiled: the keys are not in work afterwards, and need no
+    /// [`Queue::done`].
     pub fn take(&mut self, share: Share, now: Instant) -> Vec<(K, Instant)> {
         self.fire(now);
         let mut batch = Vec::new();
@@ -356,7 +356,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         batch
     }
 
-    /// Takes the next key and puts it in work, until [`Queue::done`]; meanwhile nobody else gets it.
+    /// Takes the next key and marks it as in work until [`Queue::done`]; no other worker gets it meanwhile.
     pub fn get(&mut self, share: Share, now: Instant) -> Option<K> {
         self.fire(now);
         let turn = self.lanes.turn(share, now)?;
@@ -369,8 +369,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Some(key)
     }
 
-    /// Ends the work on a key. When it was asked for meanwhile, it waits again. Of a key that is not in work, nothing
-    /// happens.
+    /// Ends the work on a key. If it was added meanwhile, it waits again. A key that is not in work is ignored.
     pub fn done(&mut self, key: &K, now: Instant) {
         let Some((key, working)) = self.working.remove_entry(key) else { return };
         self.meter.worked(working.since, now);

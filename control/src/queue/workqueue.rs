@@ -1,5 +1,5 @@
-//! The queue for several workers: [`Queue`] behind a lock, and who waits for it. No decision is made here but whom to
-//! wake.
+//! The queue for several workers: [`Queue`] behind a lock, and the tasks that wait for it. The only decision made here
+//! is which task to wake.
 
 #![allow(clippy::disallowed_types, reason = "several workers share one queue; no traffic thread comes here")]
 
@@ -18,10 +18,9 @@ use super::{Lane, Queue, Share};
 use crate::clock;
 use crate::sync::{Arc, Mutex};
 
-/// A queue that workers share, each of which takes a key at a time. Cloning it is cheap and gives the same queue.
+/// A queue that workers share, each of which takes a key at a time. Clones are the same queue.
 ///
-/// Adding may be done anywhere: it never waits for anything but the lock, which is held for no longer than one step of
-/// the queue.
+/// Adding never blocks on anything but the lock, which is held for one step of the queue.
 pub struct Workqueue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -37,14 +36,14 @@ type Order<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 
 struct State<K> {
     queue: Queue<K>,
-    /// Who waits for a key, the longest first. All of them have their timers set for the next delayed key.
+    /// Tasks that wait for a key, the longest waiting first. All of them have timers for the next delayed key.
     getters: BTreeMap<u64, Waker>,
-    /// Who waits for the end.
+    /// Tasks that wait for the end.
     drainers: BTreeMap<u64, Waker>,
-    /// Who is to be woken when the lock is free.
+    /// Tasks to wake after the lock is released.
     woken: Vec<Waker>,
     tickets: u64,
-    /// How often it was shut down: each time, who waits for the end waits no longer.
+    /// The number of shutdowns: after each, tasks that wait for the end stop waiting.
     shutdowns: u64,
 }
 
@@ -61,8 +60,8 @@ impl<K> fmt::Debug for Workqueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Workqueue<K> {
-    /// Shares a queue. `order` gives the rank of a key in the slow lane, where the lowest goes first; it is asked when a
-    /// key is added.
+    /// Shares a queue. `order` returns the rank of a key in the slow lane, where the lowest goes first; it is called
+    /// when a key is added.
     #[must_use]
     pub fn new(queue: Queue<K>, share: Share, order: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
         let (getters, drainers, woken) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
@@ -70,42 +69,42 @@ impl<K: Clone + Eq + Hash> Workqueue<K> {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), share, order: Box::new(order) }) }
     }
 
-    /// Asks for a key; see [`Queue::add`].
+    /// Adds a key; see [`Queue::add`].
     pub fn add(&self, key: K, lane: Lane) {
         let rank = self.rank(&key, lane);
         self.change(|state, now| state.queue.add(key, lane, rank, now));
     }
 
-    /// Asks for a key after a while; see [`Queue::add_after`].
+    /// Adds a key after a delay; see [`Queue::add_after`].
     pub fn add_after(&self, key: K, delay: Duration, lane: Lane) {
         let rank = self.rank(&key, lane);
         self.change(|state, now| state.queue.add_after(key, delay, lane, rank, now));
     }
 
-    /// Asks for a key that failed, after a delay that grows with its failures; see [`Queue::retry`].
+    /// Adds a failed key after a delay that grows with its failures; see [`Queue::retry`].
     pub fn retry(&self, key: K) -> Duration {
         let rank = self.rank(&key, Lane::Slow);
         self.change(|state, now| state.queue.retry(key, rank, now, fastrand::u64(..)))
     }
 
-    /// Forgets that a key failed.
+    /// Resets the failures of a key.
     pub fn forget(&self, key: &K) {
         self.change(|state, _| state.queue.forget(key));
     }
 
-    /// The next key; `None` once the queue has ended and nothing waits. A future that is dropped has taken no key.
+    /// The next key; `None` after the end of the queue, when none waits. Dropping the future before it is ready takes
+    /// no key.
     pub fn get(&self) -> Get<'_, K> {
         Get { queue: self, ticket: None, timer: None }
     }
 
-    /// How many keys wait in a lane.
+    /// The number of keys in a lane.
     #[must_use]
     pub fn depth(&self, lane: Lane) -> usize {
         self.change(|state, _| state.queue.depth(lane))
     }
 
-    /// Takes no more keys: what waits is still handed out, what is delayed is dropped. Whoever waits in
-    /// [`Workqueue::drain`] waits no longer.
+    /// Ends the queue: waiting keys are still taken, delayed ones are dropped. [`Workqueue::drain`] stops waiting.
     pub fn shutdown(&self) {
         self.change(|state, _| {
             state.queue.shutdown();
@@ -114,8 +113,8 @@ impl<K: Clone + Eq + Hash> Workqueue<K> {
         });
     }
 
-    /// Takes no more keys, and waits until nothing waits or is in work, or until somebody calls
-    /// [`Workqueue::shutdown`]. Workers have to take what waits; a deadline is the caller's to set.
+    /// Ends the queue, and waits until no key waits or is in work, or until [`Workqueue::shutdown`]. Workers must take
+    /// the waiting keys; a deadline is up to the caller.
     pub async fn drain(&self) {
         let begin = |state: &mut State<K>, _| {
             state.queue.shutdown();
@@ -140,11 +139,11 @@ impl<K: Clone + Eq + Hash> Workqueue<K> {
         if lane == Lane::Slow { (self.shared.order)(key) } else { 0 }
     }
 
-    /// Does one step under the lock, with the time, and then wakes whomever it concerns.
+    /// Makes one step under the lock, with the time, and then wakes the affected tasks.
     ///
-    /// For each key that the lanes have more, one getter is called; a getter that was called and does not come for the
-    /// key passes the call on. Whenever a key is due earlier than any was before, all getters are called and set their
-    /// timers anew, so that it does not matter which of them goes away.
+    /// For each new key in the lanes one getter is woken; a getter that was woken and is dropped wakes the next one.
+    /// Whenever the next delayed key has become earlier, all getters are woken and reset their timers, so that any of
+    /// them may be dropped.
     fn change<T>(&self, step: impl FnOnce(&mut State<K>, Instant) -> T) -> T {
         let now = clock::now();
         let mut locked = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +166,7 @@ impl<K: Clone + Eq + Hash> Workqueue<K> {
 }
 
 impl<K> State<K> {
-    /// Calls so many getters, as far as there are so many.
+    /// Wakes up to this number of getters.
     fn call(&mut self, getters: usize) {
         for _ in 0..getters.min(self.getters.len()) {
             self.woken.extend(self.getters.pop_first().map(|(_, getter)| getter));
@@ -175,11 +174,11 @@ impl<K> State<K> {
     }
 }
 
-/// Waits for a key.
+/// A future that waits for a key.
 #[must_use = "a future does nothing by itself"]
 pub struct Get<'a, K: Clone + Eq + Hash> {
     queue: &'a Workqueue<K>,
-    /// Under which it waits, or waited until it was called.
+    /// Its ticket while it waits, or until it is woken.
     ticket: Option<u64>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -191,11 +190,12 @@ impl<K: Clone + Eq + Hash> fmt::Debug for Get<'_, K> {
 }
 
 impl<K: Clone + Eq + Hash> Get<'_, K> {
-    /// A key, or none because the queue has ended; else waits under a ticket and says when the next delayed key is due.
+    /// Takes a key, or none because the queue has ended; otherwise waits with a ticket and returns the time of the next
+    /// delayed key.
     fn attempt(&mut self, waker: &Waker) -> Result<Option<K>, Option<Instant>> {
         let (share, ticket) = (self.queue.shared.share, &mut self.ticket);
         self.queue.change(|state, now| {
-            // Who takes a key must not be called for another.
+            // A getter that takes a key must not be woken for another.
             if let Some(ticket) = *ticket {
                 state.getters.remove(&ticket);
             }
@@ -247,7 +247,7 @@ impl<K: Clone + Eq + Hash> Drop for Get<'_, K> {
     }
 }
 
-/// A key in work: nobody else gets it meanwhile. Dropping it ends the work, however the worker ends.
+/// A key in work: no other worker gets it meanwhile. Dropping it ends the work, even if the worker panics.
 pub struct Held<K: Clone + Eq + Hash> {
     queue: Workqueue<K>,
     key: K,
@@ -260,13 +260,13 @@ impl<K: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Held<K> {
 }
 
 impl<K: Clone + Eq + Hash> Held<K> {
-    /// Ends the work because it failed: the key is asked for again after a delay that grows with its failures. Returns
-    /// the delay.
+    /// Ends the work with a failure: the key is added again after a delay that grows with its failures. Returns the
+    /// delay.
     pub fn retry(self) -> Duration {
         self.queue.retry(self.key.clone())
     }
 
-    /// Ends the work because it succeeded: failures before it are forgotten.
+    /// Ends the work with success: earlier failures are reset.
     pub fn succeeded(self) {
         self.queue.forget(&self.key);
     }

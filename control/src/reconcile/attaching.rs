@@ -1,5 +1,5 @@
-//! A change finds the objects that depend on it; these are attached again; and where that gives something else than before,
-//! units wait to be compiled.
+//! Attaching: a change finds the dependent objects, which are attached again; if the result differs, units are queued
+//! for compilation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::sources::{Attachment, Claim, attach, disturbed};
 use crate::topology::Key;
 
 impl Reconciler {
-    /// An object is another one now. Before the first model nothing has to wait: that is made of all there is.
+    /// An object has changed. Before the first model nothing is queued: the model is made of all objects.
     pub(super) fn changed(&mut self, object: &ObjectRef, cause: Cause, lane: Lane, received: Instant) {
         if !self.running {
             return;
@@ -39,7 +39,7 @@ impl Reconciler {
         }
     }
 
-    /// A kind has been listed for the first time, and not in time for the first model.
+    /// A kind has been listed for the first time, after the first model.
     pub(super) fn kind_listed(&mut self, kind: Kind, received: Instant) {
         if self.running {
             let dependents: Vec<ObjectRef> = self.topology.dependents_of_kind(kind).cloned().collect();
@@ -48,7 +48,7 @@ impl Reconciler {
         }
     }
 
-    /// The definition of a kind of the Gateway API is of another release, which the status of classes tells.
+    /// The CustomResourceDefinition of a kind of the Gateway API has another release, which the status of classes reports.
     pub(super) fn defined(&mut self, kind: Kind, received: Instant) {
         if self.running {
             let classes: Vec<ObjectRef> = self.world.names_of(Kind::GatewayClass, None).cloned().collect();
@@ -57,8 +57,8 @@ impl Reconciler {
         }
     }
 
-    /// The API server is somewhere else than before: the endpoints of every Service are looked at again. They are many and it
-    /// moves rarely, so they wait in the slow lane.
+    /// The API server's sockets have changed: the endpoints of every Service are compiled again. They are many and this
+    /// is rare, so they wait in the slow lane.
     pub(super) fn guard(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
         for service in self.compiled.used_services(&self.held_backends) {
@@ -77,8 +77,8 @@ impl Reconciler {
         }
     }
 
-    /// As many dependents of one key as a turn of the slow lane takes are attached at once. More take their turns there, and so does
-    /// what has to be compiled because of them, so that no live change waits for all of them.
+    /// Attaches the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
+    /// resulting units wait in the slow lane, so that live changes are not delayed.
     fn attach_all(&mut self, objects: &[ObjectRef], reason: &Reason) {
         if objects.len() <= self.options.pace.share.slow_batch_max {
             objects.iter().for_each(|object| self.backlog.attach_next(object, reason));
@@ -91,14 +91,14 @@ impl Reconciler {
         }
     }
 
-    /// Attaches what has to be attached before anything is compiled.
+    /// Attaches the objects that must be attached before anything is compiled.
     pub(super) fn attach_stale(&mut self) {
         while let Some((object, reason)) = self.backlog.next_stale() {
             self.attach(&object, &reason);
         }
     }
 
-    /// Attaches an object again; what differs waits to be compiled.
+    /// Attaches an object again, and queues the affected units.
     pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
         let attachment = attach(&self.world, &self.options, &self.topology, object);
         let before = self.topology.replace(object, attachment);
@@ -137,7 +137,7 @@ impl Reconciler {
         }
         let counting = counting(object.kind, &others, (&before, after));
         let offers_else = was.offer != is.offer;
-        // Others are looked for by the hosts that they claim, which a listener that begins to serve gives them.
+        // Others depend on the hosts that it claims, which a listener that begins to serve gives it.
         let hosts_differ =
             !before.claims.iter().map(|claim| &claim.host).eq(after.claims.iter().map(|claim| &claim.host));
         let disturbed = if reason.own || hosts_differ || before.listeners != after.listeners {
@@ -161,7 +161,7 @@ impl Reconciler {
             let disturbed: Vec<ObjectRef> = disturbed.into_iter().collect();
             self.attach_all(&disturbed, &Reason { own: false, ..reason.clone() });
         }
-        // What a Service depends on, such as settings of its routes, changes nothing of where it is.
+        // Dependencies of a Service, such as settings of its routes, do not change its endpoints.
         if object.kind == Kind::Service && reason.own {
             self.endpoints_changed(object.name.clone(), reason);
         }
@@ -171,14 +171,14 @@ impl Reconciler {
         }
     }
 
-    /// Where a Service is may be somewhere else now; that matters where anything leads there.
+    /// The endpoints of a Service may have changed; that matters if it is used.
     fn endpoints_changed(&mut self, service: ObjectName, reason: &Reason) {
         if self.compiled.uses(&service, &self.held_backends) {
             self.compile_later(Unit::Service(service), reason);
         }
     }
 
-    /// Something has come that units may wait for.
+    /// An awaited object has arrived.
     fn wake_waiting(&mut self, object: &ObjectRef, reason: &Reason) {
         for unit in self.waits.awaiting(object) {
             self.compile_later(unit, reason);
@@ -191,15 +191,15 @@ impl Reconciler {
     }
 }
 
-/// The Gateways and ListenerSets that count an object on other listeners than before, and the classes that it may use no longer, or from
-/// now on, by the keys that are others than before.
+/// The Gateways and ListenerSets that count an object as attached to different listeners than before, and the classes that it
+/// uses only before or only after a change, by the keys that differ.
 fn counting(kind: Kind, others: &[Key], (before, after): (&Attachment, &Attachment)) -> BTreeSet<ObjectRef> {
     let owners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of);
     let classes = others.iter().filter(|_| kind == Kind::Gateway).filter_map(|key| key.object(Kind::GatewayClass));
     owners.chain(classes).cloned().collect()
 }
 
-/// The Services that a route names now and did not before, or the other way round, or on other listeners.
+/// The Services that a route refers to only before or only after a change, or all if its listeners differ.
 fn named_elsewhere(kind: Kind, before: &Attachment, after: &Attachment) -> BTreeSet<ObjectName> {
     if !kind.is_route() {
         return BTreeSet::new();
@@ -211,13 +211,13 @@ fn named_elsewhere(kind: Kind, before: &Attachment, after: &Attachment) -> BTree
     old.union(&new).map(|service| (*service).clone()).collect()
 }
 
-/// Of keys in ascending order, those that are in one list and not in the other.
+/// The keys that are only in one of two ascending lists.
 fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k Key> {
     let gone = one.iter().filter(|key| other.binary_search(key).is_err());
     gone.chain(other.iter().filter(|key| one.binary_search(key).is_err()))
 }
 
-/// Whether a claim is in an attachment as the same object.
+/// Returns `true` if an attachment has the same claim object.
 fn holds(attachment: &Attachment, claim: &Arc<Claim>) -> bool {
     attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(other, claim))
 }

@@ -1,6 +1,6 @@
-//! The audit: while nothing waits, every unit is compiled again, a few in a turn, and held against what was compiled before
-//! and against what serves. Each change compiles all that it affects, so nothing should ever come of it. What does has
-//! drifted: it is mended, told and counted, and is a fault of Tidegate.
+//! The audit: while no key waits, every unit is compiled again, a few per turn, and compared with the last compilation
+//! and with the serving snapshot. Each change compiles all affected units, so there should never be a difference. A
+//! difference is drift: it is repaired, logged and counted, and is an error in Tidegate.
 
 #[cfg(test)]
 mod tests;
@@ -17,39 +17,39 @@ use crate::compile::{ByObject, Defer, Inputs, Touched, Unit};
 use crate::history::{Cause, Changes};
 use crate::sources::{Attachment, Verdict, attach};
 
-/// Turns are at least so far apart, however large the cluster is.
+/// The minimum pause between turns, however large the cluster is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// How far the audit has come.
+/// The progress of the audit.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// The unit that was looked at last; none before the first.
+    /// The last audited unit; `None` at the beginning of a round.
     last: Option<Unit>,
-    /// When the next turn is due; never before the first model.
+    /// When the next turn is due; `None` before the first model.
     due: Option<Instant>,
 }
 
-/// What one turn of the audit found.
+/// The result of one turn of the audit.
 #[derive(Debug, Default)]
 pub struct Audit {
     /// Units that had drifted.
     pub drifted: Vec<Unit>,
-    /// What is to be published and told for that.
+    /// The repair to publish and report.
     pub step: Option<Step>,
-    /// Whether the round ended with this turn: every unit has been looked at.
+    /// Whether the round ended with this turn.
     pub whole: bool,
 }
 
 impl Reconciler {
-    /// When [`Reconciler::audit`] has something to do; not while anything else has.
+    /// When the next turn of [`Reconciler::audit`] is due; `None` while there is other work.
     #[must_use]
     pub fn audit_due(&self) -> Option<Instant> {
         let idle = self.backlog.is_empty() && self.waits.is_empty() && self.commanded.is_none();
         self.round.due.filter(|_| self.running && idle)
     }
 
-    /// Looks at the next few units, as many at most as a batch has objects of lists, if that is due. `serving` is what was
-    /// published last; `draw` is any number, and spreads the turns of many processes.
+    /// Audits the next few units, at most as many as a batch of the slow lane, if a turn is due. `serving` is the last
+    /// published snapshot; `draw` is a random number, which spreads the turns of several processes.
     pub fn audit(&mut self, serving: &Snapshot, now: Instant, draw: u64) -> Option<Audit> {
         self.audit_due().filter(|due| *due <= now)?;
         let (mut audit, mut mended) = (Audit::default(), Changes::default());
@@ -90,7 +90,7 @@ impl Reconciler {
         self.options.pace.share.slow_batch_max.max(1)
     }
 
-    /// The pause after a turn of so many units: a round takes as long as was settled, and up to half as long again.
+    /// The pause after a turn of `units` units: a round takes the configured time, plus up to half of it.
     fn pause(&self, units: usize, draw: u64) -> Duration {
         let all = self.world.count() + self.compiled.parts.hosts.len() + self.world.services.len() + 1;
         let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -98,7 +98,7 @@ impl Reconciler {
         (fair + share(fair / 2, draw)).max(PAUSE_MIN)
     }
 
-    /// Attaches or compiles one unit again, and notes it, and what it took along, if it was otherwise than it should be.
+    /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
     fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut Changes, drifted: &mut Vec<Unit>) {
         let told = self.told(unit);
         self.compiled.distrust(unit);
@@ -121,7 +121,7 @@ impl Reconciler {
         }
     }
 
-    /// Attaches an object again; whether that gives something else.
+    /// Attaches an object again. Returns `true` if the attachment differs.
     fn attach_again(&mut self, object: &ObjectRef) -> bool {
         let attachment = attach(&self.world, &self.options, &self.topology, object);
         let differs = *self.topology.get(object).unwrap_or(&Attachment::default()) != attachment;
@@ -132,18 +132,18 @@ impl Reconciler {
         differs
     }
 
-    /// What users are told of a unit, and what became of the object that it is.
+    /// The findings of a unit, and the verdict of its object.
     fn told(&self, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
         let verdict = unit.object().and_then(|object| self.compiled.verdicts.get(object).cloned());
         (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
     }
 
-    /// Whether a unit serves as it was compiled. Routes that are held need not.
+    /// Returns `true` if a unit serves as it was compiled. Held routes need not.
     fn serves(&self, unit: &Unit, serving: &SnapshotParts) -> bool {
         unit.routing() && self.hold.is_some() || unit.serves(&self.compiled, serving)
     }
 
-    /// What serves although it was not compiled.
+    /// Units that serve although they were not compiled.
     fn left_over(&self, serving: &SnapshotParts) -> Vec<Unit> {
         let left = Unit::only_in(serving, &self.compiled.parts).into_iter();
         left.filter(|unit| self.hold.is_none() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
@@ -160,7 +160,7 @@ impl Reconciler {
     }
 }
 
-/// A unit has to be published as it is now compiled.
+/// A unit must be published as it is now compiled.
 fn note(changes: &mut Changes, unit: &Unit, serving: &SnapshotParts) {
     changes.replaced += unit.weight(serving);
     changes.add(unit.clone());

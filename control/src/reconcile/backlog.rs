@@ -1,4 +1,4 @@
-//! What waits: objects to be attached, and units to be compiled, each with the reason.
+//! The backlog: objects to attach and units to compile, each with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use crate::compile::Unit;
 use crate::history::{Cause, Sample};
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
 
-/// What waits in the queue.
+/// Work in the queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Work {
-    /// An object is to be attached again, because something changed that very many depend on.
+    /// An object to attach again, because a key with very many dependents changed.
     Attach(ObjectRef),
     Compile(Unit),
 }
 
-/// Why something waits, and since when.
+/// The reason of some work, and its lane.
 #[derive(Clone, Debug)]
 pub(super) struct Reason {
     pub(super) cause: Arc<Cause>,
     pub(super) lane: Lane,
     /// When the change arrived.
     pub(super) received: Instant,
-    /// Whether the object itself is another one, as against what it depends on.
+    /// Whether the object itself changed, as opposed to its dependencies.
     pub(super) own: bool,
 }
 
-/// A unit that waits.
+/// A waiting unit.
 #[derive(Debug, Default)]
 struct Waiting {
     causes: Causes,
-    /// Whether an object asks for something else by itself, as against by what it depends on.
+    /// Whether an object's own change is among the causes, as opposed to its dependencies.
     own: bool,
-    /// The Services that it is to lead to no longer.
+    /// The Services that its claims no longer use.
     left: BTreeSet<ObjectName>,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct Backlog {
     units: BTreeMap<Unit, Waiting>,
     /// The objects in the queue.
     objects: BTreeMap<ObjectRef, Reason>,
-    /// Objects that are attached with the next step, before anything is compiled.
+    /// Objects to attach in the next step, before anything is compiled.
     stale: BTreeMap<ObjectRef, Reason>,
-    /// Hosts in the queue, and connections for hosts, by the Services that they are to lead to no longer.
+    /// The units in the queue, by the Services that claims for them no longer use.
     leaving: BTreeSet<(ObjectName, Unit)>,
 }
 
@@ -59,24 +59,25 @@ pub(super) struct Backlog {
 pub(super) struct Batch {
     pub(super) objects: Vec<(ObjectRef, Reason)>,
     pub(super) units: BTreeSet<Unit>,
-    /// Of the hosts and their connections, those for which an object asks something else by itself.
+    /// The hosts and streams with an object whose own change is among the causes.
     pub(super) own: BTreeSet<Unit>,
-    /// Why, some of it several times.
+    /// The causes, with duplicates.
     reasons: Vec<Arc<Cause>>,
     /// When the oldest of the changes arrived.
     pub(super) oldest: Option<Instant>,
 }
 
-/// Why a unit waits: of each object the latest cause alone.
+/// The causes of a unit's compilation: only the latest of each object.
 #[derive(Debug, Default)]
 struct Causes {
     all: Vec<Arc<Cause>>,
-    /// Where in `all` the cause of an object is. Empty while there are few, which are searched: nearly every unit waits for one.
+    /// The index in `all` of an object's cause. Empty while there are few, which are searched: nearly every unit has
+    /// one cause.
     places: BTreeMap<ObjectRef, usize>,
 }
 
 impl Causes {
-    /// Causes that are searched one by one.
+    /// The maximum number of causes that are searched linearly.
     const SEARCHED_MAX: usize = 16;
 
     fn note(&mut self, cause: &Arc<Cause>) {
@@ -102,19 +103,19 @@ impl Backlog {
         Self { queue: Queue::new(meter, Retries::default()), ..Self::default() }
     }
 
-    /// The same queue, empty.
+    /// The same queue without its keys.
     pub(super) fn emptied(self) -> Self {
         let mut queue = self.queue;
         queue.clear();
         Self { queue, ..Self::default() }
     }
 
-    /// Whether nothing waits.
+    /// Returns `true` if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.stale.is_empty()
     }
 
-    /// An object is attached with the next step. Of several changes the latest is the cause.
+    /// Attaches an object in the next step. The latest of several changes is the cause.
     pub(super) fn attach_next(&mut self, object: &ObjectRef, reason: &Reason) {
         match self.stale.get_mut(object) {
             None => drop(self.stale.insert(object.clone(), reason.clone())),
@@ -122,7 +123,7 @@ impl Backlog {
         }
     }
 
-    /// An object is attached when its turn comes.
+    /// Queues an object to be attached.
     pub(super) fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
         match self.objects.get_mut(object) {
             None => drop(self.objects.insert(object.clone(), reason.clone())),
@@ -131,13 +132,12 @@ impl Backlog {
         self.queue.add(Work::Attach(object.clone()), Lane::Slow, rank, reason.received);
     }
 
-    /// The first of the objects that are to be attached with this step. In their order, those come before others that these are
-    /// attached to.
+    /// The first of the objects to attach in this step. Their order puts objects before those that attach to them.
     pub(super) fn next_stale(&mut self) -> Option<(ObjectRef, Reason)> {
         self.stale.pop_first()
     }
 
-    /// A unit is compiled when its turn comes.
+    /// Queues a unit for compilation.
     pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, rank: u64) {
         let waiting = self.units.entry(unit.clone()).or_default();
         waiting.own |= reason.own;
@@ -162,7 +162,7 @@ impl Backlog {
         batch
     }
 
-    /// Until a unit is compiled, requests or connections go to Services to which it is to lead no longer.
+    /// Records Services that a claim no longer uses: until the unit is compiled, its requests or connections go there.
     pub(super) fn note_leaving(&mut self, unit: &Unit, services: impl Iterator<Item = ObjectName>) {
         for service in services {
             self.leaving.insert((service.clone(), unit.clone()));
@@ -170,9 +170,9 @@ impl Backlog {
         }
     }
 
-    /// Takes along the units that leave a Service whose endpoints are compiled in the batch: these may be gone, and requests and
-    /// connections are to go on to where the units lead now. `leads` gives the Services that a unit leads to now and did before, whose
-    /// endpoints are compiled with it.
+    /// Adds the units to a batch that no longer use a Service whose endpoints are in the batch: these may be gone, and
+    /// requests and connections must go to the new backends of the units at the same time. `leads` returns the Services
+    /// that a unit uses now and used before, whose endpoints are compiled with it.
     pub(super) fn pull_in_related(&mut self, batch: &mut Batch, leads: impl Fn(&Unit) -> BTreeSet<ObjectName>) {
         let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
         while let Some(unit) = found.pop() {
@@ -193,13 +193,13 @@ impl Backlog {
     }
 
     fn leaving_from(&self, service: &ObjectName) -> Vec<Unit> {
-        // No units before those of hosts lead anywhere.
+        // Only hosts and streams use Services, and hosts come first in the order of units.
         let first = (service.clone(), Unit::Host(VirtualHost::first()));
         let units = self.leaving.range(first..).take_while(|(from, _)| from == service);
         units.map(|(_, unit)| unit.clone()).collect()
     }
 
-    /// Takes a unit into a batch, if it waits.
+    /// Moves a waiting unit into a batch. Returns `true` if it waited.
     fn take_unit(&mut self, unit: &Unit, batch: &mut Batch) -> bool {
         let Some(Waiting { causes, own, left }) = self.units.remove(unit) else { return false };
         if own && matches!(unit, Unit::Host(_) | Unit::Stream(_)) {
@@ -212,14 +212,14 @@ impl Backlog {
         batch.units.insert(unit.clone())
     }
 
-    /// Ends the batch that was taken last.
+    /// Ends the last batch.
     pub(super) fn finish(&mut self, now: Instant) {
         self.queue.finish(now);
     }
 }
 
 impl Batch {
-    /// Why its units are compiled, each cause once: one change may be why several of them are.
+    /// The causes of the compilation, each once: one change may affect several units.
     pub(super) fn causes(&self) -> Sample<Cause> {
         let (mut causes, mut noted) = (Sample::default(), BTreeSet::new());
         for cause in self.reasons.iter().filter(|cause| noted.insert(Arc::as_ptr(cause))) {

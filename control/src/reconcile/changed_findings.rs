@@ -1,34 +1,35 @@
-//! About which objects something else is found than before, and what there is to tell of one.
+//! The objects whose findings have changed, and the findings for the cluster.
 
 use tidegate_config::finding::Finding;
 use tidegate_config::object::{ObjectRef, Uid};
 
 use super::Reconciler;
 
-/// Findings that are told of one object; more stand on the debug page alone. It is what client-go's filter lets through of
-/// one object at once.
+/// The maximum number of reported findings of one object; all of them are on the debug page. client-go's Event filter
+/// allows this number at once.
 const TOLD_MAX: usize = 25;
 
-/// Objects about which something else is found than was told.
+/// Objects whose findings have changed since they were reported.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChangedFindings {
-    /// All about which anything is found, in a look at all of them.
+    /// All objects with findings, when all must be checked.
     pub all: Vec<ObjectRef>,
-    /// Those about which something else is found since a moment ago. It may be nothing any more.
+    /// Objects whose findings have changed since the last call. They may have none any more.
     pub changed: Vec<ObjectRef>,
 }
 
-/// What there is to tell of one object.
+/// The reported findings of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ObjectFindings {
-    /// Which object of that name it is; `None` when there is none, or nobody knows.
+    /// The uid of the object; `None` if it does not exist or is unknown.
     pub uid: Option<Uid>,
-    /// What is found about it, each thing once.
+    /// The findings about it, each once.
     pub findings: Vec<Finding>,
 }
 
 impl Reconciler {
-    /// What there is to tell of an object. `None` until every kind has been listed that is not denied in another namespace.
+    /// The findings to report about an object. `None` until every kind has been listed, except kinds denied in other
+    /// namespaces.
     #[must_use]
     pub fn standing(&self, object: &ObjectRef) -> Option<ObjectFindings> {
         self.knows_all_of(&object.name.namespace).then(|| {
@@ -45,7 +46,7 @@ impl Reconciler {
         })
     }
 
-    /// About which objects something else is found since this was last asked.
+    /// The objects whose findings have changed since the last call.
     pub fn found(&mut self) -> ChangedFindings {
         let moved = self.compiled.findings.take_moved();
         let told = std::mem::replace(&mut self.reporting.told, true);

@@ -1,5 +1,5 @@
-//! Routes of an earlier generation that an operator keeps serving, while those of the cluster are compiled behind them.
-//! Only endpoints go through: a rollback takes old routes, never old pods.
+//! Held routes: an operator keeps the routes of an earlier generation, while those of the cluster are compiled behind
+//! them. Endpoints are still updated: a rollback restores old routes, never old pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use crate::history::{Cause, Changes};
 use crate::not_serving::ByCommand;
 use crate::queue::Lane;
 
-/// What is held.
+/// The held routes.
 #[derive(Debug)]
 pub(super) struct Hold {
     command: Command,
     since: Instant,
-    /// The generation whose routes these are.
+    /// The generation of the routes.
     generation: Generation,
     routes: SnapshotParts,
-    /// What has been compiled since and is not published.
+    /// The compiled changes that are not published.
     withheld: Changes,
 }
 
 impl Hold {
-    /// Whose doing it is.
+    /// The description of the hold.
     pub(super) fn by_command(&self, now: Instant, wall: SystemTime) -> ByCommand {
         let since = wall.checked_sub(now.saturating_duration_since(self.since)).unwrap_or(wall);
         ByCommand { command: self.command, generation: self.generation, since }
     }
 
-    /// What is published: these routes, and the endpoints of today.
+    /// The parts to publish: these routes, and the current endpoints.
     fn over(&self, backends: &BackendMap) -> SnapshotParts {
         SnapshotParts { backends: backends.clone(), ..self.routes.clone() }
     }
 
-    /// The Service ports that the routes lead to.
+    /// The Service ports of the routes.
     fn backends(&self) -> BTreeSet<BackendKey> {
         let hosts: Vec<VirtualHost> = self.routes.hosts.iter().map(|(host, _)| host).collect();
         let streams = self.routes.streams.iter().flat_map(|(_, route)| used_by_stream(route));
         hosts.iter().flat_map(|host| backends_of_host(&self.routes, host)).cloned().chain(streams).collect()
     }
 
-    /// Keeps back what concerns routes; returns what is published of some changes.
+    /// Withholds the changes of routes; returns those to publish.
     fn withhold(&mut self, mut changes: Changes) -> Changes {
         let endpoints = changes.take_endpoints();
         if changes.routes() {
@@ -58,7 +58,7 @@ impl Hold {
 }
 
 impl Reconciler {
-    /// Serves the routes of a generation from the next step on, whatever becomes of the cluster's.
+    /// Serves the routes of a generation from the next step on, whatever changes in the cluster.
     pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
         let withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
         let hold = Hold { command, since: now, generation, routes, withheld };
@@ -76,14 +76,14 @@ impl Reconciler {
         self.commanded = Some(changes);
     }
 
-    /// The generation whose routes are held.
+    /// The generation of the held routes.
     #[must_use]
     pub fn held(&self) -> Option<Generation> {
         self.hold.as_ref().map(|hold| hold.generation)
     }
 
-    /// Follows the endpoints of other Service ports than before. Those that nobody knows are compiled with the next step, so
-    /// that no route is published without them; those that nobody needs any more go when there is time.
+    /// Changes the Service ports of held routes. Unknown ones are compiled in the next step, so that no route is
+    /// published without its endpoints; unused ones are removed later.
     fn follow(&mut self, backends: BTreeSet<BackendKey>, now: Instant) {
         let known = &self.compiled.parts.backends;
         let missing = backends.iter().filter(|key| !known.contains_key(key));
@@ -98,7 +98,7 @@ impl Reconciler {
         self.names.note_all();
     }
 
-    /// What is published of changes that were compiled, if anything is.
+    /// The publication for compiled changes, if there is one.
     pub(super) fn outgoing(&mut self, changes: Changes) -> Option<(SnapshotParts, Changes)> {
         let commanded = self.commanded.take();
         let forced = commanded.is_some();

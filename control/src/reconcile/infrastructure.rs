@@ -1,5 +1,6 @@
-//! What is made for Gateways in the cluster: which of them may lack something of it, what it ought to be, and what is to go. Of
-//! what stands there only the owner is known here; who writes reads the objects themselves.
+//! The infrastructure of Gateways in the cluster: the Gateways whose infrastructure may be incomplete, its desired
+//! state, and the stale objects. Only the owners of existing objects are known here; the writer reads the objects
+//! themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,29 +13,29 @@ use crate::options::{GatewayServices, Options};
 use crate::sources::GatewayInfrastructure;
 use crate::world::World;
 
-/// What is to be there for one Gateway.
+/// The desired infrastructure of one Gateway.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Made {
-    /// `controllerName`, by which what we made is known.
+    /// `controllerName`, which marks the objects that we created.
     pub controller: Arc<str>,
-    /// What is made, with the uid of the Gateway that owns it.
+    /// The desired objects, with the uid of the Gateway that owns them.
     pub desired: Option<(Uid, Arc<GatewayInfrastructure>)>,
-    /// Services that were made for it by us and are not to be there, with the uid of their owner.
+    /// Stale Services of ours for it, with the uid of their owner.
     pub stale: Vec<(ObjectName, Uid)>,
 }
 
-/// What is known of the Services that are made for Gateways.
+/// The known Services of Gateways.
 #[derive(Debug, Default)]
 pub(super) struct Making {
-    /// Who makes them; `None` where the Gateway API is no source.
+    /// The controller that creates them; `None` if the Gateway API is not a source.
     controller: Option<Arc<str>>,
-    /// The Service whose endpoints they have.
+    /// The Service with the endpoints of the edge.
     edge: Option<ObjectName>,
-    /// Services that are ours, by their Gateways. Of a Gateway there is more than one when its class was another one.
+    /// Our Services, by name, with their Gateways. A Gateway has several if its class has changed.
     services: BTreeMap<ObjectName, (ObjectRef, Uid)>,
-    /// Gateways that may lack something.
+    /// Gateways whose infrastructure may be incomplete.
     named: BTreeSet<ObjectRef>,
-    /// Whether each Gateway has been named since every kind was listed, and since the endpoints of the edge were last others.
+    /// Whether all Gateways were queued since every kind was listed, and since the last change of the edge's endpoints.
     looked: bool,
 }
 
@@ -46,7 +47,7 @@ impl Making {
         Self { controller, edge, ..Self::default() }
     }
 
-    /// This is how an object is now.
+    /// Records an object.
     pub(super) fn stands(&mut self, projected: &Projected) {
         if self.controller.is_none() {
             return;
@@ -63,7 +64,7 @@ impl Making {
         }
     }
 
-    /// An object is gone, of which `world` still says how it was.
+    /// Records the deletion of an object, which `world` still has.
     pub(super) fn gone(&mut self, object: &ObjectRef, world: &World) {
         if object.kind == Kind::Service {
             self.service(&object.name, None);
@@ -91,24 +92,24 @@ impl Making {
         }
     }
 
-    /// What is to be made for a Gateway may be something else.
+    /// The desired infrastructure of a Gateway may have changed.
     pub(super) fn differs(&mut self, gateway: &ObjectRef) {
         self.named.insert(gateway.clone());
     }
 
-    /// Has every Gateway be named.
+    /// Queues all Gateways again.
     pub(super) const fn look_again(&mut self) {
         self.looked = false;
     }
 
-    /// Forgets what has come to be made: nobody here is to make it.
+    /// Drops the queued Gateways: this process does not write.
     pub(super) fn forget(&mut self) {
         self.named.clear();
     }
 }
 
 impl Reconciler {
-    /// Gateways that may lack something of what is made for them since this was last asked.
+    /// The Gateways whose infrastructure may be incomplete since the last call.
     pub fn unmade(&mut self) -> Vec<ObjectRef> {
         let named = std::mem::take(&mut self.making.named);
         let looked = std::mem::replace(&mut self.making.looked, true);

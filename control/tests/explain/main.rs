@@ -198,7 +198,7 @@ fn connections_that_are_passed_on_are_explained() {
     check(&text, "object", &["TCPRoute shop/older, spec.rules[0]"]);
     check(&text, "backend", &["shop/db:5432 (weight 3)"]);
     check(&text, "closed", &["(weight 1)"]);
-    let lost = "TCPRoute shop/younger: spec.rules[0]: connections for * of shop/edge/db go where TCPRoute shop/older says, which is older";
+    let lost = "TCPRoute shop/younger: spec.rules[0]: connections for * of shop/edge/db go to TCPRoute shop/older, which is older";
     check(&text, "lost", &[lost]);
     for url in ["tls://a.pass.example:443", "https://a.pass.example/"] {
         let text = explained(url);

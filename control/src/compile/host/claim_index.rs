@@ -1,7 +1,8 @@
-//! The claims for a host of many, as they were compiled last, in the orders in which a change has to find its neighbours: what it costs
-//! to compile the host again after some claims changed is what these ask for, whatever the others do.
+//! The claims for a host with many claims, as they were compiled last, indexed so that a change finds its neighbours:
+//! the cost of a recompilation depends on the changed claims, not on all of them.
 //!
-//! [`super::whole`] is the specification: after any changes the index says what that would say of all claims at once.
+//! [`super::whole`] is the reference: after any changes the index gives the same result as the compilation of all
+//! claims.
 
 #![allow(
     clippy::mutable_key_type,
@@ -19,53 +20,54 @@ use tidegate_config::object::{Age, ObjectRef};
 use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
 use crate::sources::{Claim, backends};
 
-/// A certificate, and the server names that it is for.
+/// A certificate, and its server name.
 type Named = (HostPattern, Arc<Certificate>);
 
-/// A change of more than one in so many of its claims compiles a host whole, unless it is of no more than so many.
+/// A change of more than one in this number of its claims compiles a host whole, unless the change has at most this
+/// number of claims.
 const MUCH: usize = 4;
 
 /// The claims for one host.
 #[derive(Debug)]
 pub(crate) struct ClaimIndex {
     rights: Rights,
-    /// A host with no more claims and routes than this is compiled whole.
+    /// The number of claims and routes up to which a host is compiled whole.
     whole_max: usize,
-    /// All of them, by object.
+    /// All claims, by object.
     claims: BTreeMap<ObjectRef, Arc<Claim>>,
-    /// The routes of those that are in effect. The first of those for the same requests serves.
+    /// The routes of the claims in effect. The first of those with equal matches serves.
     contenders: BTreeSet<Contender>,
-    /// Of those that are in effect, those with a fallback, the oldest first.
+    /// The claims in effect with a fallback, the oldest first.
     fallbacks: BTreeSet<ByAge>,
     /// Those of them whose fallback is a last resort.
     last_resorts: BTreeSet<ByAge>,
-    /// Of those that are in effect, those with certificates.
+    /// The claims in effect with certificates.
     certified: BTreeSet<ByAge>,
-    /// How many of the routes that serve lead to each Service port.
+    /// The number of serving routes to each Service port.
     leads: BTreeMap<BackendKey, usize>,
 }
 
-/// What a change of some claims changes of their host.
+/// The effect of changed claims on their host.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     claims: BTreeMap<ObjectRef, Option<Arc<Claim>>>,
     gone: Sides,
     come: Sides,
-    /// Who serves of those that match the same as one that goes or comes.
+    /// The serving route among those with the same match as a removed or added one.
     winners: BTreeMap<Contender, Option<Contender>>,
     /// The claim whose fallback serves.
     fallback: Option<ByAge>,
-    /// Whether their certificates differ.
+    /// Whether the certificates differ.
     certificates: bool,
-    /// Routes that serve no more.
+    /// Routes that no longer serve.
     pub(super) routes_gone: Vec<Arc<Route>>,
-    /// Routes that serve now, in the places of these or in new ones.
+    /// Routes that serve now, which may replace others.
     pub(super) routes_come: Vec<Arc<Route>>,
-    /// What the owners of claims are told now, where that may be something else than before.
+    /// The new findings about owners of claims, where they may have changed.
     pub(super) findings: BTreeMap<ObjectRef, Vec<Finding>>,
 }
 
-/// What some claims that are in effect have in the orders of the index.
+/// The entries of some claims in effect in the orders of the index.
 #[derive(Debug, Default)]
 struct Sides {
     contenders: BTreeSet<Contender>,
@@ -74,11 +76,11 @@ struct Sides {
     certified: BTreeSet<ByAge>,
 }
 
-/// A route that may have rivals: in the order of what it matches, then of age.
+/// A route with possible rivals: ordered by its match, then by age.
 #[derive(Clone, Debug)]
 struct Contender {
     route: Arc<Route>,
-    /// Its place in its claim; `None` for what comes before all that match the same.
+    /// Its index in its claim; `None` for the lower bound of all with the same match.
     place: Option<u32>,
 }
 
@@ -87,7 +89,7 @@ impl Contender {
         (0..).zip(&claim.routes).map(|(place, route)| Self { route: Arc::clone(route), place: Some(place) })
     }
 
-    /// What comes before all that match the same.
+    /// The lower bound of all with the same match.
     fn first(route: &Arc<Route>) -> Self {
         Self { route: Arc::clone(route), place: None }
     }
@@ -151,7 +153,7 @@ impl PartialEq for ByAge {
 impl Eq for ByAge {}
 
 impl Change {
-    /// The Service ports that the routes of the changed claims lead to, and those that serve now.
+    /// The Service ports of the routes of the changed claims, and of those that serve now.
     pub(super) fn backends_of_host(&self) -> BTreeSet<BackendKey> {
         let claims = self.claims.values().flatten();
         let come = self.routes_come.iter().flat_map(|route| backends(route));
@@ -170,7 +172,7 @@ impl Sides {
 }
 
 impl ClaimIndex {
-    /// The index of these claims of one host, which compile to these routes; none where there are few.
+    /// The index of these claims of one host, which compile to these routes; `None` if there are few.
     pub(super) fn of(rights: Rights, claims: &[&Arc<Claim>], routes: &HostRoutes, whole_max: usize) -> Option<Self> {
         if claims.len().max(routes.len()) <= whole_max {
             return None;
@@ -186,8 +188,8 @@ impl ClaimIndex {
         Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, leads })
     }
 
-    /// What becomes of the host when the claims of these objects are these. `None` when the host has to be compiled whole: because
-    /// another object has become the oldest, very much has changed, or it has become small.
+    /// The effect of new claims of these objects on the host. `None` if the host must be compiled whole: the oldest
+    /// object has changed, the change is large, or the host has become small.
     pub(super) fn change(
         &self,
         host: &VirtualHost,
@@ -222,7 +224,8 @@ impl ClaimIndex {
         Some(change)
     }
 
-    /// Who serves after a change, once for each of what it touches. The objects whose owners may be told something else.
+    /// Determines the serving routes after a change, once for each affected match. Returns the objects whose findings
+    /// may have changed.
     fn settle(&self, change: &mut Change) -> BTreeSet<ObjectRef> {
         let Change { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
         let mut told: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
@@ -249,7 +252,7 @@ impl ClaimIndex {
         told
     }
 
-    /// The contender that serves after a change, of those that match the same as this.
+    /// The serving contender after a change, among those with the same match.
     fn winner_after<'a>(&'a self, gone: &Sides, come: &'a Sides, first: &'a Contender) -> Option<&'a Contender> {
         let stays = self.rivals(first).find(|it| !gone.contenders.contains(*it));
         let comes = come.contenders.range(first..).next().filter(|it| it.is_rival(first));
@@ -271,7 +274,8 @@ impl ClaimIndex {
         routes
     }
 
-    /// Takes a change over, which gave `after`. The Service ports to which routes led before and lead no more, and the other way round.
+    /// Applies a change, which gave `after`. Returns the Service ports that are no longer used, and those that are used
+    /// now.
     pub(super) fn apply(
         &mut self,
         change: Change,
@@ -316,7 +320,7 @@ impl ClaimIndex {
         self.contenders.range(first..).take_while(|it| it.is_rival(first))
     }
 
-    /// What the owner of a claim is told after a change.
+    /// The findings about a claim after a change.
     fn findings(&self, host: &VirtualHost, object: &ObjectRef, change: &Change) -> Vec<Finding> {
         let changed = change.claims.get(object).map(|claim| claim.as_ref());
         let Some(claim) = changed.unwrap_or_else(|| self.claims.get(object)) else { return Vec::new() };
@@ -339,12 +343,12 @@ impl ClaimIndex {
     }
 }
 
-/// What of the certificates of a host depends on a claim.
+/// The part of a claim that the certificates of a host depend on.
 fn certified(claim: Option<&Arc<Claim>>) -> Option<(&Age, &[Named])> {
     claim.filter(|claim| !claim.certificates.is_empty()).map(|claim| (&claim.age, &*claim.certificates))
 }
 
-/// Leaves out the routes that go and come back as they were.
+/// Removes the routes that are removed and added unchanged.
 fn leave_alike(gone: &mut BTreeSet<Contender>, come: &mut BTreeSet<Contender>) {
     let alike = |it: &Contender| come.get(it).is_some_and(|other| it.route == other.route);
     let alike: Vec<Contender> = gone.iter().filter(|it| alike(it)).cloned().collect();
@@ -360,7 +364,7 @@ fn first_of<'a, T: Ord>(there: &'a BTreeSet<T>, gone: &BTreeSet<T>, come: &'a BT
     stays.into_iter().chain(come.first()).min()
 }
 
-/// Of equal ones, that which comes is another object in the place of that which goes.
+/// Replaces entries: an added one that is equal to a removed one is another object.
 fn replace<T: Ord>(there: &mut BTreeSet<T>, gone: &BTreeSet<T>, come: BTreeSet<T>) {
     for it in gone {
         there.remove(it);

@@ -1,5 +1,5 @@
-//! One virtual host: its routes and its certificates, from the claims for it. A host of many is compiled from the claims that changed
-//! ([`claim_index`]), any other from all of them ([`whole`]).
+//! One virtual host: its routes and its certificates, from the claims for it. A host with many claims is compiled from
+//! the changed ones ([`claim_index`]), any other from all of them ([`whole`]).
 
 pub(super) mod claim_index;
 mod whole;
@@ -18,20 +18,20 @@ use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
 use crate::sources::{Claim, backends};
 
-/// What is compiled of a host.
+/// The compiled form of a host.
 #[derive(Debug)]
 pub struct HostUnit {
-    /// Its routes and certificates, where anybody claims it.
+    /// Its routes and certificates, if it has a claim.
     pub(crate) routes: Option<Arc<HostRoutes>>,
     made: Made,
 }
 
-/// From what a host was compiled.
+/// The input of the compilation.
 #[derive(Debug)]
 enum Made {
-    /// From all claims, with what their owners should be told, and their index if they are many.
+    /// All claims, with the findings about them, and their index if they are many.
     Whole(Vec<Finding>, Option<ClaimIndex>),
-    /// From those that changed.
+    /// The changed claims.
     Changed(Change),
 }
 
@@ -102,7 +102,7 @@ impl Kind for Hosts {
     }
 }
 
-/// A host whose claims are indexed, after those that changed.
+/// Compiles a host with an index from its changed claims.
 fn changed(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> Option<HostUnit> {
     let (index, before) = (compiled.claims.get(host)?, compiled.parts.hosts.get(host)?);
     let claim = |object: &ObjectRef| inputs.topology.get(object).and_then(|it| it.claim(host)).cloned();
@@ -114,7 +114,7 @@ fn changed(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> Optio
     Some(HostUnit { routes, made: Made::Changed(change) })
 }
 
-/// Puts a host that was compiled from all claims in its place.
+/// Stores a host that was compiled from all claims.
 fn put_whole(
     compiled: &mut Compiled,
     host: &VirtualHost,
@@ -150,7 +150,7 @@ fn put_whole(
     true
 }
 
-/// Puts a host that was compiled from the claims that changed in its place.
+/// Stores a host that was compiled from its changed claims.
 fn put_change(
     compiled: &mut Compiled,
     host: &VirtualHost,
@@ -178,7 +178,7 @@ fn put_change(
 }
 
 impl HostUnit {
-    /// The routes that come with it, fallback and last resort left out, where it takes the place of `before`.
+    /// The added routes compared with `before`, without fallback and last resort.
     pub(crate) fn routes_come<'u>(&'u self, before: &HostRoutes) -> Vec<&'u Arc<Route>> {
         match &self.made {
             Made::Changed(change) => change.routes_come.iter().collect(),
@@ -195,12 +195,12 @@ fn same(host: &VirtualHost, one: &SnapshotParts, other: &SnapshotParts) -> bool 
     one.hosts.get(host).map(Arc::as_ptr) == other.hosts.get(host).map(Arc::as_ptr)
 }
 
-/// What the routes of a host lead to, each once.
+/// The backends of a host's routes, each once.
 fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
     routes.all().flat_map(|route| backends(route)).cloned().collect()
 }
 
-/// What the routes of a host lead to, some of it several times.
+/// The backends of a host's routes, with duplicates.
 pub(crate) fn backends_of_host<'a>(
     parts: &'a SnapshotParts,
     host: &VirtualHost,

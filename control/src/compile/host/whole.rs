@@ -1,4 +1,4 @@
-//! A host from all claims for it. Plain, and the specification of what a change of some of them has to give.
+//! A host from all claims for it. This is the simple reference for the incremental compilation.
 
 #![allow(
     clippy::mutable_key_type,
@@ -18,18 +18,18 @@ use tidegate_config::object::{Age, ObjectRef};
 use crate::options::HostOwnership;
 use crate::sources::Claim;
 
-/// Which of the claims for a host are in effect.
+/// The rules for which claims for a host are in effect.
 #[derive(Debug)]
 pub(super) struct Rights {
     /// Whether the host belongs to the namespace of one of them.
     owned: bool,
-    /// Whether others may have a part in it all the same.
+    /// Whether claims of other namespaces are in effect too.
     shared: bool,
-    /// The oldest that is no guest, or else the oldest.
+    /// The oldest claim that is not a guest, or else the oldest.
     oldest: Oldest,
 }
 
-/// The claim that says whose a host is.
+/// The claim that determines the owner of a host.
 #[derive(Debug)]
 struct Oldest {
     object: ObjectRef,
@@ -38,11 +38,11 @@ struct Oldest {
 }
 
 impl Rights {
-    /// Those of a host with these claims, the oldest first; `None` where there are none.
+    /// The rules for a host with these claims, the oldest first; `None` if there are none.
     pub(super) fn of(ownership: HostOwnership, host: &VirtualHost, claims: &[&Arc<Claim>]) -> Option<Self> {
         let oldest = claims.iter().find(|claim| !claim.guest).or(claims.first())?;
         let oldest = Oldest { object: oldest.object.clone(), age: oldest.age.clone(), guest: oldest.guest };
-        // Whose a host is in the table of a listener is what the listener allows.
+        // In the table of a listener, the listener decides about claims.
         let owned = host.table.is_shared();
         Some(Self { owned, shared: ownership == HostOwnership::Shared || !owned, oldest })
     }
@@ -51,12 +51,12 @@ impl Rights {
         !self.owned || claim.object.name.namespace == self.oldest.object.name.namespace
     }
 
-    /// Whether a claim is in effect.
+    /// Returns `true` if a claim is in effect.
     pub(super) fn has_effect(&self, claim: &Claim) -> bool {
         self.is_at_home(claim) || self.shared && !claim.guest
     }
 
-    /// Whether another claim is the oldest when that of an object is this.
+    /// Returns `true` if the oldest claim is another one after an object's claim becomes `now`.
     pub(super) fn moves(&self, object: &ObjectRef, now: Option<&Claim>) -> bool {
         let Oldest { object: oldest, age, guest } = &self.oldest;
         if object == oldest {
@@ -79,28 +79,28 @@ pub(super) fn compile(rights: &Rights, host: &VirtualHost, claims: &[&Arc<Claim>
     (routes, findings)
 }
 
-/// Told to the owner of a claim for a host that belongs to another namespace.
+/// The finding about a claim for a host that belongs to another namespace.
 pub(super) fn host_owned(host: &VirtualHost, claim: &Claim, rights: &Rights) -> Option<Finding> {
     let owner = rights.oldest.object.clone();
     let problem = Problem::HostOwned { host: host.to_string(), owner, shared: rights.shared && !claim.guest };
     (!rights.is_at_home(claim)).then(|| Finding::new(claim.object.clone(), claim.field, problem))
 }
 
-/// Told to the owner of a fallback that does not serve.
+/// The finding about a fallback that does not serve.
 pub(super) fn default_lost(host: &VirtualHost, claim: &Claim, route: &Route, winner: &Route) -> Finding {
     let problem = Problem::DefaultLost { host: host.to_string(), winner: winner.origin.object.clone() };
     Finding::new(claim.object.clone(), &*route.origin.field, problem)
 }
 
-/// Told to the owner of a route that does not serve.
+/// The finding about a route that does not serve.
 pub(super) fn rule_lost(host: &VirtualHost, route: &Route, winner: &Route) -> Finding {
     let (path, winner) = (route.path.to_string(), winner.origin.object.clone());
     let problem = Problem::RuleLost { host: host.to_string(), path, winner };
     Finding::new(route.origin.object.clone(), &*route.origin.field, problem)
 }
 
-/// Where requests go that no path takes: to the oldest fallback for the host itself; and for other hosts that have none, to the
-/// oldest one that is for them too.
+/// The fallbacks for requests that no path matches: the oldest one for the host itself, and, for other hosts without
+/// one, the oldest that is for them too.
 fn fallbacks(
     host: &VirtualHost,
     claims: &[&Arc<Claim>],
@@ -121,11 +121,11 @@ fn fallbacks(
     (fallback, last_resort)
 }
 
-/// A route, equal to those that match the same.
+/// A key by which routes with the same match are equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Match<'r>(&'r PathMatch, &'r Conditions, &'r ListenerScope);
 
-/// Of routes that take the same requests, the first in order of precedence stays: the oldest object's.
+/// Of routes with the same match, the first in order of precedence stays: that of the oldest object.
 fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
     routes.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
     let mut winners: BTreeMap<Match<'_>, &Arc<Route>> = BTreeMap::new();
@@ -142,7 +142,7 @@ fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &
     kept
 }
 
-/// The certificates of the claims, the oldest one's first, each once for a name.
+/// The certificates of the claims, the oldest one's first, each once per name.
 pub(super) fn certificates<'c>(claims: impl Iterator<Item = &'c Arc<Claim>>) -> ServerCertificates {
     let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
     let mut seen: BTreeSet<(&HostPattern, &Arc<Certificate>)> = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Models are published one after the other; what is left of them is compared.
+//! Models are published one after the other; the remaining ones are compared.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::*;
 use crate::command::Command;
 use crate::history::{Cause, Changes};
 
-/// Models one after the other, and what is kept of them.
+/// Consecutive models, and those that are kept.
 struct Bed {
     kept: Kept,
     parts: SnapshotParts,
@@ -32,7 +32,7 @@ impl Bed {
         self.generation
     }
 
-    /// Gives hosts so many routes, none for 0, and publishes that as the compiler counts it.
+    /// Sets the number of routes of hosts, 0 to remove one, and publishes the changes with the counts of the compiler.
     fn change(&mut self, hosts: &[(&str, usize)]) -> u64 {
         let mut changes = Changes::default();
         for (name, routes) in hosts {
@@ -59,7 +59,7 @@ impl Bed {
         self.publish(changes)
     }
 
-    /// Has the routes of an earlier generation published; those of now are returned.
+    /// Publishes the routes of an earlier generation; returns the current ones.
     fn roll_back(&mut self, generation: u64) -> SnapshotParts {
         let command = Command::Rollback(Generation(generation));
         let before = self.kept.parts(Generation(generation)).expect("kept").clone();
@@ -69,14 +69,14 @@ impl Bed {
         now
     }
 
-    /// Publishes these again, after so much has been compiled behind the hold.
+    /// Publishes these again, after `withheld` routes were compiled behind the hold.
     fn thaw(&mut self, parts: SnapshotParts, withheld: usize) -> u64 {
         (self.held, self.parts) = (None, parts);
         let changes = Changes::of(Cause::Commanded { command: Command::Thaw });
         self.publish(Changes { replaced: withheld, added: withheld, ..changes })
     }
 
-    /// The hosts of the model that a generation is gone back to, each with its routes.
+    /// Checks the hosts of a restored generation, each with its number of routes.
     #[track_caller]
     fn check(&self, generation: u64, want: Option<&str>) {
         let told = |parts: &SnapshotParts| {
@@ -130,7 +130,7 @@ fn what_is_kept_has_bounds_in_number_and_in_routes() {
     }
     bed.check_range(6, 9);
 
-    // Of the others than the last two, 10 and 5 routes may be kept that do not serve.
+    // Of the models except the last two, 10 and 5 routes that do not serve may be kept.
     let mut bed = Bed::keeping(100, 5);
     for _ in 1..=9 {
         bed.change(&[("a", 10)]);
@@ -149,7 +149,7 @@ fn what_breaks_everything_at_once_can_be_taken_back() {
     let good = bed.change(&[("a", 50), ("b", 50)]);
     bed.change(&[("a", 0), ("b", 0)]);
     bed.check(good, Some("a:50 b:50"));
-    // What happens afterwards does not push it out either.
+    // Later changes do not displace it either.
     for _ in 0..4 {
         bed.change(&[("c", 1)]);
     }
@@ -189,7 +189,7 @@ fn what_was_held_last_stays_and_nothing_between_takes_its_place() {
     bed.check(thawed, None);
     bed.check_range(bed.generation - 1, bed.generation);
     assert_eq!(bed.kept.apart(), Some(Generation(good)));
-    // Another hold lets go of it.
+    // Another hold releases it.
     let now = bed.roll_back(bed.generation - 1);
     bed.thaw(now, 0);
     bed.change(&[("a", 3)]);
@@ -197,7 +197,7 @@ fn what_was_held_last_stays_and_nothing_between_takes_its_place() {
     assert_eq!(bed.kept.models.len(), 3, "the one that was held is among them");
 }
 
-/// However few may be kept, and with a hold besides.
+/// Whatever the limits, also with a hold.
 #[test]
 fn the_one_before_the_newest_stays() {
     let mut bed = Bed::keeping(1, 0);

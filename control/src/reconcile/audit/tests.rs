@@ -1,4 +1,4 @@
-//! What drifts unseen, and what an audit makes of it.
+//! Tests of unnoticed drift and its repair by the audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::world::World;
 use super::*;
 
 impl Reconciler {
-    /// World, to be changed without a word to anybody.
+    /// World, to be changed without events.
     pub(crate) fn unseen(&mut self) -> &mut World {
         &mut self.world
     }
@@ -36,7 +36,7 @@ fn projected(kind: Kind, name: &str, mut object: Value) -> Projected {
     project(kind, object.to_string().as_bytes()).unwrap()
 }
 
-/// The Ingress of `NAME.example`, which leads to a Service.
+/// The Ingress of `NAME.example`, with a Service as its backend.
 fn ingress(name: &str, service: &str) -> Projected {
     let backend = json!({"service": {"name": service, "port": {"number": 80}}});
     let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
@@ -60,7 +60,7 @@ fn class(controller: &str) -> Projected {
     projected(Kind::IngressClass, "tidegate", json!({"spec": {"controller": controller}}))
 }
 
-/// The default certificate, made anew.
+/// The default certificate, newly created.
 fn certificate() -> Projected {
     let made = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -87,8 +87,8 @@ fn key(service: &str) -> BackendKey {
     BackendKey::tcp(name(service), 80)
 }
 
-/// A loop that serves `a.example` and `b.example`, each with an Ingress, a Service and a slice of its name, and a default
-/// certificate.
+/// A loop that serves `a.example` and `b.example`, each with an Ingress, a Service and a slice of its name, and a
+/// default certificate.
 struct Bench {
     reconciler: Reconciler,
     publisher: Publisher,
@@ -134,7 +134,7 @@ impl Bench {
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
-    /// Compiles and publishes all that waits.
+    /// Compiles and publishes all waiting units.
     fn settle(&mut self) {
         while let Some(step) = self.reconciler.reconcile(self.now) {
             self.publish(step);
@@ -149,7 +149,7 @@ impl Bench {
         published.is_some()
     }
 
-    /// One round of the audit: what it found, and in how many turns; and whether anything was published.
+    /// One round of the audit: the drift it found, the number of turns, and whether anything was published.
     fn round(&mut self) -> (Vec<String>, usize, bool) {
         let (mut drifted, mut turns, mut published) = (Vec::new(), 0, false);
         loop {
@@ -164,7 +164,7 @@ impl Bench {
         }
     }
 
-    /// Whether all is as if it had been compiled from scratch, and serves.
+    /// Checks that everything equals a compilation from scratch, and serves.
     #[track_caller]
     fn check_right(&self) {
         let Reconciler { world, options, compiled, topology, hold, .. } = &self.reconciler;
@@ -191,8 +191,8 @@ fn all(parts: &SnapshotParts) -> All {
     (hosts.collect(), backends.collect(), parts.default_certificate.clone())
 }
 
-/// Something drifts in a loop that is right: what the next round finds, and whether it publishes anything for that. After
-/// it all is right, and the round after that finds nothing, whatever the length of a turn.
+/// Makes a correct loop drift: the next round finds `found`, and publishes a repair if `publishes`. After it everything
+/// is correct, and the round after that finds nothing, whatever the length of a turn.
 #[track_caller]
 fn check(drift: impl Fn(&mut Bench), found: &[&str], publishes: bool) {
     for slow_batch_max in [1, 3, 64] {
@@ -317,13 +317,13 @@ fn behind_a_hold_what_drifted_is_mended_and_endpoints_are_published() {
     assert_eq!(bench.round().0, [""; 0]);
 }
 
-/// What `a.example` leads to.
+/// The backend of `a.example`.
 fn backends_of_host(serving: &Snapshot) -> String {
     let routes = serving.hosts().get(&host("a")).unwrap().routes();
     routes[0].action.targets().next().unwrap().backend.to_string()
 }
 
-/// Nothing of the audit happens while anything waits, or before its time; and a turn is no longer than a slow batch.
+/// The audit does nothing while keys wait, or before its time; and a turn is no longer than a slow batch.
 #[test]
 fn an_audit_gives_way() {
     let mut bench = Bench::new(3);
@@ -338,7 +338,7 @@ fn an_audit_gives_way() {
     bench.now = due;
     bench.settle();
 
-    // Eight objects, of which a class and a Secret; two hosts; two Services; the default certificate: thirteen units.
+    // Eight objects, including a class and a Secret; two hosts; two Services; the default certificate: thirteen units.
     let (_, turns, _) = bench.round();
     assert_eq!(turns, 5);
     let begun = bench.now;
