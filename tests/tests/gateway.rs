@@ -110,7 +110,7 @@ async fn routes_follow_their_objects() {
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
     bench.said("gateway/edge", "{.status.addresses[*].value}", &bench.first.to_string()).await;
     bench.said("gateway/edge", "{.status.listeners[*].attachedRoutes}", "1").await;
-    bench.said("gatewayclass/tidegate", "{.status.conditions[*].reason}", "Accepted").await;
+    bench.said("gatewayclass/tidegate", "{.status.conditions[*].reason}", "Accepted SupportedVersion").await;
 
     bench.patch("httproute/shop", r#"{"spec":{"hostnames":["new.localhost"]}}"#).await;
     bench.answered(door, "new.localhost", "/", 200).await;

@@ -1,7 +1,7 @@
 //! Gateway: its listeners, and those of the ListenerSets that it lets in, on the addresses that it has.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -27,6 +27,9 @@ use crate::sources::reader::Reader;
 
 /// Listeners of one Gateway and all of its ListenerSets.
 const LISTENERS_MAX: usize = 1024;
+
+/// Of a listener that no port is left for.
+const NO_PORT: &str = "no port of the edge's pods is left for it (--gateway-ports)";
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
@@ -113,8 +116,6 @@ struct Merged<'w> {
     own: usize,
     /// Why sets are refused as a whole.
     refused: Vec<(ObjectRef, Fault)>,
-    /// How many sets have a listener that is accepted.
-    sets: u64,
     /// The certificate that is shown to endpoints, where one is named.
     client: Option<Result<Arc<Certificate>, Fault>>,
 }
@@ -150,12 +151,8 @@ fn merged<'w>(
     }
     settle(&mut all, &listeners, own);
     overlap::note(&mut all, &tls);
-    let accepted = |set: &&&Arc<ListenerSet>| {
-        all.iter().any(|it| it.owner.kind == Kind::ListenerSet && it.owner.name == set.age.name && it.sound())
-    };
-    let sets = sets.iter().filter(accepted).count() as u64;
     let client = client_certificate::of_gateway(reader, object, gateway);
-    Merged { listeners, offered: all, tls, own, refused, sets, client }
+    Merged { listeners, offered: all, tls, own, refused, client }
 }
 
 /// A socket that the operator has is nobody else's.
@@ -167,8 +164,7 @@ fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Of
         return;
     }
     if assigned.targets.as_ref().is_some_and(|targets| !targets.contains_key(&(listener.transport, listener.port))) {
-        let message = "no port of the edge's pods is left for it (--gateway-ports)";
-        listener.refused = Some(Fault::new("PortUnavailable", message));
+        listener.refused = Some(Fault::new("PortUnavailable", NO_PORT));
     } else if assigned.sockets(listener.transport, listener.port).any(taken) {
         let message = format!("port {} of the address is the edge's own", listener.port);
         listener.refused = Some(Fault::new("PortUnavailable", message));
@@ -222,6 +218,25 @@ fn insecure(gateway: &Gateway) -> bool {
     gateway.tls.frontend.iter().chain(by_port).any(|asked| asked.mode == ValidationMode::AllowInsecureFallback)
 }
 
+/// Which listeners are not accepted.
+pub(super) fn not_accepted(listeners: &[&str]) -> Option<String> {
+    (!listeners.is_empty()).then(|| format!("not accepted: listeners {}", listeners.join(", ")))
+}
+
+/// That no port is left for any of the listeners.
+fn without_ports(listeners: &[Offered]) -> Option<Fault> {
+    let lacks = |listener: &Offered| listener.refused.as_ref().is_some_and(|fault| fault.message == NO_PORT);
+    (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| Fault::new("NoResources", NO_PORT))
+}
+
+/// Which listeners refer to what cannot be used.
+fn unresolved(listeners: &[Offered]) -> Option<Fault> {
+    let names: Vec<&str> =
+        listeners.iter().filter(|it| it.unresolved.is_some()).map(|listener| &*listener.section).collect();
+    let message = || format!("not resolved: references of listeners {}", names.join(", "));
+    (!names.is_empty()).then(|| Fault::new("ListenersNotResolved", message()))
+}
+
 fn own_status(
     reader: &Reader<'_>,
     object: &ObjectRef,
@@ -233,7 +248,7 @@ fn own_status(
     let own = merged.offered.get(..merged.own).unwrap_or_default();
     let mut conditions = Conditions::about(generation);
     let bad: Vec<&str> = own.iter().filter(|it| it.refused.is_some()).map(|it| &*it.section).collect();
-    let invalid = (!bad.is_empty()).then(|| format!("not accepted: listeners {}", bad.join(", ")));
+    let invalid = not_accepted(&bad);
     let none = bad.len() == merged.offered.len();
     match (refused, invalid) {
         (Some(fault), _) => conditions.judge("Accepted", "Accepted", Some(fault)),
@@ -244,21 +259,22 @@ fn own_status(
     }
     let invalid = || Fault::new("Invalid", "no listener is accepted");
     let programmed = refused.cloned().map(|fault| Fault::new("Invalid", fault.message));
-    let programmed =
-        programmed.or_else(|| assigned.unusable.clone()).or_else(|| (none && !own.is_empty()).then(invalid));
+    let programmed = programmed.or_else(|| without_ports(own)).or_else(|| assigned.unusable.clone());
+    let programmed = programmed.or_else(|| (none && !own.is_empty()).then(invalid));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
-    if let Some(client) = &merged.client {
-        conditions.judge("ResolvedRefs", "ResolvedRefs", client.as_ref().err());
-    }
+    let client = merged.client.as_ref().and_then(|client| client.as_ref().err().cloned());
+    conditions.judge("ResolvedRefs", "ResolvedRefs", client.or_else(|| unresolved(own)).as_ref());
     if insecure {
         let message = "clients without a valid certificate are let in";
         conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);
     }
+    let of_sets = merged.offered.iter().filter(|listener| listener.owner.kind == Kind::ListenerSet && listener.sound());
+    let sets: BTreeSet<&ObjectRef> = of_sets.map(|listener| &listener.owner).collect();
     OwnStatus {
         conditions: conditions.into_list(),
         addresses: assigned.addresses.clone(),
         listeners: own.iter().map(|listener| status(listener, generation)).collect(),
-        attached_sets: Some(merged.sets),
+        attached_sets: Some(sets.len() as u64),
         ..OwnStatus::default()
     }
 }

@@ -177,6 +177,8 @@ fn clients(
 enum Clash {
     Hostname,
     Protocol,
+    /// Both: protocols that cannot share a port, for the same hosts.
+    Listener,
 }
 
 /// Whether two listeners contradict each other. Equal numbers of TCP and UDP ports are two ports.
@@ -192,6 +194,7 @@ fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
     match a.protocol == b.protocol || by_server_name(&a.protocol) && by_server_name(&b.protocol) {
         true if a.host == b.host => Some(Clash::Hostname),
         true => None,
+        false if a.host == b.host => Some(Clash::Listener),
         false => Some(Clash::Protocol),
     }
 }
@@ -217,14 +220,18 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
         });
         let (Some((clash, rival)), Some(own)) = (clash, offered.get_mut(place)) else { continue };
         own.conflicts = true;
+        let cannot_share = |reason, what: &str| {
+            Fault::new(reason, format!("listener {rival} has the {what}, with a protocol that cannot share it"))
+        };
         own.refused = Some(match clash {
             Clash::Hostname => {
                 Fault::new("HostnameConflict", format!("listener {rival} has the same hostname and port"))
             }
-            Clash::Protocol => Fault::new(
-                "ProtocolConflict",
-                format!("listener {rival} has the port, with a protocol that cannot share it"),
-            ),
+            // The API has the third reason for the listeners of sets alone.
+            Clash::Listener if own.owner.kind == Kind::ListenerSet => {
+                cannot_share("ListenerConflict", "same hostname and port")
+            }
+            Clash::Protocol | Clash::Listener => cannot_share("ProtocolConflict", "port"),
         });
     }
 }
@@ -244,7 +251,10 @@ pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
         }
         Some(fault) => {
             conditions.put("Conflicted", "False", "NoConflicts", "");
-            conditions.judge("Programmed", "Programmed", Some(&Fault::new("Invalid", fault.message.clone())));
+            // The API has the reason for the listeners of sets alone.
+            let is_told = offered.owner.kind == Kind::ListenerSet && fault.reason == "PortUnavailable";
+            let reason = if is_told { fault.reason } else { "Invalid" };
+            conditions.judge("Programmed", "Programmed", Some(&Fault::new(reason, fault.message.clone())));
         }
         None => {
             conditions.put("Conflicted", "False", "NoConflicts", "");

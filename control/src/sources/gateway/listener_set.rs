@@ -4,7 +4,7 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::OwnStatus;
 
 use super::condition::{Conditions, Fault};
-use super::gateway_object::parent_of;
+use super::gateway_object::{not_accepted, parent_of};
 use super::listener::status;
 use super::offer::Offered;
 use crate::sources::attachment::{Attachment, Report};
@@ -20,17 +20,36 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let generation = reader.generation(object);
     let listeners: Vec<&Offered> = offer.of(object).collect();
     let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
-    let accepted = listeners.iter().any(|listener| listener.sound());
+    let (sound, bad): (Vec<&Offered>, Vec<&Offered>) = listeners.iter().partition(|listener| listener.sound());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
-    let not_accepted = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
-    let refused = not_allowed.or_else(|| offer.not_accepted.then(not_accepted));
-    let refused = refused.or_else(|| (!accepted).then(none));
-    let idle =
-        listeners.iter().filter(|listener| listener.refused.is_none()).find_map(|listener| listener.idle.clone());
+    let parent_refused = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
+    let refused = not_allowed.or_else(|| offer.not_accepted.then(parent_refused));
+    let refused = refused.or_else(|| sound.is_empty().then(none));
     let mut conditions = Conditions::about(generation);
-    conditions.judge("Accepted", "Accepted", refused.as_ref());
-    conditions.judge("Programmed", "Programmed", refused.as_ref().or(idle.as_ref()));
+    let bad: Vec<&str> = bad.iter().map(|listener| &*listener.section).collect();
+    match not_accepted(&bad).filter(|_| refused.is_none()) {
+        None => conditions.judge("Accepted", "Accepted", refused.as_ref()),
+        Some(message) => conditions.put("Accepted", "True", "ListenersNotValid", message),
+    }
+    let programmed = refused.map(|fault| not_programmed(&listeners, fault)).or_else(|| {
+        // What is sound and serves nothing lacks something of its Gateway.
+        let idle = sound.iter().find_map(|listener| listener.idle.as_ref());
+        let why = idle.filter(|_| !sound.iter().any(|listener| listener.serves()));
+        why.map(|why| Fault::new("ParentNotProgrammed", why.message.clone()))
+    });
+    conditions.judge("Programmed", "Programmed", programmed.as_ref());
     let listeners = listeners.into_iter().map(|listener| status(listener, generation)).collect();
     let status = OwnStatus { conditions: conditions.into_list(), listeners, ..OwnStatus::default() };
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
+}
+
+/// Why a set is not programmed that is not accepted.
+fn not_programmed(listeners: &[&Offered], fault: Fault) -> Fault {
+    let unavailable = |listener: &&Offered| listener.refused.clone().filter(|fault| fault.reason == "PortUnavailable");
+    let ports: Option<Vec<Fault>> = listeners.iter().map(unavailable).collect();
+    match (fault.reason, ports.and_then(|ports| ports.into_iter().next())) {
+        ("ParentNotAccepted", _) => Fault::new("ParentNotProgrammed", fault.message),
+        ("ListenersNotValid", Some(port)) => port,
+        _ => fault,
+    }
 }
