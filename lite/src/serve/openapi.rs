@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::Components;
-use crate::kind::{Kind, KindId, Kinds, group_version};
+use crate::kind::{Kind, KindId, Kinds, describe, group_version};
 
 /// The media types of patches of a custom kind: a strategic merge needs types that only built-in kinds have.
 const CUSTOM_PATCHES: &[&str] =
@@ -52,7 +52,7 @@ pub(super) fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Valu
     }
     let mut components = components.finish();
     for (name, gvk) in named {
-        components[&name]["x-kubernetes-group-version-kind"] = json!([gvk]);
+        components.entry(name).or_insert_with(|| json!({}))["x-kubernetes-group-version-kind"] = json!([gvk]);
     }
     Some(json!({
         "openapi": "3.0.0",
@@ -77,9 +77,9 @@ fn operation(kind: &Kind, method: &str, schema: &str) -> Value {
     });
     if matches!(method, "post" | "put" | "patch") {
         operation["parameters"] = json!([query("dryRun"), query("fieldManager"), query("fieldValidation")]);
-        let media: &[&str] = match (method, kind.built_in()) {
-            ("patch", Some(_)) => PATCHES,
-            ("patch", None) => CUSTOM_PATCHES,
+        let media: &[&str] = match method {
+            "patch" if describe(&kind.group, &kind.kind).is_some() => PATCHES,
+            "patch" => CUSTOM_PATCHES,
             _ => &["application/json"],
         };
         let content = media.iter().map(|media| ((*media).to_owned(), schema.clone()));

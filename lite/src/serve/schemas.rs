@@ -29,17 +29,27 @@ impl Components {
     /// Adds a kind and every type that it names, and gives the name of its component.
     pub(super) fn add(&mut self, kind: &Kind) -> String {
         match &kind.form {
-            Form::BuiltIn(_) => {
-                describe(&kind.group, &kind.kind).map(|describe| self.name(describe)).unwrap_or_default()
-            }
+            Form::BuiltIn(_) => match describe(&kind.group, &kind.kind) {
+                Some(describe) => self.name(describe),
+                // Of a kind of another server nothing is known but that it has objects.
+                None => self.insert(kind, json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
+            },
             Form::Custom(custom) => {
                 let metadata = self.name(SchemaGenerator::subschema_for::<ObjectMeta>);
-                let reversed: Vec<&str> = kind.group.rsplit('.').collect();
-                let name = format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind);
-                self.custom.insert(name.clone(), custom.openapi(&metadata));
-                name
+                self.insert(kind, custom.openapi(&metadata))
             }
         }
+    }
+
+    fn insert(&mut self, kind: &Kind, schema: Value) -> String {
+        let reversed: Vec<&str> = kind.group.rsplit('.').filter(|part| !part.is_empty()).collect();
+        let name = [&*reversed.join("."), &kind.version, &kind.kind]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(".");
+        self.custom.insert(name.clone(), schema);
+        name
     }
 
     fn name(&mut self, describe: Describe) -> String {

@@ -1,6 +1,7 @@
 //! A replica, with kube-rs as its client: the objects of another server are served under the same versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod documents;
 mod histories;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,47 @@
+//! The documents about the kinds of a replica, of which nothing may be known but the name.
+
+use super::*;
+
+async fn document(client: &Client, path: &str) -> Value {
+    client
+        .request(http::Request::get(path).body(Vec::new()).unwrap())
+        .await
+        .unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+#[tokio::test]
+async fn openapi_has_kinds_without_a_known_schema_beside_others() {
+    let kinds = [
+        kind("", "services", "Service", true),
+        kind("", "nodes", "Node", false),
+        kind("gateway.networking.k8s.io", "httproutes", "HTTPRoute", true),
+    ];
+    let limits = ReplicaLimits { bytes_max: 1 << 20, sweep_share_max: 0.5, sweep_free: 2 };
+    let (lite, _) = Lite::replica(&kinds, limits);
+    let client = Client::new(lite.service(), "default");
+    let index = document(&client, "/openapi/v3").await;
+    let mut found = Vec::new();
+    for (_, path) in index["paths"].as_object().unwrap() {
+        let document = document(&client, path["serverRelativeURL"].as_str().unwrap()).await;
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            for of in schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten() {
+                let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+                found.push(format!(
+                    "{} {name}{}",
+                    of["kind"].as_str().unwrap(),
+                    if open { ", any fields" } else { "" }
+                ));
+            }
+        }
+        let merges = document["paths"].to_string().contains("strategic-merge-patch");
+        found.push(format!("strategic merge: {merges}"));
+    }
+    let expected = [
+        "Service io.k8s.api.core.v1.Service",
+        "Node v1.Node, any fields",
+        "strategic merge: true",
+        "HTTPRoute io.k8s.networking.gateway.v1.HTTPRoute, any fields",
+        "strategic merge: false",
+    ];
+    assert_eq!(found, expected);
+}
