@@ -299,6 +299,13 @@ async fn a_rollout_has_a_history() {
     kubectl.run(&["-n", "shop", "set", "env", "deployment/web", "COLOUR=blue"]).await;
     settled().await;
     becomes(&[1, 2]).await;
+    let cause = "kubernetes.io/change-cause=it is blue";
+    kubectl.run(&["-n", "shop", "annotate", "deployment/web", cause]).await;
+    eventually("the history says why", || async {
+        let history = rollout(&["history"]).await;
+        if history.contains("it is blue") { Ok(()) } else { Err(history) }
+    })
+    .await;
     rollout(&["restart"]).await;
     settled().await;
     becomes(&[1, 2, 3]).await;
@@ -309,8 +316,12 @@ async fn a_rollout_has_a_history() {
     becomes(&[2, 3, 4]).await;
     let env = ["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].env}"];
     assert_eq!(kubectl.run(&env).await, "");
+    let why = r"jsonpath={.metadata.annotations.kubernetes\.io/change-cause}";
+    let why = ["-n", "shop", "get", "deployment", "web", "-o", why];
+    assert_eq!(kubectl.run(&why).await, "");
     rollout(&["undo"]).await;
     becomes(&[2, 4, 5]).await;
+    assert_eq!(kubectl.run(&why).await, "it is blue");
     assert!(kubectl.run(&env).await.contains("COLOUR"));
     rollout(&["pause"]).await;
     kubectl.run(&["-n", "shop", "set", "env", "deployment/web", "COLOUR=red"]).await;

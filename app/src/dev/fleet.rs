@@ -2,7 +2,9 @@
 //! the EndpointSlices of Services and the status of Deployments. It is level-triggered: it acts on the current state, whatever the order of
 //! events.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod write;
+
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +14,8 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use kube::api::{Api, ListParams};
+use serde_json::Value;
 use tidegate_config::object::ObjectName;
 use tidegate_lite::Lite;
 use tokio::sync::{mpsc, watch};
@@ -24,15 +26,15 @@ use tokio_util::sync::CancellationToken;
 use super::command::Command;
 use super::follow::{Seen, follow};
 use super::keeper::{Keeper, Kept};
-use super::objects::{self, REVISION};
 use super::probe::Probe;
 use super::process::Program;
 use super::replica::{self, Happened, Job};
 use super::sets::Sets;
 use super::slice::{self, KEEPER, KEEPER_NAME};
-use super::status::status;
 use super::workload::{Desired, Phase, REPLICAS_MAX, Replica, plan};
 use crate::clock;
+
+pub(super) use self::write::told;
 
 /// The capacity of the channel of events.
 const WORDS_MAX: usize = 256;
@@ -131,7 +133,7 @@ impl Fleet {
             while let Ok(seen) = pods.try_recv() {
                 self.see_pod(seen);
             }
-            self.act(&tell);
+            self.act(&tell).await;
             if !adopted {
                 adopted = self.adopt().await;
             }
@@ -207,7 +209,7 @@ impl Fleet {
     }
 
     /// Starts and ends processes.
-    fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
+    async fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
         let desired: BTreeMap<ObjectName, Desired> = self
             .deployments
             .values()
@@ -226,11 +228,27 @@ impl Fleet {
                 self.end(&pod);
             }
             let Some(desired) = desired else { continue };
+            // News of a deleted Pod may come before that of its Deployment.
+            if plan.start == 0 || !self.exists(desired).await {
+                continue;
+            }
             for _ in 0..plan.start {
                 self.start(desired.replica(clock::draw_bits()), tell);
             }
         }
         while self.processes.try_join_next().is_some() {}
+    }
+
+    /// Asks the server whether a Deployment still exists.
+    async fn exists(&self, desired: &Desired) -> bool {
+        match self.api::<Deployment>(&desired.name).get_opt(&desired.name.name).await {
+            Ok(Some(found)) => {
+                found.metadata.deletion_timestamp.is_none() && found.metadata.uid.as_ref() == Some(&desired.uid)
+            }
+            Ok(None) => false,
+            // If it is gone, the watch says so as soon as it works again.
+            Err(_) => true,
+        }
     }
 
     /// The number of Deployments with as many replicas ready as they ask for.
@@ -261,93 +279,6 @@ impl Fleet {
         self.replicas.values().map(|(replica, _)| replica).filter(|replica| replica.workload == *name).collect()
     }
 
-    /// Writes the differences. Returns `true` if every write succeeded.
-    async fn write(&mut self) -> bool {
-        let mut settled = self.write_sets().await & self.write_pods().await;
-        let replicas: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).collect();
-        let wanted = slice::slices(self.services.values(), &replicas);
-        for (name, slice) in &wanted {
-            if self.written.get(name) != Some(slice) {
-                settled &= self.put_slice(name, slice).await;
-            }
-        }
-        let gone: Vec<ObjectName> = self.written.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
-        for name in gone {
-            let deleted = self.api::<EndpointSlice>(&name).delete(&name.name, &DeleteParams::default()).await;
-            let done = told(deleted.map(|_| ()), true, &name);
-            settled &= done;
-            if done {
-                self.written.remove(&name);
-            }
-        }
-        for deployment in self.deployments.values() {
-            settled &= self.put_status(deployment).await;
-        }
-        settled
-    }
-
-    async fn write_sets(&mut self) -> bool {
-        let mut deployments = Vec::new();
-        for deployment in self.deployments.values() {
-            if let Some(desired) = self.sets.desired(deployment) {
-                let replicas = self.of(&desired.name).into_iter().cloned().collect();
-                deployments.push((desired, deployment.annotations().get(REVISION).cloned(), replicas));
-            }
-        }
-        self.sets.write(&mut self.keeper, &self.client, deployments).await
-    }
-
-    /// Writes a Pod for every process until it has ended. Returns `true` if every write succeeded.
-    async fn write_pods(&mut self) -> bool {
-        let (mut wanted, mut settled) = (BTreeSet::new(), true);
-        for (replica, _) in self.replicas.values_mut() {
-            let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
-            let set = objects::set_name(&replica.workload.name, replica.revision);
-            let set = self.keeper.uid(Kept::ReplicaSet, &ObjectName::new(&*replica.workload.namespace, set));
-            // A replica that ends has its Pod already, or never gets one.
-            let known = self.keeper.uid(Kept::Pod, &name).is_some();
-            if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
-                let (object, status) = objects::pod(replica, &set);
-                settled &= told(self.keeper.put(Kept::Pod, &name, object, status).await, false, &name);
-                if replica.is_ending() {
-                    settled &= told(self.keeper.end(Kept::Pod, &name).await, true, &name);
-                }
-                replica.uid = self.keeper.uid(Kept::Pod, &name).map_or_else(|| replica.uid.clone(), Into::into);
-            }
-            wanted.insert(name);
-        }
-        self.keeper.retain(Kept::Pod, &wanted).await && settled
-    }
-
-    async fn put_slice(&mut self, name: &ObjectName, slice: &EndpointSlice) -> bool {
-        let slices = self.api::<EndpointSlice>(name);
-        let created = match slices.create(&PostParams::default(), slice).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                slices.patch(&name.name, &PatchParams::default(), &Patch::Merge(slice)).await
-            }
-            created => created,
-        };
-        let done = told(created.map(|_| ()), false, name);
-        if done {
-            self.written.insert(name.clone(), slice.clone());
-        }
-        done
-    }
-
-    async fn put_status(&self, deployment: &Deployment) -> bool {
-        let Some(desired) = self.sets.desired(deployment) else { return true };
-        let Some(status) = status(deployment, &desired, &self.of(&desired.name), clock::wall()) else { return true };
-        let deployments = self.api::<Deployment>(&desired.name);
-        // Absent fields are removed: a number that has become 0 is absent.
-        let cleared = json!({
-            "observedGeneration": null, "replicas": null, "updatedReplicas": null, "readyReplicas": null,
-            "availableReplicas": null, "unavailableReplicas": null,
-        });
-        let patch = json!({ "status": super::folder::patch(Some(&cleared), &json!(status)) });
-        let patched = deployments.patch_status(&desired.name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        told(patched.map(|_| ()), true, &desired.name)
-    }
-
     fn api<K>(&self, name: &ObjectName) -> Api<K>
     where
         K: kube::Resource<Scope = NamespaceResourceScope>,
@@ -375,18 +306,6 @@ fn see<K: kube::Resource>(objects: &mut BTreeMap<ObjectName, K>, seen: Seen<K>) 
         Seen::All(all) => *objects = all.into_iter().map(|object| (name(&object), object)).collect(),
         Seen::Put(object) => drop(objects.insert(name(&object), object)),
         Seen::Gone(object) => drop(objects.remove(&name(&object))),
-    }
-}
-
-/// Returns `true` if a write succeeded, or has become pointless because the object is gone.
-pub(super) fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
-    match written {
-        Ok(()) => true,
-        Err(kube::Error::Api(status)) if gone_is_fine && status.is_not_found() => true,
-        Err(error) => {
-            tracing::debug!(%name, %error, "a write was refused; it is tried again");
-            false
-        }
     }
 }
 

@@ -28,12 +28,18 @@ pub(super) struct Template {
 pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl Fn(u32) -> bool) -> u64 {
     let last = templates.iter().map(|template| template.number).max().unwrap_or_default();
     let known = templates.iter().position(|template| template.hash == desired.revision);
-    let known = known.map(|at| templates.remove(at).number);
+    let known = known.map(|at| templates.remove(at));
+    // A ReplicaSet keeps the annotations that its Deployment has no longer, as it does in a cluster.
+    let mut desired = desired.clone();
+    for (name, value) in known.iter().flat_map(|known| &known.desired.annotations) {
+        desired.annotations.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    let known = known.map(|known| known.number);
     let number = known.filter(|number| *number == last).unwrap_or(last + 1);
     let idle: Vec<u64> = templates.iter().filter(|one| !runs(one.hash)).map(|one| one.number).collect();
     let forgotten = idle.len().saturating_sub(desired.history);
     templates.retain(|one| !idle.iter().take(forgotten).any(|number| *number == one.number));
-    templates.push(Template { hash: desired.revision, number, desired: desired.clone() });
+    templates.push(Template { hash: desired.revision, number, desired });
     number
 }
 
@@ -51,12 +57,14 @@ pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Repli
     let ready = running.iter().filter(|one| one.is_ready()).count();
     let mut selector = desired.selector.clone();
     selector["matchLabels"][TEMPLATE_HASH] = label(*hash).into();
+    let mut annotations = desired.annotations.clone();
+    annotations.insert(REVISION.to_owned(), number.to_string());
     let object = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
             "name": set_name(&desired.name.name, *hash), "namespace": &*desired.name.namespace,
             "labels": labels(desired, *hash),
-            "annotations": {REVISION: number.to_string()},
+            "annotations": annotations,
             "ownerReferences": [owner("Deployment", &desired.name.name, &desired.uid)],
         },
         "spec": {"replicas": wanted, "selector": selector, "template": labelled(&desired.template, *hash)},

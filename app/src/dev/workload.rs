@@ -23,6 +23,8 @@ pub(super) struct Desired {
     /// The revision of the template: a changed one replaces every replica.
     pub(super) revision: u32,
     pub(super) labels: BTreeMap<String, String>,
+    /// The annotations that its ReplicaSet gets too.
+    pub(super) annotations: BTreeMap<String, String>,
     pub(super) uid: String,
     /// The selector of the Deployment.
     pub(super) selector: Value,
@@ -85,7 +87,8 @@ impl Desired {
         let selector = serde_json::to_value(&spec.selector).unwrap_or_default();
         let history = usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
         let (template, strategy) = (Arc::new(template), Strategy::of(spec));
-        Some(Self { name, replicas, revision, labels, uid, selector, template, history, strategy })
+        let annotations = shared_annotations(metadata.annotations.clone().unwrap_or_default());
+        Some(Self { name, replicas, revision, labels, annotations, uid, selector, template, history, strategy })
     }
 
     /// A new replica that does not run yet. Its name and its uid are derived from the bits.
@@ -108,6 +111,21 @@ impl Desired {
             restarts: 0,
         }
     }
+}
+
+/// The annotations of a Deployment that a ReplicaSet gets too, such as `kubernetes.io/change-cause`: all but those about the
+/// Deployment itself (the rule of the Deployment controller).
+fn shared_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    const OWN: [&str; 6] = [
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "deployment.kubernetes.io/revision",
+        "deployment.kubernetes.io/revision-history",
+        "deployment.kubernetes.io/desired-replicas",
+        "deployment.kubernetes.io/max-replicas",
+        "deprecated.deployment.rollback.to",
+    ];
+    annotations.retain(|name, _| !OWN.contains(&name.as_str()));
+    annotations
 }
 
 impl Replica {
@@ -173,6 +191,7 @@ pub(super) mod tests {
             replicas,
             revision,
             labels,
+            annotations: BTreeMap::new(),
             uid: "uid-cart".to_owned(),
             selector: json!({"matchLabels": {"app": "cart"}}),
             template: Arc::new(template),
