@@ -84,8 +84,13 @@ pub struct KeptSource {
 
 impl KeptSource {
     fn collection(&self) -> Arc<str> {
-        let Self { source: Source { kind, namespace }, selection, whole, .. } = self;
-        let whole = if *whole { ", whole" } else { "" };
+        self.collection_as(self.whole)
+    }
+
+    /// Its collection where objects are kept whole, or as far as routing reads them.
+    fn collection_as(&self, whole: bool) -> Arc<str> {
+        let Self { source: Source { kind, namespace }, selection, .. } = self;
+        let whole = if whole { ", whole" } else { "" };
         format!("{kind} in {}: {selection}{whole}", namespace.as_deref().unwrap_or("*")).into()
     }
 }

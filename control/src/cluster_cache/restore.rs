@@ -1,6 +1,6 @@
 //! What the store holds, as the control loop begins with it: every kept object, projected again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -89,8 +89,7 @@ pub(super) fn open(
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
         let restored = read(&store, options, (sources, cached))?;
         let kinds = cached.iter().map(CachedKind::collection);
-        let names: Vec<Arc<str>> = sources.iter().map(KeptSource::collection).chain(kinds).collect();
-        store.retain(|name| [DNS_NAMES, API_SERVER].contains(&name) || names.iter().any(|kept| **kept == *name))?;
+        drop_replaced(&store, &sources.iter().map(KeptSource::collection).chain(kinds).collect())?;
         Ok((store, restored))
     });
     let why = match attempt {
@@ -100,6 +99,44 @@ pub(super) fn open(
     let aside = folder::set_aside(&options.folder).map_err(|why| Unusable::Io(why.to_string()))?;
     tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; it begins again, empty");
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
+}
+
+/// Drops what was kept for other options, once something has been kept for these that is newer. Before that it is the last good state,
+/// for a process that is started with the earlier options again while the API server is away.
+fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusable> {
+    let positions = store.collections()?;
+    let of_these = |name: &str| wanted.contains(name);
+    let newest_s = positions.iter().filter(|(name, _)| of_these(name)).map(|(_, position)| position.as_of_s).max();
+    let stays = |name: &str| {
+        let replaced =
+            positions.get(name).is_none_or(|position| newest_s.is_some_and(|newest_s| newest_s > position.as_of_s));
+        of_these(name) || [DNS_NAMES, API_SERVER].contains(&name) || !replaced
+    };
+    store.retain(stays)?;
+    let other: Vec<&String> = positions.keys().filter(|name| stays(name) && !of_these(name)).collect();
+    let other: Vec<&String> =
+        other.into_iter().filter(|name| ![DNS_NAMES, API_SERVER].contains(&name.as_str())).collect();
+    if !other.is_empty() {
+        tracing::warn!(
+            collections = ?other,
+            "the cluster cache holds collections that were kept with other options; they stay until newer ones are kept with these"
+        );
+    }
+    Ok(())
+}
+
+/// The collection that a source is restored from: its own, or that of the other form where it is newer. From that, no watch can go on:
+/// a list has to make its own.
+fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptSource) -> Option<(Arc<str>, Position, bool)> {
+    let of = |whole: bool| {
+        let name = kept.collection_as(whole);
+        positions.get(&*name).cloned().map(|position| (name, position, whole))
+    };
+    let (own, other) = (of(kept.whole), of(!kept.whole));
+    let is_newer = |(_, position, _): &(Arc<str>, Position, bool)| {
+        own.as_ref().is_none_or(|(_, own, _)| own.as_of_s < position.as_of_s)
+    };
+    other.filter(is_newer).or(own)
 }
 
 fn read(
@@ -133,9 +170,10 @@ fn read(
     // Reading and projecting take all the time there is; kinds are independent.
     restored.sources = std::thread::scope(|scope| {
         let read = |kept: &KeptSource| {
-            let (name, kept) = (kept.collection(), kept.clone());
-            let position = positions.get(&*name).cloned()?;
-            Some(scope.spawn(move || read_source(store, &name, kept, position)))
+            let (name, position, whole) = kept_in(&positions, kept)?;
+            let (source, own) = (kept.source.clone(), whole == kept.whole);
+            let position = Position { resource_version: position.resource_version.filter(|_| own), ..position };
+            Some(scope.spawn(move || read_source(store, &name, (source, own && whole), position)))
         };
         let reading: Vec<_> = sources.iter().filter_map(read).collect();
         let panicked = |_| Err(Unusable::Damaged("its reader panicked".to_owned()));
@@ -150,8 +188,12 @@ fn read(
     Ok(restored)
 }
 
-fn read_source(store: &Store, name: &str, kept: KeptSource, position: Position) -> Result<RestoredSource, Unusable> {
-    let KeptSource { source, whole, .. } = kept;
+fn read_source(
+    store: &Store,
+    name: &str,
+    (source, whole): (Source, bool),
+    position: Position,
+) -> Result<RestoredSource, Unusable> {
     let (mut objects, mut raw, mut unread) = (Vec::new(), Vec::new(), 0);
     store.read(name, |_, value| match project(source.kind, value) {
         Ok(projected) => {

@@ -256,7 +256,6 @@ impl Writer {
     fn open_again(&mut self, now: Instant) {
         match Store::open(&self.options.folder, self.seal.clone()) {
             Ok(store) => {
-                let kept = store.retain(|name| self.slots.contains_key(name));
                 self.store = Some(store);
                 self.failed = None;
                 self.metrics.usable.set(1);
@@ -270,9 +269,6 @@ impl Writer {
                 }
                 self.metrics.losses.inc_by(lost.len() as u64);
                 self.lists.ask(lost, now);
-                if let Err(why) = kept {
-                    self.fail(why, now);
-                }
                 self.note_waiting(now);
             }
             Err(why) => {

@@ -21,8 +21,11 @@ fn folder() -> TempDir {
 }
 
 fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>, Restored) {
+    open_for(options, KeptSource { source: SECRET, selection: selection.to_owned(), listed, whole: false })
+}
+
+fn open_for(options: CacheOptions, kept: KeptSource) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
-    let kept = KeptSource { source: SECRET, selection: selection.to_owned(), listed, whole: false };
     Cache::open(options, (vec![kept], Vec::new()), SweepLimit { share_max: 0.5, free: 10 }, &metrics)
 }
 
@@ -30,7 +33,11 @@ fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>,
 fn written(folder: &TempDir) {
     let (cache, restored) = open(options(folder.path()), "all", true);
     assert!(restored.sources.is_empty());
-    let cache = cache.unwrap();
+    list(cache.unwrap());
+}
+
+/// Keeps a list of one Secret as of version 7.
+fn list(cache: Cache) {
     cache.reached_by().learn(&BTreeSet::new(), None);
     let sink = cache.sink(&SECRET, false).unwrap();
     sink.list_begins();
@@ -119,12 +126,38 @@ fn versions_of_another_cluster_are_gone_before_its_uid_is_there() {
     assert_eq!(restored.sources[0].objects.len(), 1, "what was kept still serves");
 }
 
-#[test]
-fn what_was_selected_otherwise_is_not_restored_and_goes() {
+#[tokio::test]
+async fn what_was_selected_otherwise_is_not_restored_and_goes_once_something_newer_is_kept() {
     let folder = folder();
     written(&folder);
     check(options(folder.path()), "type=other", None);
+    check(options(folder.path()), "all", Some((Some("7"), 1)));
+    // The age of what is kept is known to the second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    list(open(options(folder.path()), "type=other", true).0.unwrap());
+    check(options(folder.path()), "type=other", Some((Some("7"), 1)));
     check(options(folder.path()), "all", None);
+}
+
+#[test]
+fn what_was_kept_in_the_other_form_routes_and_is_listed_before_it_is_served() {
+    for whole in [false, true] {
+        let folder = folder();
+        let kept = |whole| KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole };
+        list(open_for(options(folder.path()), kept(whole)).0.unwrap());
+        // The process is killed before it has heard of anything, and so is the next one.
+        for _ in 0..2 {
+            let (cache, Restored { sources, .. }) = open_for(options(folder.path()), kept(!whole));
+            cache.unwrap().close();
+            let source = &sources[0];
+            assert_eq!((source.objects.len(), source.raw.len(), source.resume.as_deref()), (1, 0, None), "{whole}");
+        }
+        let (cache, Restored { sources, .. }) = open_for(options(folder.path()), kept(whole));
+        cache.unwrap().close();
+        let source = &sources[0];
+        assert_eq!((source.objects.len(), source.raw.len()), (1, usize::from(whole)), "{whole}");
+        assert_eq!(source.resume.as_deref(), Some("7"), "{whole}");
+    }
 }
 
 #[test]
