@@ -1,8 +1,8 @@
-//! A client's stack that is built anew, with what its files hold by then, when the server no longer takes its credentials
-//! or cannot be reached.
+//! An HTTP client that is built again, with the current content of its files, when the server no longer accepts its
+//! credentials or cannot be reached.
 //!
-//! Otherwise a token or an authority that rotated could be missed for a minute, and connections of a pool that are dead
-//! and do not know it would be tried one after the other.
+//! Otherwise a rotated token or certificate authority could go unnoticed for a minute, and the dead connections of a
+//! pool would be tried one after the other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use kube::client::Body;
 use tower::util::BoxService;
 use tower::{BoxError, Service};
 
-/// Everything between a request and the wire.
+/// The client's layers, from a request to the connection.
 pub(crate) type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// A stack, and what builds another one.
+/// A client with a function that builds another one.
 pub(crate) struct Renewed<F> {
     stack: Stack,
     build: F,
-    /// Whether a request of this stack failed, was given up by who asked, or was refused for its credentials.
+    /// Whether a request of this client failed, was cancelled by the caller, or was answered 401.
     doubted: Arc<AtomicBool>,
 }
 
@@ -48,10 +48,10 @@ where
             match (self.build)() {
                 Ok(stack) => {
                     self.stack = stack;
-                    // What becomes of the last one's requests says nothing of this one.
+                    // Later results of the previous client's requests say nothing about this one.
                     self.doubted = Arc::default();
                 }
-                Err(why) => tracing::warn!(%why, "credentials cannot be read again; those from before are used"),
+                Err(why) => tracing::warn!(%why, "the credentials cannot be read again; the previous ones stay in use"),
             }
         }
         self.stack.poll_ready(cx)
@@ -69,8 +69,8 @@ where
     }
 }
 
-/// A request that waits for its answer. Who waits on a connection that is dead and does not know it gives up before the stack
-/// does, so that having been given up says as much as a failure.
+/// A request in flight. On a connection that is dead without notice, the caller gives up before the client does, so a
+/// cancelled request counts as a failure.
 struct InFlight {
     doubted: Arc<AtomicBool>,
     sound: bool,

@@ -1,5 +1,5 @@
-//! Wiring: informers, the resolver and the loop, in one supervised set. When one of them ends or panics, all are
-//! started again with back-off, while the last snapshot serves.
+//! Wiring: informers, the resolver and the loop run as one supervised set. When one of them ends or panics, all are
+//! restarted with back-off, while the last snapshot serves.
 
 mod kept;
 
@@ -39,33 +39,33 @@ use crate::status::Reports;
 use crate::view::{Question, Readiness, View};
 use kept::Kept;
 
-/// Events that wait for the loop before informers are held back.
+/// The capacity of the event queue; informers wait when it is full.
 const EVENTS_MAX: usize = 4096;
-/// Questions that wait for the loop.
+/// The capacity of the queue of questions to the loop.
 const QUESTIONS_MAX: usize = 16;
-/// A life that has lasted this long was sound: the pauses between lives begin anew.
+/// A run of this length counts as healthy and resets the back-off.
 const SOUND_AFTER: Duration = Duration::from_secs(60);
 
-/// What the control loop needs.
+/// The parameters of the control loop.
 #[derive(Clone)]
 pub struct Control {
-    /// The API server.
+    /// The client for the API server.
     pub client: kube::Client,
-    /// Where it is: what no object may lead to.
+    /// The addresses of the API server, which no route may use.
     pub api_server: ApiServer,
-    /// The namespaces to watch; none means all of them.
+    /// The namespaces to watch; empty for all of them.
     pub namespaces: Vec<Arc<str>>,
-    /// What the operator decided.
+    /// The operator's options.
     pub options: Options,
-    /// Bounds of the list/watch loops.
+    /// Limits of lists and watches.
     pub limits: Limits,
-    /// Where the state of the cluster is kept over restarts, if it is.
+    /// The cache on disk that keeps the state of the cluster over restarts, if enabled.
     pub cache: Option<CacheOptions>,
-    /// Who serves what is read again, if anybody does.
+    /// The server of copies of the watched kinds, if enabled.
     pub copies: Option<Copies>,
-    /// Kinds that are cached and served besides, and that routing does not read.
+    /// Further kinds that are cached and served, and that routing does not read.
     pub cached: Vec<CachedKind>,
-    /// Who serves those.
+    /// The server of copies of those kinds, if enabled.
     pub cached_copies: Option<Copies<ServedKind>>,
 }
 
@@ -77,8 +77,7 @@ impl std::fmt::Debug for Control {
 
 /// Registers the metrics and returns the view of the loop with the future that runs it until `shutdown`.
 ///
-/// # Errors
-/// When a metric cannot be registered.
+/// # Errors Returns an error if a metric cannot be registered.
 pub fn start(
     control: Control,
     (publisher, published): (Publisher, Published),
@@ -91,7 +90,7 @@ pub fn start(
     let cache_metrics = CacheMetrics::register(registry)?;
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
-    // Until it is known what the cache holds, everything may be of an earlier life.
+    // Until the cache has been read, any state may be of before the restart.
     let stale_since_s = control.cache.as_ref().map(|_| 0);
     let (readiness, readiness_seen) = watch::channel(Readiness { stale_since_s, ..Readiness::default() });
     let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
@@ -148,8 +147,9 @@ struct State {
 }
 
 impl State {
-    /// Runs one life after the other. A life starts with lists; of the one before, it keeps the publisher, and with it the
-    /// snapshot that serves meanwhile, history, and World, so that what it lists is measured against what serves.
+    /// Runs the loop again and again. Each run begins with lists; it keeps the publisher of the previous one, and with
+    /// it the snapshot that serves meanwhile, the history, and World, so that the lists are compared with the state
+    /// that serves.
     async fn supervise(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
         let mut chance = fastrand::Rng::new();
@@ -177,7 +177,7 @@ impl State {
         self.kept.close().await;
     }
 
-    /// Follows the cached kinds, whatever becomes of the loop.
+    /// Watches the cached kinds, independently of the loop.
     fn follow_cached(&mut self, shutdown: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
         let Control { client, options, limits, cached, cached_copies, .. } = &self.control;
         let pace = options.pace;
@@ -193,13 +193,13 @@ impl State {
         self.kept.follow_cached(following, shutdown.clone())
     }
 
-    /// One life, to its end; gives why it ended.
+    /// One run of the loop; returns the reason for its end.
     async fn live(&mut self, shutdown: &CancellationToken) -> String {
         let (events, mut received) = mpsc::channel::<Event>(EVENTS_MAX);
         let (names, wanted) = watch::channel(Arc::new(Names::new()));
         let (relist, mut relists) = mpsc::unbounded_channel::<Source>();
         let stop = shutdown.child_token();
-        // Whatever way this life ends, its tasks end with it.
+        // The tasks end with the run, however it ends.
         let _ended = stop.clone().drop_guard();
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
@@ -237,7 +237,7 @@ impl State {
                 let informer = informer.while_served(versions(source.kind)).optional(optional);
                 tasks.spawn(ending(name, informer.run(stop.clone())));
             } else if matches!(source.kind, Kind::Namespace | Kind::ConfigMap) {
-                // Nothing but the Gateway API reads them.
+                // Only the Gateway API reads them.
                 let beside = Kind::GatewayClass;
                 let informer = informer.while_other_served(beside, versions(beside)).optional(optional);
                 tasks.spawn(ending(name, informer.run(stop.clone())));
@@ -263,7 +263,7 @@ impl State {
     }
 }
 
-/// Runs a task and says how it ended.
+/// Runs a task and returns a description of its end.
 async fn ending(name: String, task: impl Future<Output = ()>) -> String {
     match AssertUnwindSafe(task).catch_unwind().await {
         Ok(()) => format!("{name} ended by itself"),
@@ -271,7 +271,7 @@ async fn ending(name: String, task: impl Future<Output = ()>) -> String {
     }
 }
 
-/// Waits until the loop or one of its tasks ends, in whatever way: none of them is to end before the others.
+/// Waits until the loop or one of its tasks ends, in whatever way: none of them should end before the others.
 async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String>) -> String {
     tokio::select! {
         () = running => "the loop ended by itself".to_owned(),
@@ -283,7 +283,7 @@ async fn first_end(running: impl Future<Output = ()>, tasks: &mut JoinSet<String
 mod tests {
     use super::*;
 
-    /// Why a life ends in which the loop goes on, beside one task that never ends and this one.
+    /// Compares the reason for the end of a run, with one task that never ends and this one.
     #[track_caller]
     fn check_end(task: impl Future<Output = ()> + Send + 'static, want: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

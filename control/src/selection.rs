@@ -1,4 +1,4 @@
-//! Which objects are watched, and by which selectors: what no route can come from is not read at all.
+//! The sources to watch, with their selectors: objects that cannot matter for routes are not read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use crate::event::Source;
 use crate::options::{Options, Publish, Secrets};
 use crate::sources::PLATFORM_CERTIFICATE;
 
-/// Kept out of the Secrets that are read: what can hold no certificate, and may be large or many.
+/// A selector of Secrets, without types that cannot hold a certificate and may be large or many.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
                        type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
 
-/// The objects of a kind that are read wherever they are: the Secrets of the default certificate and of a Deis platform's, the
-/// Service whose addresses are told, the one whose endpoints the Services of Gateways have, and the builder of a Deis platform.
+/// The objects of a kind that are read even outside of the selected namespaces: the Secrets of the default certificate
+/// and of a Deis platform's certificate, the Service whose addresses are published, the Service with the endpoints for
+/// the Services of Gateways, and the builder of a Deis platform.
 fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let deis = options.sources.deis.as_ref();
     let builder = deis.and_then(|deis| deis.builder.as_ref()).map(|(builder, _)| builder.clone());
@@ -68,13 +69,13 @@ fn needed(kind: Kind, options: &Options) -> bool {
     }
 }
 
-/// Whether Services are selected by label: where they make routes by a label and nothing else leads to them, the others cost
-/// nothing.
+/// Whether Services are selected by label: if they only define routes by a label and no other object refers to them,
+/// the others cost nothing.
 fn by_label(kind: Kind, options: &Options) -> bool {
     kind == Kind::Service && !options.sources.ingress && options.sources.gateway.is_none()
 }
 
-/// By which labels the objects of a source are selected. What is read wherever it is may have any labels.
+/// The label selector of a source. Objects that are read in any namespace may have any labels.
 pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
     let alone = alone(source, options);
     if by_label(source.kind, options) && alone.is_empty() {
@@ -88,20 +89,20 @@ pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: 
     }
 }
 
-/// The objects of a source's own namespace that are read wherever they are.
+/// The objects of a source's own namespace that are read in any namespace.
 fn alone(source: &Source, options: &Options) -> Vec<ObjectName> {
     let mut names = anywhere(source.kind, options);
     names.retain(|name| source.namespace.as_ref() == Some(&name.namespace));
     names
 }
 
-/// Whether the namespace of a source is none of those that were named.
+/// Whether the namespace of a source is not among the selected ones.
 fn outside(source: &Source, namespaces: &[Arc<str>]) -> bool {
     !namespaces.is_empty() && source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace))
 }
 
-/// What of a source is read: outside of the namespaces that were named, one object, so that a role need not allow more; and in
-/// all namespaces, what no source of a namespace of its own reads.
+/// The field selector of a source: outside of the selected namespaces, one object, so that a Role need not allow more;
+/// for a source of all namespaces, no namespaces that have a source of their own.
 pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
     let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
     let one = source.kind == Kind::Deployment || outside(source, namespaces) && source.kind != Kind::EndpointSlice;
@@ -117,8 +118,8 @@ pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: 
     (!selectors.is_empty()).then(|| selectors.join(","))
 }
 
-/// What is watched: each kind in every namespace, or in those that were named, and there what is read wherever it is. Secrets that
-/// are read by name are one source.
+/// The sources to watch: each kind in all namespaces or in the selected ones, and the objects that are read in any
+/// namespace. Secrets that are read by name are one source.
 pub(crate) fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     let mut sources = BTreeSet::new();
     for kind in Kind::ALL.into_iter().filter(|kind| needed(*kind, options)) {
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(secrets, [Source { kind: Kind::Secret, namespace: None }]);
     }
 
-    /// With a Deis router and its builder in `deis`: every source, with its selectors.
+    /// Compares every source, with its selectors, of a Deis router and its builder in `deis`.
     #[track_caller]
     fn check_deis(ingress: bool, namespaces: &[&str], want: &[&str]) {
         let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));

@@ -1,5 +1,5 @@
-//! What can be measured of lists and watches. Every series has the labels `kind` and `namespace`; the latter is empty,
-//! which Prometheus treats as absent, for a watch of all namespaces.
+//! Metrics of lists and watches. Every series has the labels `kind` and `namespace`; the latter is empty, which
+//! Prometheus treats as absent, for a watch of all namespaces.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::event::Source;
 const SOURCE: [&str; 2] = ["kind", "namespace"];
 const SOURCE_AND_REASON: [&str; 3] = ["kind", "namespace", "reason"];
 
-/// The families, registered once.
+/// The metric families, registered once.
 #[derive(Clone, Debug)]
 pub struct SourceMetrics {
     connected: IntGaugeVec,
@@ -44,12 +44,11 @@ pub(crate) struct SourceSeries {
 impl SourceMetrics {
     /// Registers the families.
     ///
-    /// # Errors
-    /// When a family of one of these names is already registered.
+    /// # Errors Returns an error if a family with one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let gauge = |name: &str, text: &str| IntGaugeVec::new(Opts::new(name, text), &SOURCE);
         let counter = |name: &str, text: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, text), labels);
-        let duration = HistogramOpts::new("tidegate_list_duration_seconds", "How long complete lists took.")
+        let duration = HistogramOpts::new("tidegate_list_duration_seconds", "Duration of complete lists, in seconds.")
             .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]);
         let metrics = Self {
             connected: gauge("tidegate_watch_connected", "Watches that are open now: 0 or 1.")?,
@@ -61,23 +60,23 @@ impl SourceMetrics {
                 &SOURCE,
             )?,
             lists: counter("tidegate_lists_total", "Lists begun, by why.", &SOURCE_AND_REASON)?,
-            list_failures: counter("tidegate_list_failures_total", "Lists that failed, by how.", &SOURCE_AND_REASON)?,
+            list_failures: counter("tidegate_list_failures_total", "Failed lists, by reason.", &SOURCE_AND_REASON)?,
             list_duration: HistogramVec::new(duration, &SOURCE)?,
             listed: gauge("tidegate_listed_objects", "Objects in the last complete list.")?,
             watch_restarts: counter(
                 "tidegate_watch_restarts_total",
-                "Watches that ended, by how.",
+                "Ended watches, by reason.",
                 &SOURCE_AND_REASON,
             )?,
             unidentified: counter(
                 "tidegate_unidentified_objects_total",
-                "Objects of lists and watches that do not say which object they are.",
+                "Objects of lists and watches without an identity (name, namespace or resourceVersion), which were left out.",
                 &SOURCE,
             )?,
             cached_stale_since: IntGaugeVec::new(
                 Opts::new(
                     "tidegate_cached_stale_since_timestamp_seconds",
-                    "As of when a cached kind is that was kept on disk, in seconds since the epoch; 0 when it is current.",
+                    "Time of the restored state of a cached kind, in seconds since the epoch; 0 when it is current.",
                 ),
                 &["kind"],
             )?,
@@ -98,7 +97,7 @@ impl SourceMetrics {
         self.of_kind(source.kind.as_str(), source.namespace.as_deref().unwrap_or_default())
     }
 
-    /// As of when a cached kind is that was kept on disk; 0 when it is current.
+    /// The gauge of the time of a cached kind's restored state; 0 when it is current.
     pub(crate) fn cached_stale_since(&self, kind: &str) -> IntGauge {
         self.cached_stale_since.with_label_values(&[kind])
     }
@@ -120,7 +119,7 @@ impl SourceMetrics {
 }
 
 impl SourceSeries {
-    /// A watch is open for as long as the returned value lives.
+    /// Counts a watch as open for as long as the returned value lives.
     pub(crate) fn connected(&self) -> Connected {
         self.connected.inc();
         Connected(self.connected.clone())
@@ -157,7 +156,7 @@ impl SourceSeries {
     }
 }
 
-/// Counts an open watch; dropped with it, however it ends.
+/// Counts an open watch until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connected(IntGauge);
 

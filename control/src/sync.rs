@@ -1,4 +1,4 @@
-//! What threads share here. The model checker of `control/tests/loom.rs` puts its own in the place of these.
+//! Types shared between threads. The model checker of `control/tests/loom.rs` replaces them with its own.
 
 #![allow(clippy::disallowed_types, reason = "the one lock of this crate: a queue that several workers share")]
 

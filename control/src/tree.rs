@@ -1,5 +1,5 @@
-//! What is attached to what, for people: class, Gateway, listener, route, rule, backend; and for sources that know no listeners class,
-//! object, host, rule, backend. A page of it at a time, so that a question never keeps the loop for long.
+//! The tree of attachments for people: class, Gateway, listener, route, rule, backend; for sources without listeners:
+//! class, object, host, rule, backend. It is read in pages, so that a query never blocks the loop for long.
 
 mod build;
 mod text;
@@ -14,21 +14,21 @@ pub(crate) use build::{Known, build};
 
 use crate::explain::Refused;
 
-/// Objects on a page where the question says nothing.
+/// The default number of objects on a page.
 const PAGE: usize = 500;
-/// Objects on a page at most.
+/// The maximum number of objects on a page.
 const PAGE_MAX: usize = 2000;
 
-/// Which part of the tree is asked for.
+/// A query for a page of the tree.
 #[derive(Clone, Debug, Default)]
 pub struct TreeQuery {
-    /// Only Gateways and routes of this namespace, and what is attached to such Gateways and their ListenerSets.
+    /// Only Gateways and routes of this namespace, and the routes attached to such Gateways and their ListenerSets.
     pub namespace: Option<String>,
     /// The same by name.
     pub name: Option<String>,
-    /// Only those after this object in the order of pages.
+    /// Only objects after this one in the order of pages.
     pub after: Option<ObjectRef>,
-    /// Gateways and routes on the page, as far as the edge allows; 500 where nothing is said, 2,000 at most.
+    /// The maximum number of Gateways and routes on the page; 500 by default, at most 2,000.
     pub limit: Option<usize>,
 }
 
@@ -37,16 +37,16 @@ impl TreeQuery {
         self.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX)
     }
 
-    /// Whether an object has the namespace and the name that are asked for.
+    /// Whether an object has the requested namespace and name.
     fn names(&self, object: &ObjectRef) -> bool {
         let is = |asked: &Option<String>, own: &str| asked.as_ref().is_none_or(|asked| asked == own);
         is(&self.namespace, &object.name.namespace) && is(&self.name, &object.name.name)
     }
 
-    /// Reads what [`Tree::next`] has written.
+    /// Parses a value of [`Tree::next`].
     ///
     /// # Errors
-    /// When it is nothing of the kind.
+    /// Returns a message if the text is not `KIND/NAMESPACE/NAME` with a known kind.
     pub fn read_after(text: &str) -> Result<ObjectRef, String> {
         let mut words = text.split('/');
         let kind = words.next().and_then(|word| Kind::ALL.into_iter().find(|kind| kind.as_str() == word));
@@ -62,9 +62,9 @@ impl TreeQuery {
 /// A page of the tree.
 #[derive(Debug, Default, Serialize)]
 pub struct Tree {
-    /// Classes with what stands under them, in the order of their kinds and names.
+    /// The classes with their objects, in the order of their kinds and names.
     pub classes: Vec<ClassNode>,
-    /// Where the next page begins; `None` for the last one.
+    /// The `after` of the query for the next page; `None` on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -74,9 +74,10 @@ pub struct Tree {
 pub struct ClassNode {
     /// Its kind.
     pub kind: Kind,
-    /// Its name, behind its namespace where it has one.
+    /// Its name, after its namespace if it has one.
     pub name: String,
-    /// Gateways of the class, in the order of their names. Those that are not asked for stand here for what is attached to them.
+    /// Gateways of the class, in the order of their names. Those that do not match the query are included for their
+    /// attached routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayNode>,
     /// Objects with hosts of their own.
@@ -89,11 +90,11 @@ pub struct ClassNode {
 pub struct GatewayNode {
     /// The Gateway.
     pub object: ObjectRef,
-    /// Where clients reach it.
+    /// Its addresses.
     pub addresses: Vec<String>,
     /// Its listeners and those of its ListenerSets, in the order in which they are merged.
     pub listeners: Vec<ListenerNode>,
-    /// Routes that name it or one of its ListenerSets and are not accepted there.
+    /// Routes that refer to it or one of its ListenerSets and are not accepted there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
 }
@@ -103,21 +104,21 @@ pub struct GatewayNode {
 pub struct ListenerNode {
     /// Its name.
     pub name: Arc<str>,
-    /// The ListenerSet that it stands in; `None` for one of the Gateway's own.
+    /// Its ListenerSet; `None` for one of the Gateway's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<ObjectRef>,
-    /// What is spoken.
+    /// Its protocol.
     pub protocol: String,
     /// The port that clients connect to.
     pub port: u16,
-    /// The hosts that it takes.
+    /// Its hostname, or a pattern for all hosts.
     pub host: String,
-    /// The sockets that it has.
+    /// Its open sockets.
     pub sockets: Vec<String>,
-    /// Why requests do not come to it; `None` where they do.
+    /// The reason why it gets no requests; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<String>,
-    /// What is attached to it.
+    /// The attached routes.
     pub routes: Vec<RouteNode>,
 }
 
@@ -126,14 +127,14 @@ pub struct ListenerNode {
 pub struct RouteNode {
     /// The object.
     pub object: ObjectRef,
-    /// Its hosts, those with the same rules together.
+    /// Its hosts, grouped by rules.
     pub hosts: Vec<HostNode>,
 }
 
 /// Hosts with the same rules.
 #[derive(Debug, Serialize)]
 pub struct HostNode {
-    /// The hosts: of a route those that meet its listener's.
+    /// The hosts; for a route, the intersection with the listener's hostname.
     pub hosts: Vec<String>,
     /// Their rules, in the order of the object.
     pub rules: Vec<RuleNode>,
@@ -144,45 +145,45 @@ pub struct HostNode {
 pub struct RuleNode {
     /// Its field.
     pub field: String,
-    /// Its name, where the object gives one.
+    /// Its name, if the object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
-    /// What it matches: one of these. Empty for whatever nothing else takes, and for connections.
+    /// The matches, one of which must apply. Empty for requests that match no other rule, and for connections.
     pub matches: Vec<MatchNode>,
-    /// What the edge answers itself in place of going to a backend.
+    /// A description of the edge's own response, for rules without backends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Where it leads.
+    /// The backends.
     pub backends: Vec<BackendNode>,
 }
 
-/// One match of a rule. Of headers and query parameters only the names are shown: their values may be secrets.
+/// One match of a rule. Only the names of headers and query parameters are shown, because their values may be secrets.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct MatchNode {
-    /// The path and its kind.
+    /// The path and its match type.
     pub path: String,
-    /// The methods; empty for every one.
+    /// The methods; empty for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<Arc<str>>,
-    /// The headers.
+    /// The names of the headers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<Arc<str>>,
-    /// The query parameters.
+    /// The names of the query parameters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queries: Vec<Arc<str>>,
 }
 
-/// A share of a rule.
+/// A weighted backend of a rule.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct BackendNode {
-    /// The Service port; `None` where nothing can be reached.
+    /// The Service port; `None` if the reference is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendKey>,
-    /// The status that its share is answered with instead.
+    /// The response status for an invalid backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The share, relative to the sum of all.
+    /// The weight, relative to the sum of all.
     pub weight: u32,
-    /// How many endpoints are usable.
+    /// The number of usable endpoints.
     pub endpoints: usize,
 }

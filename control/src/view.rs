@@ -1,5 +1,5 @@
-//! What others may see of the control loop: readiness, findings, topology. Questions are sent to the loop and
-//! answered between two batches, so the loop's state needs no lock.
+//! The public view of the control loop: readiness, findings, topology. Questions are sent to the loop and answered
+//! between two batches, so its state needs no lock.
 
 use serde::Serialize;
 use tidegate_config::finding::Finding;
@@ -18,7 +18,7 @@ use crate::status::Reports;
 use crate::topology::Key;
 use crate::tree::{Tree, TreeQuery};
 
-/// A door to the control loop; cloning it is cheap.
+/// A handle to the control loop; cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(crate) generation: watch::Receiver<Generation>,
@@ -28,23 +28,23 @@ pub struct View {
     pub(crate) reports: Reports,
 }
 
-/// Whether the edge is right to take traffic, and what it knows of the cluster.
+/// Whether the edge can serve traffic, and the state of its sources.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Readiness {
-    /// The first complete model has been published. It stays so whatever becomes of the API server.
+    /// The first complete model has been published. It stays `true` while the API server is unavailable.
     pub ready: bool,
-    /// Something could not be listed or watched: what is served is right without it, or as of before.
+    /// A source cannot be listed or watched: its objects are missing or stale.
     pub degraded: bool,
-    /// As of when the state is that was kept over a restart and still serves, in seconds since the epoch; `None` once every source of
-    /// it is known as it is now.
+    /// The time of the restored state that still serves, in seconds since the epoch; `None` once every restored source
+    /// is current.
     pub stale_since_s: Option<u64>,
-    /// Each source.
+    /// All sources.
     pub sources: Vec<SourceState>,
 }
 
 impl Readiness {
-    /// Whether the cluster is known as it is now, as far as it may be read: a source that the API server denies is never known again,
-    /// and does not keep the rest from being told.
+    /// Whether the state of the cluster is current, so that reports can be written. A source that the API server denies
+    /// never becomes current, and does not block the others.
     pub(crate) fn may_report(&self) -> bool {
         let settled = |source: &SourceState| source.synced || source.restored_as_of_s.is_none() || source.denied;
         let known = self.sources.iter().any(|source| source.synced) && self.sources.iter().all(settled);
@@ -52,51 +52,52 @@ impl Readiness {
     }
 }
 
-/// What is known of one source.
+/// The state of one source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceState {
     /// Its kind.
     pub kind: Kind,
     /// Its namespace; `None` for all.
     pub namespace: Option<String>,
-    /// Whether it is known as it is now: it has been listed whole, or its watch goes on from what was restored.
+    /// Whether it is current: it has been listed completely, or its watch was resumed from the restored state.
     pub synced: bool,
-    /// As of when it is, in seconds since the epoch, where it is not synced and what was kept over a restart serves.
+    /// The time of the restored state, in seconds since the epoch, if that serves because the source is not synced.
     pub restored_as_of_s: Option<u64>,
-    /// Why it fails at the moment, if it does.
+    /// The reason why it fails at the moment, if it does.
     pub failing: Option<String>,
-    /// Whether it fails because the API server answers that it may not be read, or that there is nothing of the kind.
+    /// Whether it fails because the API server denies access or does not serve the kind.
     pub denied: bool,
-    /// The resourceVersion that has been reached.
+    /// The resourceVersion of the latest event.
     pub resource_version: Option<String>,
 }
 
-/// What has been published, as far as it is remembered.
+/// The recent publications.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Past {
     /// The generation whose routes are held.
     pub held: Option<Generation>,
-    /// The oldest generation from which on each can be gone back to.
+    /// The oldest generation of those that can all be restored.
     pub oldest: Option<Generation>,
-    /// The generation that was held last, where it is older than those: it can be gone back to as well.
+    /// The generation that was held last, if it is older than those: it can be restored as well.
     pub apart: Option<Generation>,
-    /// The one that serves.
+    /// The current generation.
     pub newest: Generation,
-    /// The latest publications, the newest last; those that changed the endpoints of one Service within a minute as one.
+    /// The latest publications, oldest first; changes of the endpoints of one Service within a minute are joined to
+    /// one.
     pub publications: Vec<Publication>,
 }
 
-/// Which publications are asked for.
+/// A filter of publications.
 #[derive(Clone, Debug)]
 pub(crate) struct Which {
-    /// At most so many, the latest.
+    /// The maximum number; the latest are returned.
     pub(crate) last: usize,
-    /// Those that may have changed this host, as rules write it.
+    /// Only publications that may have changed this host, in the notation of rules.
     pub(crate) host: Option<String>,
 }
 
-/// A question to the loop, or a command.
+/// A question or a command for the loop.
 #[derive(Debug)]
 pub(crate) enum Question {
     History(Which, oneshot::Sender<Past>),
@@ -114,25 +115,25 @@ pub(crate) enum Question {
 }
 
 impl View {
-    /// The generation that was published last; it changes after each publication.
+    /// The latest published generation; it changes with each publication.
     #[must_use]
     pub fn generation(&self) -> watch::Receiver<Generation> {
         self.generation.clone()
     }
 
-    /// Readiness; it changes when anything about it does.
+    /// The readiness, with updates on every change.
     #[must_use]
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.clone()
     }
 
-    /// How far the caching of kinds has come that routing does not read.
+    /// The states of cached kinds that routing does not read.
     #[must_use]
     pub fn cached(&self) -> watch::Receiver<CachedStates> {
         self.cached.clone()
     }
 
-    /// Everything users should be told, ordered by object. `None` while the loop does not run.
+    /// The current findings, ordered by object. `None` while the loop does not run.
     pub async fn findings(&self) -> Option<Vec<Finding>> {
         self.ask(Question::Findings).await
     }
@@ -142,58 +143,58 @@ impl View {
         self.ask(Question::Topology).await
     }
 
-    /// A page of what is attached to what. `None` while the loop does not run.
+    /// A page of the tree of attachments. `None` while the loop does not run.
     pub async fn tree(&self, query: TreeQuery) -> Option<Tree> {
         self.ask(|answer| Question::Tree(query, answer)).await
     }
 
-    /// The routes for a host that a Gateway does not accept, whether they name it or one of its ListenerSets; a bounded number. `None` while
-    /// the loop does not run.
+    /// The routes for a host that a Gateway does not accept, whether they refer to it or to one of its ListenerSets; a
+    /// bounded number. `None` while the loop does not run.
     pub async fn refused(&self, gateway: ObjectRef, host: String) -> Option<Vec<Refused>> {
         self.ask(|answer| Question::Refused(gateway, host, answer)).await
     }
 
-    /// What became of each Ingress. `None` while the loop does not run.
+    /// The verdict on each Ingress. `None` while the loop does not run.
     pub async fn verdicts(&self) -> Option<Vec<(ObjectRef, Verdict)>> {
         self.ask(Question::Verdicts).await
     }
 
-    /// The latest publications, at most so many, or those of them that may have changed a host: its name is among those that
-    /// are written down, or not all are. `None` while the loop does not run.
+    /// The latest publications, at most `last`; with a host, only those that may have changed it: it is among the
+    /// recorded names, or some names were not recorded. `None` while the loop does not run.
     pub async fn history(&self, last: usize, host: Option<String>) -> Option<Past> {
         self.ask(|answer| Question::History(Which { last, host }, answer)).await
     }
 
-    /// What has been compiled and does not serve, and why. `None` while the loop does not run.
+    /// Compiled routes that do not serve, with the reasons. `None` while the loop does not run.
     pub async fn not_serving(&self) -> Option<NotServing> {
         self.ask(Question::NotServing).await
     }
 
-    /// Gives a command; the generation that was published for it. `None` while the loop does not run.
+    /// Runs a command and returns the published generation. `None` while the loop does not run.
     ///
     /// # Errors
-    /// Why it is not carried out. Then nothing has changed.
+    /// Returns the reason for a refusal; nothing has changed then.
     pub async fn command(&self, command: Command) -> Option<Result<Generation, Refusal>> {
         self.ask(|answer| Question::Command(command, answer)).await
     }
 
-    /// What has to be written into the status of an object, if anything. `None` while the loop does not run.
+    /// The status to write to an object, if it differs. `None` while the loop does not run.
     pub(crate) async fn desired_status(&self, object: ObjectRef) -> Option<Option<Desired>> {
         self.ask(|answer| Question::DesiredStatus(object, answer)).await
     }
 
-    /// What is to be made for a Gateway. `None` while the loop does not run, or does not know enough.
+    /// The desired infrastructure of a Gateway. `None` while the loop does not run, or a source is missing.
     pub(crate) async fn made_for(&self, gateway: ObjectRef) -> Option<Made> {
         self.ask(|answer| Question::MadeFor(gateway, answer)).await.flatten()
     }
 
-    /// What there is to tell of an object. `None` while the loop does not run, or does not know enough.
+    /// The findings about an object. `None` while the loop does not run, or a source is missing.
     pub(crate) async fn standing(&self, object: ObjectRef) -> Option<ObjectFindings> {
         self.ask(|answer| Question::ObjectFindings(object, answer)).await.flatten()
     }
 
-    /// Has the loop name every object whose status is not what it ought to be, and every object about which anything is
-    /// found. `None` while the loop does not run.
+    /// Queues every object whose status differs from the desired one, and every object with findings. `None` while the
+    /// loop does not run.
     pub(crate) async fn look_again(&self) -> Option<()> {
         self.ask(Question::LookAgain).await
     }
@@ -209,7 +210,7 @@ impl View {
 mod tests {
     use super::*;
 
-    /// Sources as `synced`, `restored` or `denied`, the latter restored as well.
+    /// Compares the decision for sources that are `synced`, `restored` or `denied`, the latter restored as well.
     #[track_caller]
     fn check(sources: &[&str], want: bool) {
         let source = |state: &&str| SourceState {

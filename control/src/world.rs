@@ -1,4 +1,4 @@
-//! World: the projection of every object as it is now. What equals what is there stops here.
+//! World: the current projection of every object. An update that changes no projection has no effect beyond it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -18,37 +18,37 @@ use tidegate_config::project::{
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
-/// What a DNS name leads to, or why to nothing.
+/// The addresses of a DNS name, or the reason for none.
 pub type Resolution = Result<Box<[IpAddr]>, String>;
 
-/// Writes out World with a map for each kind, and what tells the maps apart.
+/// Defines World with a map for each kind, and the functions that select a map by kind.
 macro_rules! world {
     ($($map:ident: $kind:ident($projection:ty),)*) => {
-        /// Every object that routing may need, as it is now.
+        /// The current state of every object that routing may need.
         #[derive(Debug, Default)]
         pub struct World {
             $(
-                /// By name.
+                /// Objects by name.
                 pub $map: Objects<$projection>,
             )*
-            /// By kind of the Gateway API, the release that its definition says it is of; empty where it says none.
+            /// The release in the CustomResourceDefinition of each kind of the Gateway API; empty if it states none.
             pub releases: BTreeMap<Kind, Arc<str>>,
-            /// DNS names that ExternalName Services lead to, once they were looked up.
+            /// The DNS names of ExternalName Services that were looked up.
             pub names: BTreeMap<Arc<str>, Resolution>,
-            /// What the projections found, for objects where they found anything.
+            /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
             /// Whether IngressClasses have been listed. Until then classes are compared by name.
             pub classes_known: bool,
-            /// Where the edge reaches the API server.
+            /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
-            /// Every object that is there, whether it can be read or not. What is known of it is for those who are told about it.
+            /// Every existing object, whether it can be read or not, with metadata for reports.
             present: BTreeMap<ObjectRef, Present>,
-            /// Parents of routes that were seen a moment ago: most routes of a namespace have the same.
+            /// The parents of recent routes: most routes of a namespace have the same.
             recent_parents: RecentParents,
         }
 
         impl World {
-            /// The object of any kind.
+            /// The object with this key.
             #[must_use]
             pub fn get(&self, key: &ObjectRef) -> Option<Object> {
                 match key.kind {
@@ -56,7 +56,8 @@ macro_rules! world {
                 }
             }
 
-            /// Packs the maps after lists have filled them. One that is filled in ascending order keeps half of its room empty.
+            /// Packs the maps after lists have filled them. A map that is filled in ascending order leaves half of its
+            /// space unused.
             pub fn compact(&mut self) {
                 self.share();
                 $(pack(&mut self.$map);)*
@@ -99,7 +100,7 @@ world! {
     backend_tls_policies: BackendTlsPolicy(BackendTlsPolicy),
 }
 
-/// What is known of an object besides what routing reads of it.
+/// Metadata of an object that routing does not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Present {
     uid: Option<Uid>,
@@ -107,7 +108,7 @@ struct Present {
 }
 
 impl World {
-    /// Takes an object as it is now; whether anything that routing reads is different.
+    /// Adds or replaces an object. Returns `true` if anything that routing reads has changed.
     pub fn apply(&mut self, projected: Projected) -> bool {
         let Projected { meta: Meta { object: key, uid, generation, .. }, object, findings, .. } = projected;
         let told = self.tell(&key, findings);
@@ -121,19 +122,19 @@ impl World {
         };
         let told_of = key.kind.has_conditions();
         let before = self.present.insert(key, Present { uid, generation });
-        // Conditions say which generation they are about.
+        // Conditions contain the generation that they were computed for.
         let renewed = before.is_none_or(|before| before.generation != generation);
         told || changed || renewed && told_of
     }
 
-    /// Forgets an object; whether it was there.
+    /// Removes an object. Returns `true` if it existed.
     pub fn delete(&mut self, key: &ObjectRef) -> bool {
         let known = self.present.remove(key).is_some();
         let told = self.tell(key, Vec::new());
         self.forget(key) || told || known
     }
 
-    /// Takes what a DNS name leads to; whether that is different.
+    /// Sets the addresses of a DNS name. Returns `true` if they have changed.
     pub fn resolve(&mut self, name: Arc<str>, addresses: Resolution) -> bool {
         if self.names.get(&name) == Some(&addresses) {
             return false;
@@ -142,7 +143,8 @@ impl World {
         true
     }
 
-    /// Takes the release that the definition of a kind says it is of, or that there is no definition; whether that is another one.
+    /// Sets the release in the CustomResourceDefinition of a kind; `None` without a definition. Returns `true` if it
+    /// has changed.
     pub fn define(&mut self, kind: Kind, release: Option<Arc<str>>) -> bool {
         let before = match &release {
             Some(release) => self.releases.insert(kind, Arc::clone(release)),
@@ -165,43 +167,44 @@ impl World {
         self.present.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
-    /// How many objects are there, whether they can be read or not.
+    /// The number of objects, whether they can be read or not.
     pub(crate) fn count(&self) -> usize {
         self.present.len()
     }
 
-    /// Whether an object is there, whether it can be read or not.
+    /// Whether an object exists, whether it can be read or not.
     #[must_use]
     pub fn holds(&self, key: &ObjectRef) -> bool {
         self.present.contains_key(key)
     }
 
-    /// The uid of an object, where it has one.
+    /// The uid of an object, if it has one.
     #[must_use]
     pub fn uid_of(&self, key: &ObjectRef) -> Option<Uid> {
         self.present.get(key)?.uid
     }
 
-    /// The generation of an object, where it has one.
+    /// The generation of an object, if it has one.
     #[must_use]
     pub fn generation_of(&self, key: &ObjectRef) -> Option<i64> {
         self.present.get(key)?.generation
     }
 
-    /// Whether an object is there just as it is here.
+    /// Whether an object exists with an equal projection.
     #[must_use]
     pub fn holds_as(&self, projected: &Projected) -> bool {
         let key = &projected.meta.object;
         self.holds(key) && self.get(key) == projected.object && *self.findings_of(key) == *projected.findings
     }
 
-    /// What the projection of an object found.
+    /// The findings of the projection of an object.
     #[must_use]
     pub fn findings_of(&self, key: &ObjectRef) -> &[Finding] {
         self.findings.get(key).map_or(&[], |findings| findings)
     }
 
-    /// Has all objects share what they say alike. They come in no order, and what they name after them.
+    /// Shares equal values between all objects. Lists arrive in any order, so names may precede the objects that they
+    /// refer to.
     fn share(&mut self) {
         let Self { ingresses, slices, http_routes, grpc_routes, tls_routes, tcp_routes, udp_routes, .. } = self;
         let shared = &mut Shared { services: &self.services, recent_parents: &mut self.recent_parents };
@@ -226,13 +229,13 @@ impl World {
     }
 }
 
-/// Parents of routes that were seen last, for those who have the same.
+/// The parents of the most recent routes, to share them.
 type RecentParents = VecDeque<Arc<[ParentRef]>>;
 
-/// How many of them are kept.
+/// The number of recent parents that are kept.
 const RECENT_PARENTS_MAX: usize = 16;
 
-/// What objects share with those that are there.
+/// The values that objects share with existing ones.
 struct Shared<'w> {
     services: &'w Objects<Service>,
     recent_parents: &'w mut RecentParents,

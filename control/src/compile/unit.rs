@@ -63,17 +63,17 @@ pub(super) fn beyond<T>(last: Option<&T>) -> (Bound<&T>, Bound<&T>) {
 /// Defines the enum of all units and the functions over all of them.
 macro_rules! units {
     ($($(#[$doc:meta])* $unit:ident($key:ty) = $kind:ty,)*) => {
-        /// What is compiled on its own. In their order, units come before those that are made of them.
+        /// A unit, which is compiled independently. In their order, units come before those that depend on them.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Unit {
             $($(#[$doc])* $unit($key),)*
         }
 
         impl Unit {
-            /// The kinds of units, as [`Unit::label`] names them.
+            /// The labels of all kinds of units, as of [`Unit::label`].
             pub(crate) const LABELS: &'static [&'static str] = &[$(<$kind as Kind>::LABEL),*];
 
-            /// Its kind, as the label `unit` of metrics says it.
+            /// The kind of the unit, as in the label `unit` of metrics.
             #[must_use]
             pub const fn label(&self) -> &'static str {
                 match self {
@@ -81,7 +81,7 @@ macro_rules! units {
                 }
             }
 
-            /// Whether it says where requests go, as against where Services are.
+            /// Whether the unit determines routes, as opposed to endpoints.
             #[must_use]
             pub const fn routing(&self) -> bool {
                 match self {
@@ -89,8 +89,8 @@ macro_rules! units {
                 }
             }
 
-            /// The first unit after another one, or of all; `None` after the last. Those that only one of the inputs and
-            /// `compiled` knows of are among them, so that what has stayed behind is found as well.
+            /// The first unit after another one, or of all; `None` after the last. Includes those that only the inputs
+            /// or only `compiled` contain, so that stale units are found as well.
             pub(crate) fn after(last: Option<&Self>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<Self> {
                 let mut passed = last.is_none();
                 let mut found: Option<Self> = None;
@@ -115,21 +115,21 @@ macro_rules! units {
                 }
             }
 
-            /// Compiles it and puts it in its place; whether its part of a snapshot differs from before.
+            /// Compiles and stores the unit. Returns `true` if its part of a snapshot has changed.
             pub(super) fn compile(&self, compiled: &mut Compiled, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {
                 match self {
                     $(Self::$unit(key) => compiled.unit::<$kind>(self, key, inputs, pass),)*
                 }
             }
 
-            /// Whether what serves is the very part that was compiled.
+            /// Returns `true` if the serving part is the compiled one.
             pub(crate) fn serves(&self, compiled: &Compiled, serving: &SnapshotParts) -> bool {
                 match self {
                     $(Self::$unit(key) => <$kind as Kind>::serves(key, compiled, serving),)*
                 }
             }
 
-            /// Of units that say where requests go, those whose part in the one snapshot is not that in the other.
+            /// The units that determine routes and whose parts in the two snapshots are not the same.
             pub(crate) fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
                 $(if <$kind as Kind>::ROUTING {
@@ -138,14 +138,14 @@ macro_rules! units {
                 units
             }
 
-            /// The units that have a part in the one snapshot and none in the other.
+            /// The units that have a part in `one` and none in `other`.
             pub(crate) fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
                 $(units.extend(<$kind as Kind>::only_in(one, other).into_iter().map(Self::$unit));)*
                 units
             }
 
-            /// What its part of a snapshot costs to be kept, in routes.
+            /// The cost of keeping the unit's part of a snapshot, in routes.
             pub(crate) fn weight(&self, parts: &SnapshotParts) -> usize {
                 match self {
                     $(Self::$unit(key) => <$kind as Kind>::weight(key, parts),)*
@@ -164,24 +164,24 @@ macro_rules! units {
 }
 
 units! {
-    /// An object by itself: its verdict, and what its owner is told.
+    /// The verdict on an object, and its own findings.
     Object(ObjectRef) = super::report::Reports,
-    /// A socket that objects ask for, with its listeners.
+    /// A socket that objects claim, with its listeners.
     Bind(BindKey) = super::binds::Binds,
     /// The routes and certificates of a virtual host.
     Host(VirtualHost) = super::host::Hosts,
-    /// A host of a listener whose connections are passed on as bytes.
+    /// The stream of connections for a host of a listener, which are passed on as bytes.
     Stream(VirtualHost) = super::streams::Streams,
     /// The endpoints of a Service.
     Service(ObjectName) = super::backends::Services,
     /// Settings that the routes of a scope share.
     Scope(ScopeId) = super::scopes::Scopes,
-    /// What applies to every route and every handshake.
+    /// Settings for every route and every handshake.
     Globals(()) = super::globals::GlobalSettings,
 }
 
 impl Unit {
-    /// The host, where it is one.
+    /// The host, if the unit is one.
     #[must_use]
     pub const fn host(&self) -> Option<&VirtualHost> {
         match self {
@@ -195,7 +195,7 @@ impl Unit {
         }
     }
 
-    /// The object, where it is one.
+    /// The object, if the unit is one.
     #[must_use]
     pub const fn object(&self) -> Option<&ObjectRef> {
         match self {

@@ -13,12 +13,12 @@ use tidegate_config::model::{
 use crate::compile::Unit;
 use crate::not_serving::Wait;
 
-/// What becomes of a connection that is passed on as bytes.
+/// The routing of a connection that is passed on as bytes.
 #[derive(Debug, Serialize)]
 pub struct Connections {
-    /// Where TLS ends; `None` where the listener knows none.
+    /// The TLS mode; `None` if the listener has no TLS.
     pub tls: Option<TlsMode>,
-    /// Where they go. `None`: they are closed, or their handshake is refused.
+    /// The route. `None`: connections are closed, or their handshake is refused.
     pub route: Option<Carried>,
 }
 
@@ -29,40 +29,40 @@ pub struct Carried {
     pub object: String,
     /// The field of its rule.
     pub field: String,
-    /// The name of its rule, where the object gives one.
+    /// The name of its rule, if the object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Arc<str>>,
-    /// Time to open a connection to an endpoint.
+    /// The timeout for connecting to an endpoint.
     pub connect_timeout: Duration,
-    /// Time without a byte after which a connection is closed.
+    /// The time without a byte after which a connection is closed.
     pub idle_timeout: Duration,
-    /// Where they go, by weight.
+    /// The backends, by weight.
     pub shares: Vec<Share>,
 }
 
-/// A share of connections.
+/// A weighted backend of connections.
 #[derive(Debug, Serialize)]
 pub struct Share {
-    /// The Service port; `None` where they are closed.
+    /// The Service port; `None` if the connections are closed.
     pub backend: Option<String>,
-    /// The share, relative to the sum of all.
+    /// The weight, relative to the sum of all.
     pub weight: u32,
-    /// The server name that endpoints are asked for, where they are spoken to over TLS.
+    /// The server name for TLS to the endpoints, if they use TLS.
     pub over_tls: Option<Arc<str>>,
-    /// What tells an endpoint who the client is.
+    /// The PROXY protocol header for endpoints, if they get one.
     pub proxy_header: Option<ProxyHeader>,
     /// The usable endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What was found of a host on a socket.
+/// The listener and route for a host on a socket.
 pub(super) struct Found<'s> {
     pub(super) listener: &'s Listener,
     pub(super) route: Option<&'s Arc<StreamRoute>>,
 }
 
 impl<'s> Found<'s> {
-    /// What takes connections for a host on a socket, where they are passed on as bytes.
+    /// The listener and route for connections to a host on a socket, if they are passed on as bytes.
     pub(super) fn on(snapshot: &'s Snapshot, bind: &'s Bind, host: &str) -> Option<Self> {
         if bind.key.protocol == BindProtocol::Tcp {
             return Some(Self { listener: bind.listeners.first()?, route: snapshot.stream(&bind.key) });

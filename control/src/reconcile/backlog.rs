@@ -40,7 +40,7 @@ struct Waiting {
     left: BTreeSet<ObjectName>,
 }
 
-/// What waits.
+/// The queue of changes.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     queue: Queue<Work>,

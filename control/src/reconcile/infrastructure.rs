@@ -126,7 +126,7 @@ impl Reconciler {
         gateways.into_iter().cloned().collect()
     }
 
-    /// What is to be there for a Gateway. `None` while too little is known of its namespace.
+    /// The desired infrastructure of a Gateway. `None` while some kind has not been listed in its namespace.
     #[must_use]
     pub fn made_for(&self, gateway: &ObjectRef) -> Option<Made> {
         let controller = Arc::clone(self.making.controller.as_ref()?);
@@ -146,8 +146,8 @@ impl Reconciler {
         Some(Made { controller, desired, stale })
     }
 
-    /// Whether a Gateway for which nothing is to be made now keeps what it has: the addresses of a load balancer are not given up
-    /// for a mistake in the Gateway, or for a class that is made again.
+    /// Whether a Gateway without desired infrastructure keeps the existing one: a load balancer must not lose its
+    /// addresses because of a mistake in the Gateway, or because the class is created again.
     fn keeps(&self, gateway: &ObjectRef) -> bool {
         let Some(object) = self.world.gateways.get(&gateway.name) else { return self.world.holds(gateway) };
         let options = self.options.sources.gateway.as_ref();

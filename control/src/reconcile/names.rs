@@ -1,5 +1,5 @@
-//! Which DNS names are looked up: those of ExternalName Services that anything of ours leads to. Others are left alone, so
-//! that a Service that nobody uses makes the edge ask nothing.
+//! The DNS names to look up: those of ExternalName Services that routes use. Other names are not looked up, so that an
+//! unused Service causes no DNS queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tidegate_config::object::{Kind, ObjectRef};
 use crate::compile::Compiled;
 use crate::topology::{Key, Topology};
 
-/// The DNS names to look up, in lower case without a trailing dot, each with the namespaces whose Services have it.
+/// The DNS names to look up, in lower case without a trailing dot, each with the namespaces of its Services.
 pub type Names = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
 
 /// The names that are looked up.
 #[derive(Debug, Default)]
 pub(super) struct LookedUp {
     names: Arc<Names>,
-    /// Whether they may be others now.
+    /// Whether the names may have changed.
     stale: bool,
 }
 
@@ -26,19 +26,19 @@ impl LookedUp {
         self.names.contains_key(name)
     }
 
-    /// These dependencies have come or gone.
+    /// These dependencies were added or removed.
     pub(super) fn note(&mut self, keys: &[Key], topology: &Topology) {
         self.stale |= keys.iter().any(|key| {
             key.name().is_some() || key.object(Kind::Service).is_some_and(|service| has_name(service, topology))
         });
     }
 
-    /// Routes lead to this Service now, or no longer do.
+    /// Routes have begun or stopped using this Service.
     pub(super) fn note_use(&mut self, service: &ObjectRef, topology: &Topology) {
         self.stale |= has_name(service, topology);
     }
 
-    /// They may be others now.
+    /// Any name may have changed.
     pub(super) const fn note_all(&mut self) {
         self.stale = true;
     }
@@ -47,7 +47,7 @@ impl LookedUp {
         self.stale
     }
 
-    /// The names that are in use now, where they are others than before.
+    /// The names in use, if they have changed.
     pub(super) fn refresh(
         &mut self,
         topology: &Topology,
@@ -75,7 +75,7 @@ impl LookedUp {
     }
 }
 
-/// Whether a Service stands for a DNS name.
+/// Whether a Service has an external name.
 fn has_name(service: &ObjectRef, topology: &Topology) -> bool {
     topology.links_of(service).iter().any(|key| key.name().is_some())
 }

@@ -1,4 +1,4 @@
-//! Events into World: what is another object now waits in the queue.
+//! Applies events to World and queues the objects that have changed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::history::Cause;
 use crate::queue::Lane;
 
 impl Reconciler {
-    /// Takes an event into World. Returns a source that has to be listed again before its last list is believed.
+    /// Applies an event to World. Returns a source that must be listed again to confirm its last list.
     pub fn observe(&mut self, event: Event, now: Instant) -> Option<Source> {
         match event {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
@@ -30,7 +30,8 @@ impl Reconciler {
             }
             Event::Resumed { source, received, .. } => self.synced(&source, received),
             Event::Resolved { name, addresses } => {
-                // An answer may come after its name was given up; kept, it would be stale when the name comes back.
+                // An answer may arrive after its name was dropped; kept, it would be stale when the name is wanted
+                // again.
                 if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
                     self.resolved(&name, now);
                 }
@@ -46,8 +47,8 @@ impl Reconciler {
         None
     }
 
-    /// Takes what was kept of a source over a restart, as of a time in seconds since the epoch: it serves until the source is listed,
-    /// or its watch goes on. To be called before anything is observed.
+    /// Applies the state of a source from before a restart, with its time in seconds since the epoch: it serves until
+    /// the source is listed or its watch is resumed. To be called before the first event.
     pub fn restore(&mut self, source: &Source, objects: Vec<Projected>, as_of_s: u64, now: Instant) {
         for projected in objects {
             self.apply(projected, Lane::Slow, now);
@@ -56,13 +57,13 @@ impl Reconciler {
         self.know_classes(source.kind);
     }
 
-    /// As of when a source is, in seconds since the epoch, where it is not known as it is now but as it was kept.
+    /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
     #[must_use]
     pub fn restored_as_of_s(&self, source: &Source) -> Option<u64> {
         self.listing.restored(source)
     }
 
-    /// Takes what DNS names led to before a restart.
+    /// Applies the resolved DNS names from before a restart.
     pub fn restore_names(&mut self, names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>) {
         for (name, addresses) in names {
             self.world.resolve(name, Ok(addresses));
@@ -87,10 +88,11 @@ impl Reconciler {
         }
     }
 
-    /// A list: what it names is there; then, if it is complete, what it does not name is gone.
+    /// Applies a list: its objects exist; if it is complete, all others of the source are gone.
     fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
         let mut gone: BTreeSet<ObjectRef> = self.names_of(&source).cloned().collect();
-        // Measured before anything is added: a list of another cluster would make up for what it lacks by objects of its own.
+        // Counted before anything is added: a list from another cluster would otherwise make up for missing objects
+        // with its own.
         let held = gone.len();
         for projected in objects {
             gone.remove(&projected.meta.object);
@@ -107,20 +109,20 @@ impl Reconciler {
         None
     }
 
-    /// The names of the objects that a source tells of: of those in all namespaces, the ones in a namespace with a source of its
-    /// own are left to that.
+    /// The names of the objects of a source. A source of all namespaces leaves out the namespaces that have a source of
+    /// their own.
     pub(crate) fn names_of<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a ObjectRef> {
         let apart = if source.namespace.is_none() { self.listing.namespaces_of(source.kind) } else { BTreeSet::new() };
         let names = self.world.names_of(source.kind, source.namespace.as_deref());
         names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
     }
 
-    /// Whether the last list of a source has to be confirmed by the next one.
+    /// Whether the last list of a source must be confirmed by the next one.
     pub(crate) fn doubts(&self, source: &Source) -> bool {
         self.doubted.contains(source)
     }
 
-    /// A kind that the cluster does not have: nobody waits for it, and whatever was there of it is gone.
+    /// The API server does not serve this kind: nothing waits for it, and its objects are gone.
     fn unserved(&mut self, source: &Source, received: Instant) {
         let gone: Vec<ObjectRef> = self.names_of(source).cloned().collect();
         gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
@@ -129,22 +131,22 @@ impl Reconciler {
         self.synced(source, received);
     }
 
-    /// What there is of a source is known.
+    /// A source has been listed.
     fn synced(&mut self, source: &Source, received: Instant) {
         let restored = self.listing.restored(source).is_some();
         if !self.listing.synced(source, received) {
             return;
         }
         self.know_classes(source.kind);
-        // What was restored has been attached as it is, and of what is different the objects are.
+        // Restored objects are attached already; those that have changed since are queued one by one.
         if !restored {
             self.kind_listed(source.kind, received);
         }
-        // What was not told for the want of it is to be told now.
+        // Reports that waited for this source can be written now.
         self.look_again();
     }
 
-    /// More is known of a kind, which may be the one of classes.
+    /// Another source of a kind is known. If it is the kind of IngressClasses, all of them may be known now.
     fn know_classes(&mut self, kind: Kind) {
         if kind != Kind::IngressClass {
             return;
@@ -153,8 +155,8 @@ impl Reconciler {
         self.world.classes_known = !self.unsynced().iter().any(unknown);
     }
 
-    /// Whether a list that lacks so many of what is held has to be confirmed. A few may go unconfirmed, but never the last
-    /// ones: one class may be all there is of its kind, and everything rests on it.
+    /// Whether a list that lacks so many of the known objects must be confirmed. A few need no confirmation unless they
+    /// are all objects of the source: there may be a single class, and every route depends on it.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
     fn doubtful(&self, gone: usize, held: usize) -> bool {
         let pace = self.options.pace;

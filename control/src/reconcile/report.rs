@@ -1,5 +1,5 @@
-//! What the status of each object says of what we write there, what it ought to say, and which objects may have to be
-//! written. Of what stands there only a hash is kept.
+//! The status of each object: its digest as last observed, the desired status, and the objects whose status may have to
+//! be written. Of the observed status only a hash is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,56 +18,56 @@ use crate::topology::Key;
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;
 
-/// What the status of an object ought to say.
+/// The desired status of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Desired {
-    /// Where it is reached.
+    /// The addresses in the status of an Ingress.
     Addresses(Addresses),
-    /// What this controller says of it.
+    /// The part of a status that this controller writes.
     Status {
         /// `controllerName`.
         controller: Arc<str>,
-        /// The generation of the object that it is about.
+        /// The observed generation.
         generation: i64,
-        /// What is said.
+        /// The conditions and the rest of the part.
         status: Arc<OwnStatus>,
     },
 }
 
-/// What is known of statuses.
+/// The known statuses.
 #[derive(Debug, Default)]
 pub(super) struct Reporting {
-    /// The Service whose addresses are told.
+    /// The Service whose addresses are published.
     service: Option<ObjectName>,
-    /// Who writes conditions.
+    /// The name of the controller that writes conditions.
     controller: Option<Arc<str>>,
-    /// The addresses that ought to be told, with their hash. While nothing is known nothing is written: a load balancer that is being
-    /// replaced must not empty the zone of a domain.
+    /// The addresses to publish, with their hash. While no address is known nothing is written: a load balancer that is
+    /// being replaced must not empty the DNS records of a domain.
     ought: Option<(Addresses, u64)>,
-    /// The hash of what we would write as it stands in the status of an object, where anything does.
+    /// The hash of our part of an object's status, if there is one.
     stands: BTreeMap<ObjectRef, u64>,
-    /// Objects that have been compiled, and may have become ours.
+    /// Objects that have been compiled, and may be served by this controller now.
     judged: BTreeSet<ObjectRef>,
-    /// Objects that count routes, and may count others.
+    /// Objects whose number of attached routes may have changed.
     counting: BTreeSet<ObjectRef>,
-    /// Objects whose status has become another one.
+    /// Objects whose observed status has changed.
     rewritten: BTreeSet<ObjectRef>,
-    /// Whether each object has been looked at since every kind was listed and since `ought` was last another one.
+    /// Whether all objects were queued since every kind was listed, and since the last change of `ought`.
     looked: bool,
-    /// Whether each object with findings has been named since every kind was listed.
+    /// Whether all objects with findings were queued since every kind was listed.
     pub(super) told: bool,
 }
 
-/// Objects whose status is not what it ought to be.
+/// Objects whose status differs from the desired one, by the reason they were checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PendingStatusUpdates {
-    /// Found in a look at all of them.
+    /// Found by a check of all objects.
     pub all: Vec<ObjectRef>,
     /// Changed a moment ago, or new.
     pub changed: Vec<ObjectRef>,
-    /// Another number of routes is attached than a moment ago.
+    /// Objects with a changed number of attached routes.
     pub counting: Vec<ObjectRef>,
-    /// Written by somebody else a moment ago.
+    /// Objects whose status was changed by another client.
     pub rewritten: Vec<ObjectRef>,
 }
 
@@ -82,7 +82,7 @@ impl Reporting {
         Self { service, controller, ought, ..Self::default() }
     }
 
-    /// This is what an object says of where it is, and what stands in its status.
+    /// Records the addresses of an object, and its status as observed.
     pub(super) fn stands(&mut self, projected: &Projected) {
         let (object, addresses) = (&projected.meta.object, &projected.addresses);
         if object.kind == Kind::Ingress {
@@ -99,7 +99,7 @@ impl Reporting {
         }
     }
 
-    /// An object is gone.
+    /// Records the deletion of an object.
     pub(super) fn gone(&mut self, object: &ObjectRef) {
         self.stand(object, None);
     }
@@ -119,24 +119,24 @@ impl Reporting {
         digests.get(if kind.has_parents() { &**controller } else { "" }).copied()
     }
 
-    /// These are compiled.
+    /// These units have been compiled.
     pub(super) fn judged<'u>(&mut self, units: impl IntoIterator<Item = &'u Unit>) {
         let objects = units.into_iter().filter_map(Unit::object);
         self.judged.extend(objects.filter(|object| has_status(object.kind)).cloned());
     }
 
-    /// Another number of routes may be attached to the listeners of an object.
+    /// The number of routes attached to the listeners of an object may have changed.
     pub(super) fn counts_differ(&mut self, object: ObjectRef) {
         self.counting.insert(object);
     }
 }
 
-/// Whether anything is written into the status of objects of a kind.
+/// Whether this controller writes to the status of objects of a kind.
 fn has_status(kind: Kind) -> bool {
     kind == Kind::Ingress || kind.has_conditions()
 }
 
-/// Addresses in order with their hash; `None` for none.
+/// Addresses in order with their hash; `None` if there are none.
 fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
     if addresses.is_empty() {
         return None;
@@ -148,8 +148,8 @@ fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
 }
 
 impl Reconciler {
-    /// What has to be written into the status of an object. Nothing when that is there already, when the object is not ours,
-    /// when no addresses are known, and until every kind has been listed that is not denied in another namespace.
+    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known;
+    /// and until every kind has been listed, except those denied in other namespaces.
     #[must_use]
     pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
         if !self.knows_all_of(&object.name.namespace) {
@@ -164,13 +164,13 @@ impl Reconciler {
             Some(Verdict::Served(_) | Verdict::Others) => None,
             Some(Verdict::Status(status)) => self.desired_of(object, stands, self.counted(object, status)),
             Some(Verdict::Route(status)) => self.desired_of(object, stands, Arc::new(status.written())),
-            // What we have said of parents that it has no more is taken back.
+            // Our entries for parents that the route no longer has are removed.
             None if object.kind.has_parents() && stands.is_some() => self.desired(object, Arc::default()),
             None => None,
         }
     }
 
-    /// A status, where another one or none stands there.
+    /// The status of an object, if it differs from the observed one.
     fn desired_of(&self, object: &ObjectRef, stands: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
         let empty = object.kind.has_parents() && status.parents.is_empty();
         let ought = (!empty).then(|| status.digest());
@@ -183,7 +183,7 @@ impl Reconciler {
         Some(Desired::Status { controller, generation, status })
     }
 
-    /// A status with the number of routes that are attached to each listener, and with whether a class is used by Gateways.
+    /// A status with the number of routes that are attached to each listener, and for a class whether Gateways use it.
     fn counted(&self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
         if object.kind == Kind::GatewayClass {
             return Arc::new(OwnStatus { in_use: Some(self.in_use(object)), ..OwnStatus::clone(status) });
@@ -206,7 +206,7 @@ impl Reconciler {
         dependents.any(|object| object.kind == Kind::Gateway && class_of(object) == Some(&class.name))
     }
 
-    /// Which objects have come to need their status written since this was last asked.
+    /// The objects whose status may have to be written since the last call.
     pub fn pending_status_updates(&mut self) -> PendingStatusUpdates {
         let Reporting { judged, counting, rewritten, looked, .. } = &mut self.reporting;
         let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
@@ -229,15 +229,15 @@ impl Reconciler {
         PendingStatusUpdates { all: Vec::new(), changed, counting, rewritten }
     }
 
-    /// Has the next [`Reconciler::pending_status_updates`] look at every object, and the next [`Reconciler::found`] name every object about
-    /// which anything is found.
+    /// Queues every object for the next [`Reconciler::pending_status_updates`], and every object with findings for the
+    /// next [`Reconciler::found`].
     pub fn look_again(&mut self) {
         self.reporting.looked = false;
         self.reporting.told = false;
         self.making.look_again();
     }
 
-    /// Forgets what has come to be told: nobody here is to tell it.
+    /// Drops the queued reports: this process does not write them.
     pub fn unreported(&mut self) {
         self.reporting.judged.clear();
         self.reporting.counting.clear();
@@ -246,12 +246,13 @@ impl Reconciler {
         self.compiled.findings.take_moved();
     }
 
-    /// Whether anything is told: all is known but what is denied in namespaces of its own, about which nothing is.
+    /// Whether reports to the cluster are written: every source is listed, except those denied in a namespace of their
+    /// own.
     pub(super) fn complete(&self) -> bool {
         self.running && self.listing.settled()
     }
 
-    /// Whether anything is told about objects of a namespace: who knows half tells nothing.
+    /// Whether reports about objects of a namespace are written: with a missing source they could be wrong.
     pub(super) fn knows_all_of(&self, namespace: &str) -> bool {
         self.running && self.listing.settled_in(namespace)
     }

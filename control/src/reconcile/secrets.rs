@@ -1,4 +1,4 @@
-//! Which Secrets are followed by name: those that anything of ours depends on, and that of the default certificate.
+//! The Secrets to watch by name: those that served objects depend on, and that of the default certificate.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +9,33 @@ use crate::informer::SecretInterest;
 use crate::options::{Options, Secrets};
 use crate::topology::{Key, Topology};
 
-/// Which are followed.
+/// The Secrets that are watched by name.
 #[derive(Debug, Default)]
 pub(super) struct FollowedSecrets {
-    /// As was told; `None` before anything was.
+    /// The Secrets as last reported to the informers; `None` before the first report.
     told: Option<BTreeSet<ObjectName>>,
-    /// Those on which something depends that did not before, or no longer.
+    /// Secrets that have gained or lost a dependent.
     candidates: BTreeSet<ObjectName>,
 }
 
 impl FollowedSecrets {
-    /// These dependencies have come or gone.
+    /// These dependencies were added or removed.
     pub(super) fn note(&mut self, keys: &[Key]) {
         self.candidates.extend(keys.iter().filter_map(|key| key.object(Kind::Secret)).map(|it| it.name.clone()));
     }
 
-    /// Whether some may have to be followed that are not, or the other way round.
+    /// Whether the set of Secrets may have changed.
     pub(super) fn stale(&self) -> bool {
         !self.candidates.is_empty()
     }
 
-    /// Whether nothing was told yet.
+    /// Whether nothing was reported yet.
     pub(super) const fn untold(&self) -> bool {
         self.told.is_none()
     }
 
-    /// Has all followed that is depended on, and nothing else; the changes. `None` for none, but for the first time.
+    /// Compares all dependencies with the last report and returns the changes; `None` if there are none, except the
+    /// first time.
     pub(super) fn all(&mut self, topology: &Topology, options: &Options) -> Option<Vec<SecretInterest>> {
         self.candidates.clear();
         if !by_name(options) {
@@ -52,7 +53,7 @@ impl FollowedSecrets {
         Some(changes).filter(|changes| first || !changes.is_empty())
     }
 
-    /// What begins or ends to be followed since this was last asked.
+    /// The changes among the candidates since the last call; `None` if there are none.
     pub(super) fn changes(&mut self, topology: &Topology, options: &Options) -> Option<Vec<SecretInterest>> {
         let candidates = std::mem::take(&mut self.candidates);
         if !by_name(options) {

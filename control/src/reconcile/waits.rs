@@ -1,6 +1,6 @@
-//! Make before break: whether a change of a host would break a route that works, or take the certificate of a server name,
-//! because what it would move to is still on its way. Such a host stays as it was for a bounded moment, and so do the connections for a
-//! host that are passed on as bytes.
+//! Make before break: whether a change of a host would break a working route, or remove the certificate of a server
+//! name, because its new backends or Secrets have not arrived yet. Such a host stays unchanged for a bounded time, and
+//! so does the stream of connections for a host that are passed on as bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::compile::{Compiled, HostUnit, Next, Unit};
 use crate::topology::{Key, Topology};
 use crate::world::World;
 
-/// The hosts, and the connections for hosts, that stay as they were.
+/// The hosts and streams that stay unchanged for now.
 #[derive(Debug, Default)]
 pub(super) struct Waits(BTreeMap<Unit, Wait>);
 
-/// What one of them waits for.
+/// The objects that a host or stream waits for.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) until: Instant,
@@ -36,18 +36,18 @@ impl Waits {
         self.0.iter()
     }
 
-    /// When the first of them waits no longer.
+    /// The earliest deadline of a wait.
     pub(super) fn first_end(&self) -> Option<Instant> {
         self.0.values().map(|wait| wait.until).min()
     }
 
-    /// Those that wait for an object.
+    /// The units that wait for an object.
     pub(super) fn awaiting(&self, object: &ObjectRef) -> Vec<Unit> {
         let units = self.0.iter().filter(|(_, wait)| wait.awaited.contains(object));
         units.map(|(unit, _)| unit.clone()).collect()
     }
 
-    /// Ends the waits whose time is over, and those of these units.
+    /// Ends the waits whose deadline has passed, and those of these units.
     pub(super) fn end(&mut self, now: Instant, units: &BTreeSet<Unit>) -> BTreeMap<Unit, Wait> {
         self.0.extract_if(.., |unit, wait| wait.until <= now || units.contains(unit)).collect()
     }
@@ -57,7 +57,7 @@ impl Waits {
     }
 }
 
-/// What it is seen in.
+/// The state that the decision is based on.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     world: &'a World,
@@ -65,9 +65,9 @@ struct Known<'a> {
     compiled: &'a Compiled,
 }
 
-/// What a host that works now would move to and World has never seen: Services, their endpoints, or the addresses of their
-/// external names; and Secrets. Kinds arrive in no order, names are looked up and Secrets may be read once they are led to, so
-/// these are probably on their way. `None` when nothing would break.
+/// The backends and Secrets of a working host's next routes that World has never seen: Services, their endpoints, the
+/// addresses of their external names, or Secrets. Kinds arrive in any order, and names are looked up and Secrets may be
+/// read only once routes use them, so these are probably about to arrive. `None` if nothing would break.
 pub(super) fn awaited(
     world: &World,
     topology: &Topology,
@@ -85,7 +85,7 @@ pub(super) fn awaited(
 }
 
 impl Known<'_> {
-    /// Whether the endpoints of a Service, or its addresses, have never been seen.
+    /// Whether the endpoints of a Service, or the addresses of its external name, have never been seen.
     fn is_unseen(&self, service: &ObjectName) -> bool {
         match self.world.services.get(service).map(|service| &service.kind) {
             Some(ServiceKind::ExternalName(name)) => !self.world.names.contains_key(name),
@@ -93,7 +93,7 @@ impl Known<'_> {
         }
     }
 
-    /// The Secrets that nobody has seen, where a server name would lose its certificate.
+    /// The Secrets that World has never seen, if a server name would lose its certificate.
     fn secrets(&self, (before, after): (&HostRoutes, &HostRoutes)) -> Option<BTreeSet<ObjectRef>> {
         if before.certificates == after.certificates {
             return None;
@@ -108,10 +108,10 @@ impl Known<'_> {
         Some(unseen).filter(|unseen| !unseen.is_empty())
     }
 
-    /// The Services that routes which work now would move to, and of which something has never been seen.
+    /// The unseen Services of the routes that would replace working ones.
     fn services(&self, (before, after, unit): (&HostRoutes, &HostRoutes, &HostUnit)) -> Option<BTreeSet<ObjectRef>> {
         let claim = |object: &ObjectRef| self.topology.get(object)?.claim(&after.host);
-        // A route to a Service that is not there has no target, so only the claim knows which one is meant.
+        // A route to a Service that does not exist has no target, so only the claim names that Service.
         let lacks_service = |route: &Route| {
             let missing = claim(&route.origin.object).into_iter().flat_map(|claim| &claim.missing);
             missing.filter(|object| object.kind == Kind::Service).count() > 0
@@ -130,7 +130,7 @@ impl Known<'_> {
                 None => self.has_endpoints(&target.backend),
             }),
         };
-        // Each route that comes, and the last one to take requests for its path until then.
+        // Each added route, with the last one that takes requests for its path until then.
         let come = unit.routes_come(before).into_iter().filter(|route| leads_nowhere(route));
         let paths = come.filter_map(|route| Some((before.with_path(&route.path).last()?, route)));
         let others = [(&before.fallback, &after.fallback), (&before.last_resort, &after.last_resort)];
@@ -145,7 +145,7 @@ impl Known<'_> {
         Some(self.unseen(missing.map(|object| &object.name).chain(backends_of_host)))
     }
 
-    /// The Services that connections which go somewhere now would go to, and of which something has never been seen.
+    /// The unseen Services of a stream that would replace a working one.
     fn awaited_by_connections(&self, host: &VirtualHost, after: &StreamRoute) -> Option<BTreeSet<ObjectRef>> {
         let before = self.compiled.parts.streams.get(host)?;
         let works = before.targets().any(|target| self.has_endpoints(&target.backend));
@@ -154,7 +154,7 @@ impl Known<'_> {
         if !works || before.backends == after.backends || shares.any(|share| share.to.as_ref().is_some_and(somewhere)) {
             return None;
         }
-        // A share of a Service that is not there has no target, so only the attachment knows which one is meant.
+        // A backend whose Service does not exist has no target, so only the attachment names that Service.
         let missing = self.topology.get(&after.origin.object)?.besides().missing.iter().map(|object| &object.name);
         let unseen = self.unseen(missing.chain(after.targets().map(|target| &target.backend.service)));
         Some(unseen).filter(|unseen| !unseen.is_empty())
@@ -164,7 +164,7 @@ impl Known<'_> {
         self.compiled.parts.backends.get(key).is_some_and(|backend| !backend.endpoints.is_empty())
     }
 
-    /// Those of Services of which something has never been seen.
+    /// The Services among these that are unseen.
     fn unseen<'s>(&self, services: impl Iterator<Item = &'s ObjectName>) -> BTreeSet<ObjectRef> {
         let services: BTreeSet<&ObjectName> = services.filter(|service| self.is_unseen(service)).collect();
         services.into_iter().map(|service| ObjectRef::new(Kind::Service, service.clone())).collect()

@@ -1,7 +1,7 @@
-//! Resolves the names of ExternalName Services, again and again for as long as they are wanted, and tells the control
-//! loop when their addresses change. Which addresses may be used is decided elsewhere.
+//! Resolves the names of ExternalName Services for as long as they are wanted, and sends the control loop an event when
+//! their addresses change. Which addresses may be used is decided elsewhere.
 //!
-//! Names are fully qualified: neither search domains nor the hosts file of this machine apply to what a tenant wrote.
+//! Names are fully qualified: neither search domains nor the hosts file of this machine apply to names in Services.
 
 mod tracked;
 mod turns;
@@ -38,30 +38,30 @@ use turns::{Turn, Turns};
 /// The names that are wanted.
 pub type Wanted = watch::Receiver<Arc<Names>>;
 
-/// What names led to before a restart.
+/// The addresses of names from before a restart.
 type Kept = BTreeMap<Arc<str>, Box<[IpAddr]>>;
 
-/// Who is asked.
+/// The DNS servers to query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Upstream {
-    /// The servers of `/etc/resolv.conf`, read once when the resolver begins.
+    /// The servers of `/etc/resolv.conf`, read once when the resolver starts.
     System,
     /// These servers, by UDP, and by TCP for long answers.
     Servers(Vec<SocketAddr>),
 }
 
-/// Bounds of the resolver. How many names there are is bounded by the Services that hold them.
+/// Limits of the resolver. The number of names is limited by the number of Services that have them.
 #[derive(Clone, Debug)]
 pub struct ResolveLimits {
-    /// What the time to live of an answer is clamped to.
+    /// The range that the TTL of an answer is clamped to.
     pub ttl: RangeInclusive<Duration>,
-    /// The back-off after a look-up that found nothing or failed: no shorter than the start, growing to the end.
+    /// The back-off after a lookup that found nothing or failed, from its initial to its longest delay.
     pub retry: RangeInclusive<Duration>,
-    /// How long addresses stand while look-ups fail.
+    /// How long addresses are kept while lookups fail.
     pub keep: Duration,
-    /// Look-ups under way at once. One namespace has at most half of them, rounded up.
+    /// The limit of concurrent lookups. One namespace has at most half of them, rounded up.
     pub lookups_max: usize,
-    /// How long one look-up may take, with its retries.
+    /// The timeout of one lookup, with its retries.
     pub lookup: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Default for ResolveLimits {
     }
 }
 
-/// Follows the wanted names. Clones are independent, so that a supervisor can start one that panicked again.
+/// Resolves the wanted names. Clones are independent, so that a supervisor can restart one that panicked.
 #[derive(Clone)]
 pub struct Resolver {
     upstream: Upstream,
@@ -85,13 +85,13 @@ pub struct Resolver {
     wanted: Wanted,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
-    /// As long as nobody has wanted them.
+    /// Restored addresses of names that have not been wanted yet.
     kept: Kept,
-    /// Where answers are kept on disk.
+    /// The writer of answers to the cache on disk.
     sink: Option<Sink>,
 }
 
-/// The work of one run.
+/// The state of one run.
 struct Work {
     dns: TokioResolver,
     limits: ResolveLimits,
@@ -101,7 +101,7 @@ struct Work {
 }
 
 impl Resolver {
-    /// A resolver that has not begun. `seed` decides its delays.
+    /// A resolver that has not started. `seed` decides its delays.
     #[must_use]
     pub fn new(
         upstream: Upstream,
@@ -114,20 +114,20 @@ impl Resolver {
         Self { upstream, limits, wanted, events, chance, kept, sink: None }
     }
 
-    /// A resolver that asks the system's servers within the default limits.
+    /// A resolver with the system's DNS servers and the default limits.
     #[must_use]
     pub fn from_system(wanted: Wanted, events: mpsc::Sender<Event>) -> Self {
         Self::new(Upstream::System, ResolveLimits::default(), wanted, events, fastrand::u64(..))
     }
 
-    /// The same, keeping answers on disk, and beginning with those that were kept.
+    /// The same, with answers kept on disk, and with the restored ones to start with.
     #[must_use]
     pub fn keeping(mut self, sink: Option<Sink>, kept: BTreeMap<Arc<str>, Box<[IpAddr]>>) -> Self {
         (self.sink, self.kept) = (sink, kept);
         self
     }
 
-    /// Looks names up until told to stop, or until nobody wants or hears anything any more.
+    /// Looks names up until `stop` is cancelled, or until the sender of names or the receiver of events is gone.
     pub async fn run(self, stop: CancellationToken) {
         let _done: Option<()> = stop.run_until_cancelled(self.follow()).await;
     }
@@ -146,7 +146,7 @@ impl Resolver {
                     }
                     let wanted = Arc::clone(&self.wanted.borrow_and_update());
                     let recalled = work.want(&wanted, &mut self.kept, clock::now());
-                    // Before the first model, none is.
+                    // The list of names is empty before the first model.
                     any |= !wanted.is_empty();
                     if let Some(sink) = self.sink.as_ref().filter(|_| any) {
                         sink.retain(wanted.keys().map(ToString::to_string));
@@ -175,14 +175,14 @@ impl Resolver {
 }
 
 impl Resolver {
-    /// A resolver that cannot be made now may be made later; until then its names have no answer.
+    /// Creates the DNS client, with back-off; until it succeeds the names have no answer.
     async fn connect(&mut self) -> TokioResolver {
         let (first, max) = (*self.limits.retry.start(), *self.limits.retry.end());
         let mut backoff = Backoff::new(first, first, max);
         loop {
             match self.upstream.connect() {
                 Ok(dns) => return dns,
-                Err(why) => tracing::error!(%why, "no DNS resolver"),
+                Err(why) => tracing::error!(%why, "the DNS client cannot be created; it is tried again"),
             }
             tokio::time::sleep(backoff.next(self.chance.u64(..))).await;
         }
@@ -195,8 +195,8 @@ impl Work {
         Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
     }
 
-    /// Follows these names and no others. Gives the addresses that were kept of those that are new: the control loop forgets a name
-    /// while nobody wants it, and no look-up that finds the same addresses would tell them.
+    /// Replaces the set of names. Returns the restored addresses of the new ones: the control loop drops a name that is
+    /// not wanted, and a lookup that finds the same addresses would send no event.
     fn want(&mut self, wanted: &Names, kept: &mut Kept, now: Instant) -> Kept {
         self.names.retain(|name, _| wanted.contains_key(name));
         let mut recalled = Kept::new();
@@ -219,17 +219,17 @@ impl Work {
         }
     }
 
-    /// Takes what a look-up found; gives what is news.
+    /// Takes the result of a lookup; returns the answer if it has changed.
     fn take(&mut self, turn: &Turn, found: [Found; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
-        // A name that nobody wants any more, or that was forgotten and wanted again while it was looked up: in the
-        // second case this answer is as good as the one that is coming, which finds its own time.
+        // The name may no longer be wanted, or may have been dropped and wanted again during the lookup: in the second
+        // case this answer is as good as that of the next lookup, which sets its own due time.
         let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
         self.turns.end(turn, taken.as_ref().map(|(_, delay)| now + *delay));
         taken?.0
     }
 }
 
-/// Both families at once. What is no DNS name has no addresses, whoever is asked.
+/// Looks up both address families concurrently. A name that is not a valid DNS name has no addresses.
 async fn look_up(dns: TokioResolver, turn: Turn, within: Duration) -> (Turn, [Found; 2]) {
     let Ok(mut full) = Name::from_ascii(&*turn.name) else {
         return (turn, [Found::Nothing, Found::Nothing]);
@@ -247,7 +247,7 @@ fn found(answer: Result<Lookup, NetError>) -> Found {
     match answer {
         Ok(lookup) => {
             let addresses: Vec<IpAddr> = lookup.answers().iter().filter_map(|record| address(&record.data)).collect();
-            // The whole chain of aliases is as short-lived as its shortest record.
+            // The TTL of a chain of aliases is that of its shortest-lived record.
             let ttl_s = lookup.answers().iter().map(|record| record.ttl).min().unwrap_or_default();
             if addresses.is_empty() {
                 Found::Nothing
@@ -283,14 +283,14 @@ impl Upstream {
             (ResolverConfig::from_name_servers(servers), ResolverOpts::default())
         };
         let (config, mut options) = match self {
-            // Without servers every look-up fails, which is what the owners of the names are then told.
+            // Without servers every lookup fails, which the findings of the Services then report.
             Self::System => read_system_conf().unwrap_or_else(|why| {
                 tracing::error!(%why, "no DNS servers: the system's resolver configuration cannot be read");
                 servers(&[])
             }),
             Self::Servers(addresses) => servers(addresses),
         };
-        // The answers are kept here, by the same clock as everything else.
+        // Answers are cached here instead, by the clock of the control loop.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Never;
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());

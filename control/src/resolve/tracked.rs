@@ -1,4 +1,4 @@
-//! What is known of one DNS name, and what a look-up changes about it. Pure.
+//! The state of one DNS name, and the transition after a lookup. Pure.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use super::ResolveLimits;
 use crate::backoff::Backoff;
 
-/// What the control loop is told: addresses, sorted and each once, or why there are none.
+/// The answer for the control loop: addresses, sorted and without duplicates, or the reason for none.
 pub(super) type Answer = Result<Box<[IpAddr]>, String>;
 
 const NO_SUCH_NAME: &str = "the name has no addresses in DNS";
 const LOOKUP_FAILED: &str = "DNS does not answer";
 
-/// What one look-up of one address family found.
+/// The result of one lookup of one address family.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// These addresses, for this long.
+    /// These addresses, with their TTL.
     Addresses { addresses: Vec<IpAddr>, ttl: Duration },
-    /// There are none: an answer like any other (NXDOMAIN, or no record of the family).
+    /// No addresses: an answer like any other (NXDOMAIN, or no record of the family).
     Nothing,
     /// No answer. It says nothing about the name.
     Failed,
 }
 
-/// A name that is wanted.
+/// The state of a name that is wanted.
 #[derive(Debug)]
 pub(super) struct Tracked {
     /// IPv4, then IPv6.
@@ -32,11 +32,11 @@ pub(super) struct Tracked {
     backoff: Backoff,
 }
 
-/// The last answer about one address family.
+/// The last answer for one address family.
 #[derive(Default, Debug)]
 struct Family {
     addresses: Vec<IpAddr>,
-    /// Until when the addresses stand although nothing confirms them.
+    /// Until when the addresses are kept while lookups fail.
     kept_until: Option<Instant>,
 }
 
@@ -46,8 +46,8 @@ impl Tracked {
         Self { families: <[Family; 2]>::default(), told: None, backoff: Backoff::new(first, first, max) }
     }
 
-    /// The same, with the addresses that it led to before a restart: the control loop has them, and they stand as those of an answer
-    /// of this moment would.
+    /// The same, with the addresses from before a restart: the control loop has them, and they are kept like those of
+    /// an answer that came now.
     pub(super) fn knowing(mut self, addresses: Box<[IpAddr]>, limits: &ResolveLimits, now: Instant) -> Self {
         let (v4, v6) = addresses.iter().copied().partition(IpAddr::is_ipv4);
         for (family, addresses) in self.families.iter_mut().zip([v4, v6]) {
@@ -57,12 +57,12 @@ impl Tracked {
         self
     }
 
-    /// Takes what a look-up found, for IPv4 and IPv6. Gives the answer to tell, if it is news, and how long the next
-    /// look-up has time: as long as what was found lives, but what failed is tried again sooner, so that a family that
+    /// Takes the result of a lookup, for IPv4 and IPv6. Returns the answer if it has changed, and the delay until the
+    /// next lookup: the TTL of the answer, or the back-off of a failed family if that is shorter, so that a family that
     /// answers does not hide for an hour that the other one does not.
     ///
-    /// A family without an answer keeps the addresses it had for a bounded while (in the spirit of RFC 8767): a resolver
-    /// that is away must not take a working route away.
+    /// A family without an answer keeps its addresses for a bounded time (in the spirit of RFC 8767): a resolver that
+    /// is unavailable must not break a working route.
     pub(super) fn take(
         &mut self,
         found: [Found; 2],
@@ -132,8 +132,8 @@ mod tests {
         Found::Addresses { addresses, ttl: SECOND * ttl_s }
     }
 
-    /// Takes one look-up after another, each `after_s` seconds after the one before, and compares the answers told (the
-    /// addresses, or the reason; empty for no news) and the delays in seconds. The draw is the lowest.
+    /// Takes one lookup after another, each `after_s` seconds after the previous one, and compares the answers (the
+    /// addresses, or the reason; empty if unchanged) and the delays in seconds. The random draw is the lowest.
     #[track_caller]
     fn check(steps: &[(u32, [Found; 2], &str, u64)]) {
         let limits = ResolveLimits::default();

@@ -1,9 +1,9 @@
-//! Whose name is looked up next. Pure.
+//! The order of lookups, fair among namespaces. Pure.
 //!
-//! A name server that does not answer holds a look-up for as long as one may take, and tenants decide which servers are
-//! asked and for how many names. So a namespace gets a look-up only while it has fewer under way than are free, of those the
-//! one that has the fewest: one namespace alone holds at most half of them, the next one half of the rest, and one
-//! that has none finds one free.
+//! A name server that does not answer occupies a lookup until the timeout, and tenants decide which servers are queried
+//! and for how many names. So a namespace gets another lookup only while it has fewer in progress than are free, and
+//! the namespace with the fewest goes first: one namespace alone has at most half of them, the next one half of the
+//! rest, and a namespace without any finds one free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::reconcile::Names;
 /// The names that are wanted, and when each is due.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Look-ups under way at once.
+    /// The limit of concurrent lookups.
     lookups_max: usize,
     under_way: usize,
-    /// Turns that have begun.
+    /// The number of lookups that have begun.
     begun: u64,
     names: BTreeMap<Arc<str>, Name>,
     namespaces: BTreeMap<Arc<str>, Namespace>,
 }
 
-/// A look-up that may begin.
+/// A lookup that may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Turn {
     /// The name to look up.
     pub(super) name: Arc<str>,
-    /// Whose turn it is.
+    /// The namespace that it counts for.
     namespace: Arc<str>,
 }
 
 #[derive(Debug)]
 struct Name {
-    /// Who wants it. It waits with each of them.
+    /// The namespaces that want it. It is queued for each of them.
     namespaces: BTreeSet<Arc<str>>,
     /// `None` while it is looked up.
     due: Option<Instant>,
@@ -44,7 +44,7 @@ struct Name {
 struct Namespace {
     due: BTreeSet<(Instant, Arc<str>)>,
     under_way: usize,
-    /// Its last turn.
+    /// The number of its last lookup.
     last: u64,
 }
 
@@ -54,7 +54,8 @@ impl Turns {
         Self { lookups_max, under_way: 0, begun: 0, names: BTreeMap::new(), namespaces: BTreeMap::new() }
     }
 
-    /// New names are due now; those no longer wanted are forgotten. What is under way counts until it ends.
+    /// Replaces the set of names. New names are due now, and those no longer wanted are dropped. A lookup in progress
+    /// counts until it ends.
     pub(super) fn want(&mut self, wanted: &Names, now: Instant) {
         let moved = self.names.iter().filter(|(name, known)| wanted.get(*name) != Some(&known.namespaces));
         let moved: Vec<(Arc<str>, Option<Instant>)> = moved.map(|(name, known)| (name.clone(), known.due)).collect();
@@ -75,8 +76,8 @@ impl Turns {
         self.namespaces.retain(|_, of| of.under_way > 0 || !of.due.is_empty());
     }
 
-    /// Begins a look-up: of the namespaces that may have one and have a name that is due, one with the fewest under
-    /// way, and of several the one whose last turn is the longest ago.
+    /// Begins a lookup. Among the namespaces below their limit with a due name, the one with the fewest lookups in
+    /// progress goes first, and of several the one whose last lookup began first.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Turn> {
         let ready = self.free().filter(|(_, of)| of.due.first().is_some_and(|(at, _)| *at <= now));
         let (namespace, of) = ready.min_by_key(|(_, of)| (of.under_way, of.last))?;
@@ -90,12 +91,12 @@ impl Turns {
         Some(turn)
     }
 
-    /// When a look-up can begin; `None` before another has ended or a name is wanted.
+    /// When the next lookup can begin; `None` until another one ends or a name is wanted.
     pub(super) fn due(&self) -> Option<Instant> {
         self.free().filter_map(|(_, of)| of.due.first()).map(|(at, _)| *at).min()
     }
 
-    /// A look-up has ended; its name is due again, where it is still wanted.
+    /// A lookup has ended; its name is due again at `again`, if it is still wanted.
     pub(super) fn end(&mut self, turn: &Turn, again: Option<Instant>) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Some(of) = self.namespaces.get_mut(&turn.namespace) {
@@ -104,13 +105,13 @@ impl Turns {
         self.put(&turn.name, again);
     }
 
-    /// The namespaces that may have another look-up.
+    /// The namespaces that may have another lookup.
     fn free(&self) -> impl Iterator<Item = (&Arc<str>, &Namespace)> {
         let free = self.lookups_max.saturating_sub(self.under_way);
         self.namespaces.iter().filter(move |(_, of)| of.under_way < free)
     }
 
-    /// A name is due at this time with all who want it.
+    /// Sets the due time of a name in the queues of its namespaces.
     fn put(&mut self, name: &Arc<str>, due: Option<Instant>) {
         let Some(known) = self.names.get_mut(name) else { return };
         let before = std::mem::replace(&mut known.due, due);
@@ -134,13 +135,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What happens, and what begins then.
+    /// An event and its effect on the queue.
     enum Step {
-        /// These are wanted, each as `namespace/name`.
+        /// These names are wanted, each as `namespace/name`.
         Want(Vec<String>),
-        /// So many seconds go by.
+        /// So many seconds pass.
         Wait(u32),
-        /// The look-up of a name ends; it is due again after so many seconds.
+        /// The lookup of a name ends; it is due again after so many seconds.
         End(&'static str, u32),
     }
     use Step::{End, Wait, Want};
@@ -154,8 +155,8 @@ mod tests {
         (0..names).map(move |name| format!("{namespace}/{namespace}{name:03}"))
     }
 
-    /// Plays the steps, and compares after each how many look-ups begin of each namespace, as `namespace number`, and
-    /// when the next one can (in seconds from now; empty for not before another ends).
+    /// Runs the steps. After each it compares the lookups that begin, as `namespace number`, and when the next one can
+    /// begin (in seconds from now; empty if not before another ends).
     #[track_caller]
     fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
         let mut turns = Turns::new(lookups_max);

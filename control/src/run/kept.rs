@@ -1,4 +1,4 @@
-//! What is kept on disk over restarts, wired: the first life of the loop begins with it, and every life tells it what it hears.
+//! The wiring of the cache on disk: the first run of the loop starts with its content, and every run writes to it.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -24,21 +24,21 @@ use crate::options::Secrets;
 use crate::resolve::Resolver;
 use crate::selection::{field_selector, label_selector};
 
-/// The cache, where there is one, and what of it nobody has taken yet.
+/// The cache, if enabled, and the restored state that is not yet in use.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     cache: Option<Cache>,
-    /// The resourceVersions that watches go on from in the first life.
+    /// The resourceVersions at which the first run resumes watches.
     resume: BTreeMap<Source, Arc<str>>,
     names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
-    /// What was kept of cached kinds.
+    /// The restored cached kinds.
     cached: Vec<RestoredCached>,
-    /// The uid of the cluster that all of it is of.
+    /// The uid of the cluster that the restored state belongs to.
     cluster: Option<Arc<str>>,
 }
 
 impl State {
-    /// Opens the cache, if there is to be one, and begins with what it holds.
+    /// Opens the cache, if enabled, and restores its content.
     pub(super) async fn open_cache(&mut self) {
         let pace = self.control.options.pace;
         let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
@@ -48,7 +48,7 @@ impl State {
         self.kept.cached = take(&mut restored.cached);
         let stale_since_s = restored.sources.iter().map(|source| source.as_of_s).min();
         self.restore(restored);
-        // Nothing that was kept serves where nothing was: that is not said, and the end of it neither.
+        // An empty cache restores no state: neither its staleness nor the end of it is logged.
         self.readiness.send_modify(|readiness| readiness.stale_since_s = stale_since_s);
     }
 
@@ -63,7 +63,7 @@ impl State {
         self.reconciler.restore_names(names.clone());
         (self.kept.names, self.kept.cluster) = (names, cluster);
         for restored in sources {
-            // Without a version nobody could say what comes after it: such a source is served once it is listed.
+            // Without a resourceVersion watches could not continue: such a source is served once it is listed.
             if let (Some(copies), Some(version)) = (&self.control.copies, &restored.resume) {
                 copies.restore(&restored.source, &restored.raw, version);
             }
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Kept {
-    /// An informer as it begins in this life.
+    /// Prepares an informer for this run.
     pub(super) fn begin(&mut self, informer: Informer, source: &Source, identity: &Identity) -> Informer {
         let resume = self.resume.remove(source);
         let sink = self.cache.as_ref().and_then(|cache| cache.sink(source, resume.is_some()));
@@ -98,7 +98,7 @@ impl Kept {
         }
     }
 
-    /// The cluster of which something was kept, to be compared with the one that the API server serves.
+    /// The restored cluster identity, to compare with that of the API server.
     pub(super) fn identity(&self, client: &kube::Client, limits: &Limits) -> Identity {
         Identity::new(client.clone(), limits.clone(), self.cluster.clone())
     }
@@ -111,7 +111,8 @@ impl Kept {
         resolver.keeping(self.cache.as_ref().map(|cache| cache.names()), take(&mut self.names))
     }
 
-    /// Keeps where the API server is and which cluster it serves, and asks for the lists that the cache needs; never ends.
+    /// Keeps the API server's addresses and the cluster's identity, and requests the lists that the cache needs; never
+    /// returns.
     pub(super) fn follow(
         &self,
         api_server: &ApiServer,
@@ -124,7 +125,7 @@ impl Kept {
         async move { match keeping.await {} }
     }
 
-    /// Follows the cached kinds until told to stop, beginning with what was kept of them.
+    /// Watches the cached kinds until `stop` is cancelled, with the restored objects to start with.
     pub(super) fn follow_cached(
         &mut self,
         following: CachedFollower,
@@ -134,7 +135,7 @@ impl Kept {
         follow(following, (take(&mut self.cached), self.cache.as_ref()), &identity, stop)
     }
 
-    /// Writes what waits, and keeps nothing any more.
+    /// Writes pending entries and closes the cache.
     pub(super) async fn close(self) {
         let Some(cache) = self.cache else { return };
         if spawn_blocking(move || cache.close()).await.is_err() {

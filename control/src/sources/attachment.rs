@@ -1,4 +1,4 @@
-//! What a source makes of one object.
+//! The result of a source for one object.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -18,73 +18,73 @@ use crate::compile::Unit;
 use crate::topology::Key;
 use crate::world::World;
 
-/// What one object asks of the edge, and what that depends on.
+/// The claims, dependencies and report of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attachment {
-    /// The virtual hosts that it wants a part in, in their order, each once.
+    /// The claims to virtual hosts, in the order of the hosts, one for each.
     pub claims: Box<[Arc<Claim>]>,
-    /// What it depends on besides the object itself, whether it exists or not: in ascending order, each key once. When one of
-    /// them changes, the object is attached again.
+    /// The dependencies besides the object itself, whether they exist or not: in ascending order, without duplicates.
+    /// When one of them changes, the object is attached again.
     pub links: Box<[Key]>,
-    /// The listeners that it is attached to and counts for, in ascending order.
+    /// The listeners that count it as attached, in ascending order.
     pub listeners: Box<[Key]>,
-    /// What its owner is told; `None` for nothing.
+    /// The report to the owner; `None` if it is empty.
     pub report: Option<Arc<Report>>,
-    /// What few objects ask for; [`Attachment::besides`] reads it.
+    /// Rarely used parts, read by [`Attachment::besides`].
     pub besides: Option<Box<Besides>>,
 }
 
-/// What an object asks for besides routes of HTTP. Most ask for nothing of it, so it stands apart.
+/// The claims of an object besides routes of HTTP. Most objects have none, so they are stored separately.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Besides {
-    /// What it says of the settings of scopes, in ascending order, each scope once.
+    /// Settings of scopes, in ascending order, one for each scope.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
-    /// Where connections are to go that are passed on as bytes: by the hosts of listeners, in their order, each once.
+    /// The routes of connections that are passed on as bytes: by the hosts of listeners, in their order, one for each.
     pub streams: Box<[(VirtualHost, Arc<StreamRoute>)]>,
-    /// Services that these name and that do not exist, or not yet.
+    /// Services that these refer to and that do not exist (yet).
     pub missing: Box<[ObjectRef]>,
-    /// The sockets that it asks for, with the listeners on each, in the order of the sockets.
+    /// The sockets to open, with the listeners on each, in the order of the sockets.
     pub binds: Box<[(BindKey, BindClaim)]>,
-    /// What it offers to others, which are attached after it.
+    /// The listeners of a Gateway, for the objects that attach to it, which are attached later.
     pub offer: Option<Arc<Offer>>,
-    /// What is made for it in the cluster.
+    /// The desired infrastructure in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
 }
 
-/// The listeners that an object has on a socket, those of the most specific hosts first.
+/// The listeners of an object on a socket, those with the most specific hosts first.
 pub type BindClaim = Arc<[Listener]>;
 
-/// What the owner of an object is told of it by itself.
+/// The report on an object that does not depend on competing claims.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// What became of it, for kinds that ask for something.
+    /// The outcome, for kinds that make claims.
     pub verdict: Option<Verdict>,
-    /// What its owner can mend.
+    /// The problems that the owner can fix.
     pub findings: Vec<Finding>,
 }
 
-/// What became of an object, also when all is well.
+/// The outcome for an object, also when all is well.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It is served, under the class or router of this name.
     Served(Arc<str>),
-    /// It is not ours to serve.
+    /// It belongs to another controller.
     Others,
-    /// Its conditions, for itself and each of its parents and listeners. How many routes are attached to a listener is filled in by those
-    /// who write them.
+    /// The conditions of the object and of each of its parents and listeners. The number of routes attached to a
+    /// listener is filled in when the status is written.
     Status(Arc<OwnStatus>),
-    /// Those of a route, for each of its parents.
+    /// The conditions of a route, for each of its parents.
     #[serde(rename = "status")]
     Route(Arc<RouteStatus>),
 }
 
-/// What one object wants of one virtual host, in the terms of the model. Which source it comes from does not show.
+/// The claim of one object to one virtual host, in the terms of the model and independent of its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The virtual host.
     pub host: VirtualHost,
-    /// What it wants, which its claims for other hosts may share.
+    /// The terms of the claim, which claims of the object to other hosts may share.
     pub terms: Arc<ClaimTerms>,
 }
 
@@ -96,82 +96,83 @@ impl Deref for Claim {
     }
 }
 
-/// What one object wants of virtual hosts.
+/// The terms of the claims of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimTerms {
     /// The object.
     pub object: ObjectRef,
-    /// How old the object is: the older claim wins.
+    /// The age of the object: the older claim wins.
     pub age: Age,
-    /// The field that names the host, for an owner who does not get it.
+    /// The field with the host, for a report to the owner whose claim loses.
     pub field: &'static str,
     /// Routes of the host, in the order of the object.
     pub routes: Box<[Arc<Route>]>,
-    /// Where requests for the host go that no route takes.
+    /// The route for requests to the host that match no other.
     pub fallback: Option<Arc<Route>>,
-    /// Whether the fallback also takes what other hosts leave. Of claims for no host alone.
+    /// Whether the fallback also takes the requests that match no other host. Only for claims without a host.
     pub last_resort: bool,
-    /// Whether it only adds to a host that others claim, and so is taken where the oldest of those is of the same namespace.
+    /// Whether the claim only adds to a host that others claim: it is accepted if the oldest of those is of the same
+    /// namespace.
     pub guest: bool,
-    /// Certificates for server names of the host, the preferred ones first.
+    /// Certificates for server names of the host, in order of preference.
     pub certificates: Box<[(HostPattern, Arc<Certificate>)]>,
-    /// Services and Secrets that it names and that do not exist, or not yet.
+    /// Services and Secrets that it refers to and that do not exist (yet).
     pub missing: Box<[ObjectRef]>,
 }
 
 impl Attachment {
-    /// That of an object that asks for nothing: what its projection found is told.
+    /// The attachment of an object without claims: it reports the findings of its projection.
     pub(super) fn reporting(object: &ObjectRef, world: &World) -> Self {
         let findings = world.findings_of(object).to_vec();
         Self { report: Report { findings, ..Report::default() }.unless_empty(), ..Self::default() }
     }
 
-    /// Tells the owner of the object something besides.
+    /// Adds findings to the report.
     pub(super) fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
         let mut report = self.report.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         report.findings.extend(findings);
         self.report = report.unless_empty();
     }
 
-    /// What it asks for besides routes of HTTP.
+    /// The claims besides routes of HTTP.
     #[must_use]
     pub fn besides(&self) -> &Besides {
         static NOTHING: LazyLock<Besides> = LazyLock::new(Besides::default);
         self.besides.as_deref().unwrap_or(&NOTHING)
     }
 
-    /// The same, to be added to.
+    /// The same, mutable.
     pub(super) fn besides_mut(&mut self) -> &mut Besides {
         self.besides.get_or_insert_default()
     }
 
-    /// The listeners on a socket, where it asks for that.
+    /// The listeners on a socket, if there are any.
     #[must_use]
     pub fn bind(&self, key: &BindKey) -> Option<&BindClaim> {
         self.besides().binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
     }
 
-    /// The claim for a host, where there is one.
+    /// The claim to a host, if there is one.
     #[must_use]
     pub fn claim(&self, host: &VirtualHost) -> Option<&Arc<Claim>> {
         let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
         self.claims.get(place)
     }
 
-    /// What it says of the settings of a scope.
+    /// The settings of a scope, if there are any.
     #[must_use]
     pub fn settings_of(&self, scope: &ScopeId) -> Option<&Arc<Settings>> {
         self.besides().scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
     }
 
-    /// Where the connections for a host are to go that are passed on as bytes.
+    /// The route of the connections for a host, if there is one.
     #[must_use]
     pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
         let place = self.besides().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
         self.besides().streams.get(place).map(|(_, route)| route)
     }
 
-    /// The Services that it leads the requests or the connections for a host to.
+    /// The Services that it uses for the requests or the connections for a host.
     pub(crate) fn services_of(&self, unit: &Unit) -> BTreeSet<&ObjectName> {
         match unit {
             Unit::Host(host) => self.claim(host).map(|claim| claim.services()).unwrap_or_default(),
@@ -183,13 +184,13 @@ impl Attachment {
         }
     }
 
-    /// The Services that it names.
+    /// The Services that it refers to.
     pub(crate) fn named_services(&self) -> BTreeSet<&ObjectName> {
         self.links.iter().filter_map(|key| key.object(Kind::Service)).map(|object| &object.name).collect()
     }
 
-    /// Every key under which the object is found: what it depends on, the hosts and the binds that it claims, the
-    /// scopes that it is about, and the listeners that it is attached to.
+    /// Every key in the index of dependents: the dependencies, the claimed hosts and sockets, the scopes, and the
+    /// listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
@@ -199,7 +200,7 @@ impl Attachment {
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
 
-    /// Whether it says nothing at all.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Besides { scopes, streams, missing: _, binds, offer, infrastructure: _ } = self.besides();
@@ -210,12 +211,12 @@ impl Attachment {
 }
 
 impl Report {
-    /// What is found of an object, and what its status is to say.
+    /// A report with the findings about an object and its status.
     pub(super) fn of_status(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Status(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
     }
 
-    /// The same of a route.
+    /// The same for a route.
     pub(super) fn of_route(findings: Vec<Finding>, status: RouteStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Route(Arc::new(status))), findings }.unless_empty()
     }
@@ -226,7 +227,7 @@ impl Report {
 }
 
 impl ClaimTerms {
-    /// The same, with the routes of another one as far as they are equal.
+    /// The same terms, with equal routes shared with another claim's.
     pub(crate) fn with_routes_of(&self, other: &Self) -> Self {
         let mut terms = self.clone();
         for (route, same) in terms.routes.iter_mut().zip(&other.routes) {
@@ -239,34 +240,34 @@ impl ClaimTerms {
 }
 
 impl Claim {
-    /// A claim of an object for one host.
+    /// A claim of an object to one host.
     pub(crate) fn new(host: impl Into<VirtualHost>, terms: ClaimTerms) -> Self {
         Self { host: host.into(), terms: Arc::new(terms) }
     }
 
-    /// The order in which claims for a host are settled, the lesser first: the older object, then by its kind and name.
+    /// The order of precedence of claims to a host, the winner first: by age, then by kind and name.
     pub(crate) fn by_age(&self, other: &Self) -> Ordering {
         (&self.age, &self.object).cmp(&(&other.age, &other.object))
     }
 
-    /// Every route that it asks for.
+    /// Every route of the claim, with the fallback.
     pub fn all_routes(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.routes.iter().chain(&self.fallback)
     }
 
-    /// The Service ports that its routes lead to, some of them several times.
+    /// The Service ports of its routes, with duplicates.
     pub fn backends(&self) -> impl Iterator<Item = &BackendKey> {
         self.all_routes().flat_map(|route| backends(route))
     }
 
-    /// The Services that its routes lead to.
+    /// The Services of its routes.
     #[must_use]
     pub fn services(&self) -> BTreeSet<&ObjectName> {
         self.backends().map(|key| &key.service).collect()
     }
 }
 
-/// The Service ports that a route leads to; addresses that an object names itself are of no Service.
+/// The Service ports of a route, without fixed addresses, which belong to no Service.
 pub(crate) fn backends(route: &Route) -> impl Iterator<Item = &BackendKey> {
     route.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend)
 }

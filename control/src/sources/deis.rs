@@ -1,5 +1,5 @@
-//! The Deis router: each Service with the label `router.deis.io/routable=true` is an application, which claims its domains. What
-//! holds for all applications is said by the annotations of the router's own Deployment.
+//! The Deis router: each Service with the label `router.deis.io/routable=true` is an application, which claims its
+//! domains. The annotations of the router's own Deployment are the defaults for all applications.
 
 mod builder;
 mod router;
@@ -34,7 +34,7 @@ const TLS_REDIRECT_STATUS: u16 = 301;
 /// The statuses of responses with a `Referrer-Policy`: those that nginx adds headers to.
 const REFERRER_STATUSES: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
 
-/// What an application in maintenance answers.
+/// The response of an application in maintenance.
 static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
     let page = "<!DOCTYPE html>\n<title>Site Maintenance</title>\n<h1>This site is down for maintenance.</h1>\n";
     Arc::new(DirectResponse {
@@ -49,7 +49,7 @@ static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
 pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
-/// Paths that an application has on all hosts of another one together.
+/// The limit of an application's paths on all hosts of another one together.
 const LOCATIONS_MAX: usize = 4096;
 
 const REGEX_DOMAIN: &str = "metadata.annotations[router.deis.io/regexDomain]";
@@ -57,18 +57,18 @@ const PROXY_DOMAIN: &str = "metadata.annotations[router.deis.io/proxyDomain]";
 const CERTIFICATES: &str = "metadata.annotations[router.deis.io/certificates]";
 const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
 
-/// The scope of every application.
+/// The scope of all applications.
 fn scope() -> ScopeId {
     ScopeId::Source("deis".into())
 }
 
-/// What holds for every application that says nothing else.
+/// The default settings of applications.
 fn shared(router: &DeisRouter) -> Settings {
     let settings = Settings {
         body_bytes_max: Some(router.body_bytes_max),
         request_ids: router.request_ids.then_some(RequestIds::Correlated),
         request_start: router.request_start.then_some(true),
-        // The router told an application one address, the client's.
+        // The Deis router passed a single address on to applications, that of the client.
         forwarded_for: Some(ForwardedFor::Replace),
         compression: router.compression.clone(),
         ..Settings::default()
@@ -76,13 +76,13 @@ fn shared(router: &DeisRouter) -> Settings {
     between_bytes(router.default_timeout, settings)
 }
 
-/// The one timeout of the Deis router stands for reads, writes and upgraded connections alike.
+/// The single timeout of the Deis router applies to reads, writes and upgraded connections.
 fn between_bytes(timeout: Duration, settings: Settings) -> Settings {
     let timeout = Some(timeout);
     Settings { read_timeout: timeout, write_timeout: timeout, tunnel_idle_timeout: timeout, ..settings }
 }
 
-/// What an application asks for. `router` is the Deployment of the router that is stood in for.
+/// Attaches an application. `router` is the Deployment of the Deis router.
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
     let found = reader.deis_router(router);
     let is_there = found.is_some();
@@ -103,7 +103,8 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     let mut all: BTreeMap<VirtualHost, Claim> = BTreeMap::new();
     for domain in &app.domains {
         let claim = claims.of(domain, &route);
-        // A short name may stand for a domain that is listed as well; what has a certificate serves both ways.
+        // A short name may resolve to a domain that is also listed; the one with a certificate serves both HTTP and
+        // HTTPS.
         let has_certificate = !claim.certificates.is_empty();
         match all.entry(claim.host.clone()) {
             Entry::Vacant(entry) => drop(entry.insert(claim)),
@@ -129,21 +130,21 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     Attachment { claims, report: report.unless_empty(), ..Attachment::default() }
 }
 
-/// The claims of one application while they are made.
+/// State for making the claims of one application.
 struct Claims<'a, 'w> {
     reader: &'a mut Reader<'w>,
     object: &'a ObjectRef,
     app: &'a DeisApp,
     router: &'a ObjectName,
-    /// What the router's Deployment says, or the router did by itself.
+    /// The settings of the router's Deployment, or the defaults of the router.
     settings: &'a DeisRouter,
-    /// Whether there is that Deployment, and so a scope.
+    /// Whether that Deployment, and so the scope, exists.
     is_there: bool,
     findings: Vec<Finding>,
 }
 
 impl Claims<'_, '_> {
-    /// A domain without a certificate is served over plain HTTP alone, as the Deis router did: what is asked for over TLS must
+    /// A domain without a certificate is served over plain HTTP only, as by the Deis router: a request over TLS must
     /// not get another tenant's certificate.
     fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
         let host = host(self.app, domain, self.settings);
@@ -163,7 +164,8 @@ impl Claims<'_, '_> {
         Claim::new(host, terms)
     }
 
-    /// The paths on the hosts of another application of the namespace, which is known by one of its domains and has them on all.
+    /// The claims to the hosts of another application in the namespace: `domain` is one of its domains, and the paths
+    /// apply to all of them.
     fn on_other_hosts(&mut self, locations: &DeisLocations, action: &Action) -> BTreeMap<VirtualHost, Claim> {
         let DeisLocations { domain, paths } = locations;
         let mut all = BTreeMap::new();
@@ -173,7 +175,7 @@ impl Claims<'_, '_> {
             self.findings.push(Finding::new(self.object.clone(), PROXY_DOMAIN, problem));
             return all;
         };
-        // The named one first, should they be too many.
+        // The given domain first, in case there are too many.
         let domains = std::iter::once(domain).chain(other.domains.iter().filter(|other| *other != domain));
         let most = (LOCATIONS_MAX / paths.len().max(1)).max(1);
         if let Some(left_out) = domains.clone().nth(most) {
@@ -201,7 +203,7 @@ impl Claims<'_, '_> {
                 missing: missing.into_iter().collect(),
             };
             let claim = Claim::new(host.clone(), terms);
-            // As among its own domains: what is served over TLS as well goes before what is not.
+            // As among the application's own domains: a claim over TLS wins.
             match all.entry(host) {
                 Entry::Vacant(entry) => drop(entry.insert(claim)),
                 Entry::Occupied(mut entry) if over_tls => drop(entry.insert(claim)),
@@ -211,8 +213,8 @@ impl Claims<'_, '_> {
         all
     }
 
-    /// The routes of paths on hosts of another application, which are served over TLS or are not: with what its owner says of those
-    /// hosts, which is who may use them and their headers, and what the owner of this one says of the rest.
+    /// The routes of the paths on a host of another application, over TLS or not. The owner of the host decides on
+    /// allowed clients and response headers, the owner of this application on the rest.
     fn routes_of(&self, other: &DeisApp, over_tls: bool, paths: &[PathMatch], action: &Action) -> Box<[Arc<Route>]> {
         let route = self.route(other, action);
         let guards = guards(over_tls, &route.guards);
@@ -224,7 +226,7 @@ impl Claims<'_, '_> {
         routes.collect()
     }
 
-    /// What becomes of requests: they go to the application, or it says that it is in maintenance.
+    /// The action for requests: forward them to the application, or the maintenance page.
     fn action(&mut self) -> Action {
         if self.app.maintenance {
             return Action::Respond(Arc::clone(&MAINTENANCE));
@@ -240,7 +242,7 @@ impl Claims<'_, '_> {
         Action::Forward(targets.into())
     }
 
-    /// A route to all paths of a host, which is this application's own or another's.
+    /// A route for all paths of a host, which is this application's own or another's.
     fn route(&self, of_host: &DeisApp, action: &Action) -> Route {
         let mut settings = if self.is_there { Settings::default() } else { shared(self.settings) };
         if let Some(timeout) = self.app.tcp_timeout {
@@ -262,23 +264,23 @@ impl Claims<'_, '_> {
         }
     }
 
-    /// Who may use it comes before everything else.
+    /// The guards of a host; the allowed clients come first.
     fn guards(&self, own: &Whitelist) -> Arc<[Guard]> {
         let whitelist = match self.settings.whitelist(own) {
-            // Who may use applications is said by what is not there.
+            // Without the Deployment the allowed clients are unknown.
             _ if !self.is_there => Some(Guard::DenyAll),
             Whitelist::None => None,
             Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
             Whitelist::Closed => Some(Guard::DenyAll),
         };
-        // Maintenance is told in plain text as well.
+        // The maintenance page is served over plain HTTP as well.
         let enforce = (self.app.ssl_enforce || self.settings.ssl_enforce) && !self.app.maintenance;
-        // Where nothing is there, nobody is sent anywhere.
+        // No redirect without endpoints.
         let redirect = [Guard::RequireEndpoints, Guard::RequireTls { status: TLS_REDIRECT_STATUS }];
         whitelist.into_iter().chain(redirect.into_iter().filter(|_| enforce)).collect()
     }
 
-    /// Headers that responses of a host get, beside those that an application sends itself.
+    /// Headers added to responses of a host from the application.
     fn filters(&self, of_host: &DeisApp) -> Arc<[Filter]> {
         let added = |name: HeaderName, value: &str| {
             let value = HeaderValue::from_str(value).ok()?;
@@ -294,8 +296,8 @@ impl Claims<'_, '_> {
         policy.into_iter().chain(hsts).map(Filter::ResponseHeaders).collect()
     }
 
-    /// The certificate of a domain of an application. One that the application maps to the domain, where it is there; else for a
-    /// short name that of the platform, and for no other.
+    /// The certificate for a domain of an application: the mapped one, if it exists; otherwise that of the platform,
+    /// for short names only.
     fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> Found {
         let listed = domain.to_string();
         let mapped = app.certificates.binary_search_by(|(of, _)| (**of).cmp(&*listed)).ok();
@@ -308,35 +310,35 @@ impl Claims<'_, '_> {
                 }
                 Some(Err(fault)) => {
                     broken = true;
-                    // That of another application is told to its own owner.
+                    // The owner of the other application gets this finding.
                     if app == self.app {
                         let problem = Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() };
                         self.findings.push(Finding::new(self.object.clone(), CERTIFICATES, problem));
                     }
                 }
-                // The platform leaves mappings to Secrets behind that it has deleted.
+                // The platform leaves mappings behind to Secrets that it has deleted.
                 None => missing = Some(ObjectRef::new(Kind::Secret, secret.clone())),
             }
         }
         let short = matches!(domain, DeisDomain::Short(_)) && !matches!(host, HostPattern::FirstLabel(_));
         let platform = self.router.beside(PLATFORM_CERTIFICATE);
         let platform = if short { self.reader.secret(&platform).and_then(|it| it.as_ref().ok()) } else { None };
-        // Where the mapped one cannot be used, the default certificate is shown: the host stays where its clients know it.
+        // If the mapped one is unusable, clients get the default certificate: the host stays available over TLS.
         Found { certificate: platform.cloned(), over_tls: platform.is_some() || broken, missing }
     }
 }
 
-/// What is found of a host's certificate.
+/// The result of the search for a host's certificate.
 struct Found {
     certificate: Option<Arc<Certificate>>,
     /// Whether the host is served over TLS.
     over_tls: bool,
-    /// The Secret that it would be in.
+    /// The missing Secret that the domain is mapped to.
     missing: Option<ObjectRef>,
 }
 
-/// The host of a domain of an application. A short name stands below the platform's domain; while there is none, it stands for
-/// whatever begins with it.
+/// The host of a domain of an application. A short name is a subdomain of the platform's domain; without one, it stands
+/// for every host whose first label it is.
 fn host(app: &DeisApp, domain: &DeisDomain, router: &DeisRouter) -> HostPattern {
     let expression = app.expression.as_ref().filter(|it| router.regex_domains && it.domains.contains(domain));
     if let Some(expression) = expression {
@@ -349,7 +351,8 @@ fn host(app: &DeisApp, domain: &DeisDomain, router: &DeisRouter) -> HostPattern 
     }
 }
 
-/// The guards of a route on a host that is served over TLS or is not. Where it is not, nobody else is to answer for it either.
+/// The guards of a route on a host with or without TLS. Without, a request over TLS is not served by another route
+/// either.
 fn guards(over_tls: bool, guards: &Arc<[Guard]>) -> Arc<[Guard]> {
     if over_tls {
         return Arc::clone(guards);

@@ -1,5 +1,6 @@
-//! Ingress (`networking.k8s.io/v1`): an Ingress of one of our classes claims the hosts of its rules; its default backend
-//! takes what they leave, and every host that nobody claims where it has no rules.
+//! Ingress (`networking.k8s.io/v1`): an Ingress of one of our classes claims the hosts of its rules. Its default
+//! backend takes requests to these hosts that match no path, and, if it has no rules, requests to hosts that no object
+//! claims.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, In
 use super::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 use super::reader::Reader;
 
-/// Whose an Ingress is.
+/// The controller that an Ingress belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Membership {
     /// Ours, under this class.
     Ours(Arc<str>),
-    /// Another controller's, or nobody's.
+    /// Another controller, or none.
     Others,
-    /// It names a class that does not exist.
+    /// The Ingress refers to a class that does not exist.
     UnknownClass(Arc<str>),
 }
 
-/// Whose an Ingress is: by the controller of its class; by name where the old annotation names it; the
-/// default class where it names none. While IngressClasses cannot be read, a class of our name is ours.
+/// The controller of an Ingress: by the controller of its class; by the class name in the deprecated annotation; or by
+/// the default class if it has neither. While IngressClasses cannot be read, a class with our name is ours.
 fn membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
     let options = reader.options;
     match &ingress.class {
@@ -70,7 +71,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
         })
         .collect();
     let mut findings = claims.findings;
-    // A broken Secret or Service is so for each of the hosts.
+    // A broken Secret or Service gives the same finding for each of the hosts.
     findings.sort_unstable();
     findings.dedup();
     Attachment { claims: all.into(), ..told(Verdict::Served(class), findings) }
@@ -81,12 +82,12 @@ fn told(verdict: Verdict, findings: Vec<Finding>) -> Attachment {
     Attachment { report: report.unless_empty(), ..Attachment::default() }
 }
 
-/// The claims of one Ingress while they are made.
+/// State for making the claims of one Ingress.
 struct Claims<'a, 'w> {
     reader: &'a mut Reader<'w>,
     object: &'a ObjectRef,
     ingress: &'w Ingress,
-    /// What the claim at hand names and does not exist.
+    /// Missing objects of the current claim.
     missing: BTreeSet<ObjectRef>,
     findings: Vec<Finding>,
 }
@@ -94,7 +95,7 @@ struct Claims<'a, 'w> {
 impl Claims<'_, '_> {
     fn of(&mut self, host: &HostPattern, fallback: Option<&Arc<Route>>) -> Claim {
         let rule = self.ingress.rules.of(host);
-        // Positions count among the paths of the host, so that they stay what they are when another host's rule changes.
+        // Positions count among the paths of the host, so that a change of another host's rule does not alter them.
         let paths = (0_u32..).zip(rule.into_iter().flat_map(|rule| &rule.paths));
         let routes = paths.map(|(position, path)| {
             let place = Place { field: &path.field, service: "backend.service", path: path.path.clone(), position };
@@ -123,7 +124,7 @@ impl Claims<'_, '_> {
         self.route(place, default.backend.as_ref())
     }
 
-    /// A route to a backend. Where that cannot be used it answers 503, and a finding says why.
+    /// A route to a backend. If the backend is unusable, the route answers 503, and a finding states the reason.
     fn route(&mut self, place: Place<'_>, backend: Option<&BackendRef>) -> Arc<Route> {
         let Place { field, service, path, position } = place;
         let targets = match backend.map(|backend| (backend, self.reader.target(backend))) {
@@ -147,12 +148,12 @@ impl Claims<'_, '_> {
         })
     }
 
-    /// The usable certificates for the names that both a TLS entry and the host stand for. Several may stand side by side,
-    /// such as an ECDSA and an RSA one: the handshake takes the first that the client can use.
+    /// The usable certificates for the names covered by both a TLS entry and the host. There may be several, such as an
+    /// ECDSA and an RSA one: the handshake takes the first that the client supports.
     fn certificates(&mut self, host: &HostPattern) -> Vec<(HostPattern, Arc<Certificate>)> {
         let mut certificates = Vec::new();
         for it in self.ingress.tls.of(host) {
-            // Without a host it is for those of the rules.
+            // An entry without hosts applies to those of the rules.
             let asked = it.host.as_ref().unwrap_or(host);
             let Some(name) = asked.meet(host) else { continue };
             match self.reader.certificate(&it.secret, asked, &name) {
@@ -173,7 +174,7 @@ impl Claims<'_, '_> {
     }
 }
 
-/// Where in its object a route comes from, and what it takes.
+/// The field of a route in its object, and its match.
 struct Place<'a> {
     field: &'a Arc<str>,
     /// The field of the Service, below `field`.

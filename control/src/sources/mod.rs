@@ -1,7 +1,7 @@
-//! Sources: what objects ask of the edge, in terms that the compiler understands. One file a source; each turns an object into
-//! an [`Attachment`] by a pure function, and whatever else it looks at on the way is noted as read.
+//! Sources: the claims of objects, in terms of the compiler. Each source has a file and turns an object into an
+//! [`Attachment`] with a pure function that records all other objects that it reads.
 //!
-//! The compiler knows no source: it takes [`Claim`]s.
+//! The compiler does not know the sources: it takes [`Claim`]s.
 
 mod attachment;
 mod deis;
@@ -24,18 +24,18 @@ use crate::options::Options;
 use crate::topology::{Key, Topology};
 use crate::world::World;
 
-/// The layers in which objects are attached: what one reads of the attachments of others is of a layer before its own. In the order of
-/// their kinds, objects of an earlier layer come before those of a later one that read them.
+/// The layers in which objects are attached: an attachment reads only those of earlier layers. In the order of kinds,
+/// objects of an earlier layer come before those of a later one that read them.
 pub(crate) const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::Gateway,
     |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),
     |kind| kind == Kind::BackendTlsPolicy,
 ];
 
-/// What an object asks of the edge as World is now, where `topology` holds the attachments of the layers before its own. Pure: equal
+/// Attaches an object with the current World, if `topology` has the attachments of the earlier layers. Pure: equal
 /// arguments give equal attachments.
 ///
-/// An object that is not there, or that cannot be read, asks for nothing.
+/// An object that does not exist or cannot be read makes no claims.
 #[must_use]
 pub fn attach(world: &World, options: &Options, topology: &Topology, object: &ObjectRef) -> Attachment {
     let mut reader = Reader::new(world, options, topology);
@@ -70,7 +70,7 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
     attachment
 }
 
-/// A Service may stand for a DNS name, and may be an application of the Deis router.
+/// A Service may have an external name, and may be an application of the Deis router.
 fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
     let Some(service) = world.services.get(&object.name) else { return Attachment::reporting(object, world) };

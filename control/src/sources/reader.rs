@@ -1,4 +1,5 @@
-//! World as a source reads it: whatever is looked at is noted, so that the object is attached again when that changes.
+//! Read access to World for sources. Every read object is recorded as a dependency, so that the object is attached
+//! again when one changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,19 +34,19 @@ impl<'w> Reader<'w> {
         Self { world, options, topology, links: Vec::new() }
     }
 
-    /// Notes what the attachment depends on.
+    /// Records a dependency.
     pub(super) fn note(&mut self, key: Key) {
         self.links.push(key);
     }
 
-    /// What was noted, in ascending order, each key once.
+    /// The dependencies, in ascending order without duplicates.
     pub(super) fn into_links(mut self) -> Box<[Key]> {
         self.links.sort_unstable();
         self.links.dedup();
         self.links.into()
     }
 
-    /// World, for what the object itself holds.
+    /// World, for the content of the object itself.
     pub(super) const fn world(&self) -> &'w World {
         self.world
     }
@@ -66,13 +67,13 @@ impl<'w> Reader<'w> {
         self.world.services.get(name)
     }
 
-    /// What the Deployment of a Deis router asks for, where it is there.
+    /// The settings of a Deis router's Deployment, if it exists.
     pub(super) fn deis_router(&mut self, name: &ObjectName) -> Option<&'w DeisRouter> {
         self.note(Key::Object(ObjectRef::new(Kind::Deployment, name.clone())));
         self.world.deployments.get(name).map(|deployment| &deployment.router)
     }
 
-    /// The oldest application of a namespace that lists a domain.
+    /// The oldest application in a namespace that lists a domain.
     pub(super) fn deis_app(&mut self, namespace: &Arc<str>, domain: &DeisDomain) -> Option<&'w DeisApp> {
         self.note(Key::InNamespace(Kind::Service, Arc::clone(namespace)));
         let names = self.world.names_of(Kind::Service, Some(namespace));
@@ -80,13 +81,13 @@ impl<'w> Reader<'w> {
         apps.filter(|app| app.domains.binary_search(domain).is_ok()).min_by(|a, b| a.age.cmp(&b.age))
     }
 
-    /// The certificate of a Secret, where that is there.
+    /// The certificate in a Secret, if the Secret exists.
     pub(super) fn secret(&mut self, name: &ObjectName) -> Option<&'w Result<Arc<Certificate>, CertificateFault>> {
         self.note(Key::Object(ObjectRef::new(Kind::Secret, name.clone())));
         self.world.secrets.get(name).map(|secret| &secret.certificate)
     }
 
-    /// The certificate of a Secret for a name, which is that of an entry of the object or one below it.
+    /// The certificate in a Secret, for a name that is one of an entry of the object or below it.
     pub(super) fn certificate(
         &mut self,
         secret: &ObjectName,
@@ -106,12 +107,12 @@ impl<'w> Reader<'w> {
         }
     }
 
-    /// What requests for a Service port are sent to.
+    /// The target of requests for a Service port.
     pub(super) fn target(&mut self, backend: &BackendRef) -> Result<Target, Problem> {
         self.target_over(Transport::Tcp, backend)
     }
 
-    /// The same, or what datagrams for a UDP port are sent to.
+    /// The same, or the target of datagrams for a UDP port.
     pub(super) fn target_over(&mut self, transport: Transport, backend: &BackendRef) -> Result<Target, Problem> {
         let name = &backend.service;
         let Some(service) = self.service(name) else {
@@ -148,20 +149,20 @@ impl<'w> Reader<'w> {
     }
 }
 
-/// What a reference of the Gateway API is to be, and what is said of one that is not.
+/// The expected kind of a reference of the Gateway API, and the reasons of conditions for other references.
 pub(super) struct Sought {
     pub(super) kind: Kind,
-    /// The reference as messages name it.
+    /// The name of the field in messages.
     pub(super) written: &'static str,
-    /// The reason for one that cannot be read.
+    /// The reason for an unreadable reference.
     pub(super) invalid: &'static str,
-    /// The reason for one of another kind.
+    /// The reason for a reference to another kind.
     pub(super) wrong_kind: &'static str,
 }
 
-/// What the Gateway API needs.
+/// Reads for the Gateway API.
 impl<'w> Reader<'w> {
-    /// The generation of an object, for what its conditions are about.
+    /// The generation of an object, for its conditions.
     pub(super) fn generation(&self, object: &ObjectRef) -> i64 {
         self.world.generation_of(object).unwrap_or_default()
     }
@@ -191,13 +192,13 @@ impl<'w> Reader<'w> {
         self.world.listener_sets.get(name)
     }
 
-    /// What a Gateway offers; `None` for one that is not ours, or not there.
+    /// The offer of a Gateway; `None` if it does not exist or is not ours.
     pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
         self.note(Key::Offer(gateway.clone()));
         self.topology.offer(gateway).cloned()
     }
 
-    /// The route that keeps another one off a listener whose `hosts` that one would have.
+    /// The route of another kind that takes precedence over this one for `hosts` on a listener.
     pub(super) fn winner(
         &mut self,
         route: (&ObjectRef, &Age),
@@ -209,7 +210,7 @@ impl<'w> Reader<'w> {
         Some(winner)
     }
 
-    /// The Gateways with a route on their listeners that names a Service.
+    /// The Gateways with an attached route that refers to a Service.
     pub(super) fn gateways_naming(&mut self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         self.note(Key::RoutesTo(service.clone()));
         let parents = self.topology.parents_naming(service).into_iter();
@@ -220,7 +221,7 @@ impl<'w> Reader<'w> {
         parents.filter_map(gateway).collect()
     }
 
-    /// Whether objects of a namespace may attach to what stands in another one.
+    /// Whether objects of a namespace may attach to an object in another one.
     pub(super) fn allows(&mut self, allowed: &AllowedNamespaces, own: &str, namespace: &str) -> bool {
         match allowed {
             AllowedNamespaces::None => false,
@@ -234,7 +235,7 @@ impl<'w> Reader<'w> {
         }
     }
 
-    /// Whether an object may refer to another one: in the same namespace, or by a ReferenceGrant there.
+    /// Whether an object may refer to another one: in the same namespace, or by a ReferenceGrant in the other one.
     pub(super) fn granted(&mut self, from: &ObjectRef, to: &ObjectReference) -> bool {
         let (own, other) = (&from.name.namespace, &to.name.namespace);
         if own == other {
@@ -246,10 +247,11 @@ impl<'w> Reader<'w> {
         grants.any(|grant| self.world.grants.get(&grant.name).is_some_and(|grant| grant.permits(&kind, own, to)))
     }
 
-    /// What an object refers to, where it is of the kind that is sought, and may be referred to.
+    /// The referenced object, if it is of the expected kind and the reference is permitted.
     ///
     /// # Errors
-    /// Why it may not be. Of another namespace nothing is said but that.
+    /// Returns the reason and the message for a condition. About another namespace it says nothing else than that the
+    /// reference is not permitted.
     pub(super) fn permitted<'r>(
         &mut self,
         owner: &ObjectRef,
@@ -268,7 +270,8 @@ impl<'w> Reader<'w> {
         Ok(reference)
     }
 
-    /// The certificate that a Gateway or a listener refers to. Of another namespace nothing is said but that it is not permitted.
+    /// The certificate that a Gateway or a listener refers to. About another namespace the error says nothing else than
+    /// that the reference is not permitted.
     pub(super) fn granted_certificate(
         &mut self,
         owner: &ObjectRef,

@@ -1,4 +1,4 @@
-//! What objects are attached to, and what they offer to those that attach.
+//! Attachments to listeners, and the offers of Gateways.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -13,7 +13,7 @@ use crate::world::World;
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
 impl Key {
-    /// The object whose offer it is.
+    /// The object of an offer.
     pub(crate) const fn offer(&self) -> Option<&ObjectRef> {
         match self {
             Self::Offer(object) => Some(object),
@@ -21,7 +21,7 @@ impl Key {
         }
     }
 
-    /// The key of the routes that others keep off, where it is a listener.
+    /// The key of the routes that older routes keep off a listener.
     pub(crate) fn contested(&self) -> Option<Self> {
         let Self::Listener(object, name) = self else { return None };
         Some(Self::Contested(object.clone(), Arc::clone(name)))
@@ -29,7 +29,7 @@ impl Key {
 }
 
 impl Topology {
-    /// The attachments of all objects that say anything and come after one in their order.
+    /// The non-empty attachments of the objects after one, in the order of objects.
     pub(crate) fn attachments_after(
         &self,
         object: Option<&ObjectRef>,
@@ -37,19 +37,20 @@ impl Topology {
         self.attachments.range::<ObjectRef, _>((object.map_or(Unbounded, Excluded), Unbounded))
     }
 
-    /// What an object offers, where it offers anything.
+    /// The offer of an object, if it has one.
     pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
         self.attachments.get(object)?.besides().offer.as_ref()
     }
 
-    /// The Gateways and ListenerSets with a route on their listeners that names a Service, whether that can be used or not.
+    /// The Gateways and ListenerSets with an attached route that refers to a Service, whether the reference is valid or
+    /// not.
     pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
         let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
         routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()
     }
 
-    /// The routes of a kind that are found under a key of a listener, in ascending order.
+    /// The routes of a kind under a key of a listener, in ascending order.
     pub(crate) fn attached_to<'t>(
         &'t self,
         listener: &Key,
@@ -60,7 +61,8 @@ impl Topology {
         found.take_while(move |(of, object)| *of == key && object.kind == kind).map(|(_, object)| object)
     }
 
-    /// Attaches the routes again that others may keep off a listener. An older one is settled before it keeps off younger ones.
+    /// Attaches the routes again that others may keep off a listener. Older routes are settled before the younger ones
+    /// that they keep off.
     pub(super) fn settle_contested(&mut self, world: &World, options: &Options) {
         for object in contested(world, self) {
             let attachment = attach(world, options, self, &object);

@@ -1,5 +1,5 @@
-//! Topology: what every object asks of the edge, and what that depends on, in both directions. Dependencies on what does not
-//! exist yet are kept, so that its arrival finds those who wait for it.
+//! Topology: the claims of every object and its dependencies, in both directions. Dependencies on objects that do not
+//! exist are kept, so that the dependents are found when such an object is created.
 
 mod attached;
 
@@ -15,32 +15,32 @@ use crate::options::Options;
 use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, attach};
 use crate::world::World;
 
-/// What an object can depend on, or have a part in.
+/// The key of a dependency or a claim.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
-    /// One object, there or not.
+    /// One object, whether it exists or not.
     Object(ObjectRef),
-    /// Every object of a kind in a namespace: selectors refer to objects that have no name yet.
+    /// Every object of a kind in a namespace: for selectors, whose objects have no name yet.
     InNamespace(Kind, Arc<str>),
     /// Every object of a kind.
     Any(Kind),
-    /// A virtual host that it claims.
+    /// A claimed virtual host.
     Host(VirtualHost),
-    /// A scope whose settings it says.
+    /// A scope with settings.
     Scope(ScopeId),
-    /// A host whose connections it asks for, to be passed on as bytes.
+    /// A host whose connections are claimed, to be passed on as bytes.
     Stream(VirtualHost),
-    /// A socket whose listeners it has.
+    /// A socket with listeners.
     Bind(BindKey),
-    /// What an object offers to others.
+    /// The offer of a Gateway.
     Offer(ObjectRef),
-    /// The routes that name a Service, and the listeners that they are attached to.
+    /// The routes that refer to a Service, and the listeners that they are attached to.
     RoutesTo(ObjectName),
-    /// A listener of a Gateway or ListenerSet that it is attached to, by its name there.
+    /// A listener of a Gateway or ListenerSet with attached routes, by its name in that object.
     Listener(ObjectRef, Arc<str>),
-    /// The same of one that an older route of another kind keeps it off.
+    /// The same for routes that an older route of another kind keeps off the listener.
     Contested(ObjectRef, Arc<str>),
-    /// The endpoints of a Service, of which it holds some.
+    /// The endpoints of a Service, for its EndpointSlices.
     EndpointsOf(ObjectName),
     /// A DNS name.
     Name(Arc<str>),
@@ -48,7 +48,7 @@ pub enum Key {
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
 impl Key {
-    /// The object, where it is one of a kind.
+    /// The object, if the key is one of this kind.
     #[must_use]
     pub fn object(&self, kind: Kind) -> Option<&ObjectRef> {
         match self {
@@ -57,7 +57,7 @@ impl Key {
         }
     }
 
-    /// The host, where it is one.
+    /// The virtual host, if the key is one.
     const fn host(&self) -> Option<&VirtualHost> {
         match self {
             Self::Host(host) => Some(host),
@@ -65,7 +65,7 @@ impl Key {
         }
     }
 
-    /// The scope, where it is one.
+    /// The scope, if the key is one.
     const fn scope(&self) -> Option<&ScopeId> {
         match self {
             Self::Scope(scope) => Some(scope),
@@ -73,7 +73,7 @@ impl Key {
         }
     }
 
-    /// The host, where it is one whose connections are passed on.
+    /// The host of connections, if the key is one.
     const fn stream(&self) -> Option<&VirtualHost> {
         match self {
             Self::Stream(host) => Some(host),
@@ -81,7 +81,7 @@ impl Key {
         }
     }
 
-    /// The socket, where it is one with listeners.
+    /// The socket, if the key is one.
     const fn bind(&self) -> Option<&BindKey> {
         match self {
             Self::Bind(bind) => Some(bind),
@@ -89,7 +89,7 @@ impl Key {
         }
     }
 
-    /// The object that a route is attached to, where it is a listener.
+    /// The Gateway or ListenerSet, if the key is a listener.
     #[must_use]
     pub const fn listener_of(&self) -> Option<&ObjectRef> {
         match self {
@@ -98,7 +98,7 @@ impl Key {
         }
     }
 
-    /// The Service whose endpoints they are.
+    /// The Service, if the key is that of its endpoints.
     #[must_use]
     pub const fn endpoints_of(&self) -> Option<&ObjectName> {
         match self {
@@ -107,7 +107,7 @@ impl Key {
         }
     }
 
-    /// The DNS name, where it is one.
+    /// The DNS name, if the key is one.
     #[must_use]
     pub const fn name(&self) -> Option<&Arc<str>> {
         match self {
@@ -117,19 +117,19 @@ impl Key {
     }
 }
 
-/// The attachment of every object, and who is found under each key.
+/// The attachments of all objects, and an index of the objects by key.
 #[derive(Debug, Default)]
 pub struct Topology {
     attachments: BTreeMap<ObjectRef, Attachment>,
-    /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each key
-    /// would cost ten times its content.
+    /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each
+    /// key would cost ten times its content.
     by_key: BTreeSet<(Key, ObjectRef)>,
-    /// The claims that have been replaced by others, by none, or have come, since this was last asked.
+    /// The claims that were added, replaced or removed since the last [`Topology::take_moved`].
     moved: BTreeSet<(VirtualHost, ObjectRef)>,
 }
 
 impl Topology {
-    /// Every object of World, attached. All at once costs less than one by one, and packs better.
+    /// Attaches every object of World. All at once costs less than one by one, and uses memory better.
     #[must_use]
     pub fn of(world: &World, options: &Options) -> Self {
         let mut topology = Self::default();
@@ -151,11 +151,11 @@ impl Topology {
         topology
     }
 
-    /// Replaces the attachment of an object and returns the one before. Claims that are equal to those before stay the same
-    /// objects, and so do equal routes of others.
+    /// Replaces the attachment of an object and returns the previous one. Unchanged claims stay the same allocations,
+    /// and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
         let before = self.attachments.remove(object).unwrap_or_default();
-        // What claims for several hosts share is still shared afterwards.
+        // Terms that claims to several hosts share are still shared afterwards.
         let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
         for claim in &mut attachment.claims {
             if let Some(same) = before.claim(&claim.host).filter(|same| *same == claim) {
@@ -189,42 +189,42 @@ impl Topology {
         before
     }
 
-    /// The claims that are others than when this was last called, by host and object.
+    /// The claims that have changed since the last call, by host and object.
     pub(crate) fn take_moved(&mut self) -> BTreeSet<(VirtualHost, ObjectRef)> {
         std::mem::take(&mut self.moved)
     }
 
-    /// The attachment of an object, where it says anything.
+    /// The attachment of an object, if it is not empty.
     #[must_use]
     pub fn get(&self, object: &ObjectRef) -> Option<&Attachment> {
         self.attachments.get(object)
     }
 
-    /// What an object depends on, in ascending order.
+    /// The dependencies of an object, in ascending order.
     #[must_use]
     pub fn links_of(&self, object: &ObjectRef) -> &[Key] {
         self.attachments.get(object).map_or(&[], |attachment| &attachment.links)
     }
 
-    /// The attachments of all objects that say anything, in the order of the objects.
+    /// The non-empty attachments, in the order of the objects.
     pub fn attachments(&self) -> impl Iterator<Item = (&ObjectRef, &Attachment)> {
         self.attachments.iter()
     }
 
-    /// The claims for a host.
+    /// The claims to a host.
     pub fn claims_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Arc<Claim>> + use<'t> {
         let host = host.clone();
         let claimants = self.dependents(&Key::Host(host.clone()));
         claimants.filter_map(move |object| self.attachments.get(object)?.claim(&host))
     }
 
-    /// Who is found under a key, in ascending order.
+    /// The objects under a key, in ascending order.
     pub fn dependents<'t>(&'t self, key: &Key) -> impl Iterator<Item = &'t ObjectRef> + use<'t> {
         let (key, first) = (key.clone(), ObjectRef::new(Kind::FIRST, ObjectName::default()));
         self.by_key.range((key.clone(), first)..).take_while(move |(of, _)| *of == key).map(|(_, object)| object)
     }
 
-    /// Who depends on any object of a kind, some of them several times.
+    /// The objects that depend on any object of a kind, with duplicates.
     pub fn dependents_of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
         let nobody = || ObjectRef::new(Kind::FIRST, ObjectName::default());
         let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
@@ -237,42 +237,43 @@ impl Topology {
         all.chain(self.dependents(&Key::Any(kind)))
     }
 
-    /// Whether anybody is found under a key.
+    /// Whether any object is under a key.
     #[must_use]
     pub fn has_dependents(&self, key: &Key) -> bool {
         self.dependents(key).next().is_some()
     }
 
-    /// The objects of a kind that anybody depends on by name, each once, in ascending order.
+    /// The objects of a kind with dependents, without duplicates, in ascending order.
     pub fn wanted(&self, kind: Kind) -> impl Iterator<Item = &ObjectRef> {
         let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
         distinct(self.from(first, move |key| key.object(kind)))
     }
 
-    /// Every DNS name that anybody depends on, each once, in ascending order.
+    /// The DNS names with dependents, without duplicates, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         distinct(self.from(Key::Name(Arc::default()), Key::name))
     }
 
-    /// The first object after another one, or of all, that has an attachment.
+    /// The first object with an attachment after another object, or of all.
     pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
         let beyond = (last.map_or(Unbounded, Excluded), Unbounded);
         self.attachments.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
-    /// The keys from one on, as long as they are of a sort; one that several objects are found under comes several times.
+    /// The values of the keys from `first` on, as long as `of` returns one; with duplicates for a key of several
+    /// objects.
     fn from<'t, T: 't>(&'t self, first: Key, of: impl Fn(&'t Key) -> Option<&'t T>) -> impl Iterator<Item = &'t T> {
         let first = (first, ObjectRef::new(Kind::FIRST, ObjectName::default()));
         self.by_key.range(first..).map_while(move |(key, _)| of(key))
     }
 
-    /// The first host after another one, or of all, that anybody claims.
+    /// The first claimed host after another one, or of all.
     pub(crate) fn host_after(&self, last: Option<&VirtualHost>) -> Option<&VirtualHost> {
         let first = last.cloned().unwrap_or_else(VirtualHost::first);
         self.from(Key::Host(first), Key::host).find(|host| Some(*host) != last)
     }
 
-    /// What objects say of the settings of a scope, in the order of the objects.
+    /// The settings of a scope by object, in the order of the objects.
     pub(crate) fn settings_of<'t>(
         &'t self,
         scope: &ScopeId,
@@ -282,26 +283,26 @@ impl Topology {
         objects.filter_map(move |object| Some((object, self.attachments.get(object)?.settings_of(&scope)?)))
     }
 
-    /// The first scope after another one, or of all, whose settings anybody says.
+    /// The first scope with settings after another one, or of all.
     pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
         let first = last.cloned().unwrap_or_else(|| ScopeId::Host(HostPattern::Exact(Arc::default())));
         self.from(Key::Scope(first), Key::scope).find(|scope| Some(*scope) != last)
     }
 
-    /// Where objects lead the connections for a host, in the order of the objects.
+    /// The routes of the connections for a host, in the order of their objects.
     pub(crate) fn streams_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Arc<StreamRoute>> + use<'t> {
         let host = host.clone();
         let objects = self.dependents(&Key::Stream(host.clone()));
         objects.filter_map(move |object| self.attachments.get(object)?.stream(&host))
     }
 
-    /// The first host after another one, or of all, whose connections anybody asks for.
+    /// The first host with claimed connections after another one, or of all.
     pub(crate) fn stream_after(&self, last: Option<&VirtualHost>) -> Option<&VirtualHost> {
         let first = last.cloned().unwrap_or_else(VirtualHost::first);
         self.from(Key::Stream(first), Key::stream).find(|host| Some(*host) != last)
     }
 
-    /// What objects have on a socket, in the order of the objects.
+    /// The listeners of each object on a socket, in the order of the objects.
     pub(crate) fn binds_of<'t>(
         &'t self,
         bind: &BindKey,
@@ -311,7 +312,7 @@ impl Topology {
         objects.filter_map(move |object| Some((object, self.attachments.get(object)?.bind(&bind)?)))
     }
 
-    /// The first socket after another one, or of all, that anybody has listeners on.
+    /// The first socket with listeners after another one, or of all.
     pub(crate) fn bind_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
         let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
         self.from(Key::Bind(last.copied().unwrap_or(least)), Key::bind).find(|bind| Some(*bind) != last)
@@ -323,7 +324,7 @@ impl Topology {
     }
 }
 
-/// Each of some values in ascending order once.
+/// Removes consecutive duplicates.
 fn distinct<'t, T: PartialEq + ?Sized + 't>(values: impl Iterator<Item = &'t T>) -> impl Iterator<Item = &'t T> {
     let mut last = None;
     values.filter(move |value| last.replace(*value) != Some(*value))

@@ -1,4 +1,4 @@
-//! The tree as the objects are now.
+//! Builds the tree from the current objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sources::{Attachment, Offered, Verdict, parent_of};
 use crate::topology::{Key, Topology};
 use crate::world::World;
 
-/// What a page is made of.
+/// The input of a page.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'k> {
     pub(crate) world: &'k World,
@@ -27,7 +27,7 @@ pub(crate) struct Known<'k> {
     pub(crate) parts: &'k SnapshotParts,
 }
 
-/// The classes while the page is made.
+/// The nodes of a page before they are grouped by class.
 #[derive(Default)]
 struct Page {
     gateways: BTreeMap<ObjectName, GatewayNode>,
@@ -35,7 +35,7 @@ struct Page {
     routes: BTreeMap<(Kind, String), Vec<RouteNode>>,
 }
 
-/// A page of the tree.
+/// Builds a page of the tree.
 pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
     let (mut page, mut count, mut last, mut next) = (Page::default(), 0, None, None);
     for (object, attachment) in known.topology.attachments_after(query.after.as_ref()) {
@@ -63,19 +63,19 @@ pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
     Tree { classes: known.classes(page), next: next.map(written) }
 }
 
-/// Whether an object stands in the tree by itself.
+/// Whether an object has a node of its own in the tree.
 fn is_shown(object: &ObjectRef, attachment: &Attachment) -> bool {
     object.kind.is_route() || object.kind == Kind::Gateway || !attachment.claims.is_empty()
 }
 
 impl<'k> Known<'k> {
-    /// The Gateways and ListenerSets of a route.
+    /// The Gateways and ListenerSets that a route refers to.
     fn parents(self, object: &ObjectRef, attachment: &'k Attachment) -> Vec<&'k ObjectRef> {
         let links = attachment.links.iter().filter(|_| object.kind.is_route());
         links.filter_map(|key| key.offer().or_else(|| key.object(Kind::ListenerSet))).collect()
     }
 
-    /// The class of an object that has hosts of its own.
+    /// The class of an object with hosts of its own.
     fn class_of(self, object: &ObjectRef, attachment: &Attachment) -> Option<(Kind, String)> {
         if object.kind == Kind::Ingress {
             let verdict = attachment.report.as_ref()?.verdict.as_ref()?;
@@ -85,7 +85,8 @@ impl<'k> Known<'k> {
         Some((Kind::Deployment, self.options.sources.deis.as_ref()?.router.to_string()))
     }
 
-    /// Has a Gateway stand on the page, with what it refuses where it is asked for itself.
+    /// Returns the node of a Gateway on the page, and adds it if it is missing; with the refused routes if the query
+    /// selects the Gateway itself.
     fn gateway<'p>(self, page: &'p mut Page, name: &ObjectName) -> Option<&'p mut GatewayNode> {
         if !page.gateways.contains_key(name) {
             let object = ObjectRef::new(Kind::Gateway, name.clone());
@@ -116,7 +117,7 @@ impl<'k> Known<'k> {
         }
     }
 
-    /// A listener as its object writes it.
+    /// The listener in the spec of its object.
     fn written(self, offered: &Offered) -> Option<&'k tidegate_config::project::gateway::ListenerSpec> {
         let name = &offered.owner.name;
         let gateway = |gateway: &'k Arc<Gateway>| &*gateway.listeners;
@@ -128,7 +129,7 @@ impl<'k> Known<'k> {
         listeners.iter().find(|listener| listener.name == offered.section)?.spec.as_ref().ok()
     }
 
-    /// Puts a route under each of its listeners, and under the Gateways that refuse it.
+    /// Adds a route to each of its listeners, and to the Gateways that refuse it.
     fn route(self, page: &mut Page, object: &ObjectRef, attachment: &'k Attachment) {
         for key in &*attachment.listeners {
             let Key::Listener(owner, section) = key else { continue };
@@ -180,7 +181,7 @@ impl<'k> Known<'k> {
         RouteNode { object: object.clone(), hosts }
     }
 
-    /// Rules of routes: those that stand behind one another and are matches of one rule are one.
+    /// The rules of routes: consecutive routes from matches of the same rule are joined.
     fn rules<'r>(self, routes: impl Iterator<Item = &'r Arc<Route>>) -> Vec<RuleNode> {
         let mut rules: Vec<RuleNode> = Vec::new();
         for route in routes {
@@ -236,7 +237,7 @@ impl<'k> Known<'k> {
         }
     }
 
-    /// The classes of what stands on a page.
+    /// Groups the nodes of a page by class.
     fn classes(self, page: Page) -> Vec<ClassNode> {
         let mut classes: BTreeMap<(Kind, String), ClassNode> = BTreeMap::new();
         let class = |(kind, name): &(Kind, String)| {
@@ -266,7 +267,7 @@ fn matched(route: &Route) -> MatchNode {
 }
 
 impl ListenerNode {
-    /// What its offer says of a listener.
+    /// A node with the values of the offer.
     fn unnamed(offered: &Offered) -> Self {
         Self {
             name: Arc::clone(&offered.section),

@@ -1,4 +1,4 @@
-//! The tree as text: a line for each class, Gateway, listener, object, host, rule and backend, each below what it belongs to.
+//! The tree as text: a line for each class, Gateway, listener, object, host, rule and backend, each below its parent.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The builder of a Deis platform: connections of git clients are passed on to it unread.
+//! The builder of a Deis platform: TCP connections of git clients are passed on to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::sources::reader::Reader;
 /// The port of the builder's Service.
 const BUILDER_PORT: u16 = 2222;
 
-/// The table of the builder's listener, and its name: those of Gateways have a namespace before a slash.
+/// The table and the name of the builder's listener; those of Gateways have a namespace before a slash.
 const TABLE: &str = "deis-builder";
 
-/// What the builder asks for: that connections to its port are passed on to it.
+/// Adds the builder's listener and the route for its connections.
 pub(in crate::sources) fn attach_builder(
     reader: &mut Reader<'_>,
     object: &ObjectRef,
@@ -51,7 +51,7 @@ pub(in crate::sources) fn attach_builder(
             attachment.besides_mut().streams = [(host, Arc::new(route))].into();
         }
         Err(_) => {
-            let why = format!("names no port {BUILDER_PORT}, which is the builder's");
+            let why = format!("does not have the builder's port {BUILDER_PORT}");
             findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
         }
     }

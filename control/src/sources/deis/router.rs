@@ -18,7 +18,7 @@ use crate::world::World;
 
 const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";
 
-/// What `/healthz` answers.
+/// The response to `/healthz`.
 static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
     Arc::new(DirectResponse {
         status: 200,
@@ -28,8 +28,8 @@ static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
     })
 });
 
-/// What the router's own Deployment asks for: it says what holds for all applications, answers whether the edge is alive where no
-/// host is known, and may name where other requests for unknown hosts go.
+/// Attaches the router's own Deployment: it provides the defaults of all applications, answers health checks for
+/// unknown hosts, and may name an address for other requests to unknown hosts.
 pub(in crate::sources) fn attach_router(world: &World, options: &Options, object: &ObjectRef) -> Attachment {
     let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
     let router = &deployment.router;
@@ -50,13 +50,13 @@ pub(in crate::sources) fn attach_router(world: &World, options: &Options, object
     attachment
 }
 
-/// How old the claims of the router's Deployment are: those of every other object go first.
+/// The age of claims of the router's Deployment: every other object takes precedence.
 fn youngest(object: &ObjectRef) -> Age {
     Age { created_s: i64::MAX, name: object.name.clone() }
 }
 
-/// `/healthz` of unknown hosts, which load balancers ask for, and where other requests for them go. An older claim to this very
-/// path goes first; one to all paths, such as a default backend, does not.
+/// The claim for unknown hosts: `/healthz`, for load balancers, and the route for other requests. An older claim to the
+/// same path takes precedence; one to all paths, such as a default backend, does not.
 fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
     let routes = (0..).zip(["/healthz", "/healthz/"]).map(|(position, path)| {
         let origin = Origin { object: object.clone(), age: youngest(object), field: "".into(), position };
@@ -77,9 +77,10 @@ fn unknown_hosts(object: &ObjectRef, fallback: Option<Arc<Route>>) -> Claim {
     Claim::new(HostPattern::Any, terms)
 }
 
-/// A route to an address that the Deployment names, for requests over plain HTTP. It is no application: nothing of theirs holds.
+/// A route to the address in the Deployment, for requests over plain HTTP. It is not an application, so the defaults of
+/// applications do not apply.
 fn default_service(object: &ObjectRef, to: SocketAddr, name: &Arc<str>) -> Arc<Route> {
-    // No Service has such a name, so nothing of a real one is shared.
+    // No Service can have this name, so the backend is not shared with a real one.
     let key = BackendKey::tcp(object.name.beside(format!("default service ({name})")), to.port());
     let backend = Backend::new(key.clone(), [Endpoint::tcp(to, None)].into());
     let (protocol, fixed) = (AppProtocol::Http, Some(Arc::new(backend)));
