@@ -1,5 +1,5 @@
-//! Where the bytes of objects go besides: to whoever serves them again. They are handed over in the order in which the cluster tells them,
-//! and by the one who hears them, so that nothing has to be kept for a reader that is slow.
+//! Copies of objects for the server of the cached API. They are passed on in the order of the cluster's events by the
+//! receiving task, so that no queue is needed for a slow reader.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,47 +13,47 @@ use crate::event::Source;
 use crate::options::{Options, Secrets};
 use crate::selection::sources;
 
-/// Takes copies of what is told of subjects. Clones are one and the same.
+/// The copies of all subjects. Clones share the takers.
 pub struct Copies<S = Source>(Arc<Takers<S>>);
 
 type Takers<S> = dyn Fn(&S) -> Taker + Send + Sync;
 
-/// Takes copies of what is told of one subject, in order. Clones are one and the same.
+/// Receives the copies of one subject, in order. Clones share the state.
 #[derive(Clone)]
 pub struct Taker {
     take: Arc<dyn Fn(Copied<'_>) -> Taken + Send + Sync>,
     last: watch::Sender<Taken>,
 }
 
-/// What a taker has of its subject after it was told something.
+/// The completeness of a taker's copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// As much as it was told.
+    /// Everything was taken.
     Whole,
-    /// Less: it had no room for all of it, or does not believe the last list. Another list is made after a while.
+    /// Something is missing: it had no space, or does not accept the last list. Another list is made after a while.
     Lacking,
 }
 
 impl Taker {
-    /// A taker that calls this, which must not wait for anything.
+    /// A taker that calls this function, which must not block.
     #[must_use]
     pub fn new(take: impl Fn(Copied<'_>) -> Taken + Send + Sync + 'static) -> Self {
         Self { take: Arc::new(take), last: watch::Sender::new(Taken::Whole) }
     }
 
-    /// A taker of nothing.
+    /// A taker that ignores everything.
     #[must_use]
     pub fn of_nothing() -> Self {
         Self::new(|_| Taken::Whole)
     }
 
-    /// Hands over what was told.
+    /// Passes on a copy.
     pub fn take(&self, copied: Copied<'_>) {
         let taken = (self.take)(copied);
         self.last.send_if_modified(|last| std::mem::replace(last, taken) != taken);
     }
 
-    /// Whether it lacks something, and when that changes.
+    /// The completeness of the taker's copy, with updates.
     pub(crate) fn taken(&self) -> watch::Receiver<Taken> {
         self.last.subscribe()
     }
@@ -65,46 +65,46 @@ impl fmt::Debug for Taker {
     }
 }
 
-/// What is told of a source.
+/// An event of a source.
 #[derive(Debug)]
 pub enum Copied<'a> {
     /// A list begins.
     ListBegins,
-    /// An item of it.
+    /// An item of the list.
     Listed {
-        /// Which object it is.
+        /// The name of the object.
         name: &'a ObjectName,
         /// Its JSON.
         raw: &'a [u8],
     },
-    /// It failed.
+    /// The list failed.
     ListFailed,
-    /// It is over.
+    /// The list is complete.
     ListDone {
-        /// The resourceVersion up to which everything has been told with it.
+        /// The resourceVersion of the list.
         reached: &'a str,
-        /// Whether it names everything.
+        /// Whether it has every object.
         complete: bool,
-        /// Whether it is as new as whatever watches told while it was made.
+        /// Whether it takes precedence over events of watches that arrived during it.
         wins: bool,
     },
-    /// A watch told of an object.
+    /// An event of a watch.
     Told {
-        /// Which object it is.
+        /// The name of the object.
         name: &'a ObjectName,
-        /// Its JSON; of one that is gone, its last state.
+        /// Its JSON; for a deletion, the last state.
         raw: &'a [u8],
-        /// Whether it is gone.
+        /// Whether it was deleted.
         gone: bool,
     },
-    /// A watch has nothing more to tell up to this resourceVersion.
+    /// A bookmark: a watch has no more events up to this resourceVersion.
     Reached(&'a str),
-    /// The cluster does not have the kind any more, or nobody reads it.
+    /// The cluster no longer serves the kind, or the kind is no longer read.
     Unserved,
 }
 
-/// The kinds that are read in all namespaces, whole or as far as routing needs them, by lists and watches. ConfigMaps are not among them:
-/// routing reads one entry of a few, and what else stands in all of them may be anybody's secret.
+/// The kinds that are listed and watched in all namespaces, as complete objects or as far as routing needs them.
+/// ConfigMaps are not among them: routing reads one entry of a few, and the others may be confidential.
 #[must_use]
 pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
     let everywhere = sources(&[], options).into_iter().filter(|source| source.namespace.is_none());
@@ -116,18 +116,18 @@ pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
 }
 
 impl<S> Copies<S> {
-    /// Hands what is told of a subject to the taker that this gives for it.
+    /// Passes the events of a subject to the taker that this function returns for it.
     #[must_use]
     pub fn to(takers: impl Fn(&S) -> Taker + Send + Sync + 'static) -> Self {
         Self(Arc::new(takers))
     }
 
-    /// Who takes what is told of a subject.
+    /// The taker of a subject.
     pub(crate) fn of(&self, subject: &S) -> Taker {
         (self.0)(subject)
     }
 
-    /// Hands over what was kept over a restart, as a list would tell it.
+    /// Passes on restored objects as a list.
     pub(crate) fn restore(&self, subject: &S, objects: &[(ObjectName, Bytes)], version: &str) {
         let taker = self.of(subject);
         taker.take(Copied::ListBegins);

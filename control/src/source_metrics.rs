@@ -63,11 +63,7 @@ impl SourceMetrics {
             list_failures: counter("tidegate_list_failures_total", "Failed lists, by reason.", &SOURCE_AND_REASON)?,
             list_duration: HistogramVec::new(duration, &SOURCE)?,
             listed: gauge("tidegate_listed_objects", "Objects in the last complete list.")?,
-            watch_restarts: counter(
-                "tidegate_watch_restarts_total",
-                "Ended watches, by reason.",
-                &SOURCE_AND_REASON,
-            )?,
+            watch_restarts: counter("tidegate_watch_restarts_total", "Ended watches, by reason.", &SOURCE_AND_REASON)?,
             unidentified: counter(
                 "tidegate_unidentified_objects_total",
                 "Objects of lists and watches without an identity (name, namespace or resourceVersion), which were left out.",

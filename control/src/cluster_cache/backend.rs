@@ -1,4 +1,4 @@
-//! The file under the store, with every byte counted that is written to it.
+//! The file of the store, which counts the written bytes.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-/// A file that counts what is written.
+/// A file that counts the bytes written to it.
 #[derive(Debug)]
 pub(super) struct CountedFile {
     file: FileBackend,

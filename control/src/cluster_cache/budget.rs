@@ -1,33 +1,33 @@
-//! How much may be written to disk: so many bytes a minute, of which one minute's can be saved up. A batch that is larger by
-//! itself, such as the first copy of a cluster, counts as one minute's. Pure.
+//! The write budget of the disk, in bytes per minute, of which at most one minute's bytes accumulate. A larger batch,
+//! such as the first copy of a cluster, costs one minute's bytes. Pure.
 
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What is left to write.
+/// The remaining budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_minute: u64,
-    /// Bytes that may be written now; below zero, what was written before its time.
+    /// The bytes that may be written now; negative after writes in advance.
     left: f64,
     as_of: Instant,
 }
 
 impl Budget {
-    /// A whole minute's bytes to begin with.
+    /// A budget that starts with one minute's bytes.
     pub(super) fn new(per_minute: u64, now: Instant) -> Self {
         let per_minute = per_minute.max(1);
         Self { per_minute, left: as_float(per_minute), as_of: now }
     }
 
-    /// So many bytes have been written.
+    /// Records that `bytes` were written.
     pub(super) fn spend(&mut self, bytes: u64, now: Instant) {
         self.earn(now);
         self.left -= as_float(bytes.min(self.per_minute));
     }
 
-    /// When something may be written again: now or before, unless too much has been.
+    /// The time when the next write is allowed: `now`, unless the budget is used up.
     pub(super) fn ready(&mut self, now: Instant) -> Instant {
         self.earn(now);
         if self.left > 0.0 {

@@ -1,23 +1,24 @@
-//! The folder of the cache: ours alone, 0700, and its file 0600. What is not ours is refused rather than changed.
+//! The folder of the cache, with mode 0700, and its file, with mode 0600. A folder or file of another user is refused,
+//! not changed.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// In the folder that the operator names, which may be a mount point with rights of its own.
+/// The name of our folder inside the operator's folder, which may be a mount point with its own permissions.
 const FOLDER: &str = "cluster-cache";
-/// The store.
+/// The file of the store.
 const FILE: &str = "objects.redb";
-/// A store that could not be read, for whoever wants to know why. There is one at most.
+/// A store that could not be read, kept for analysis. There is at most one.
 const UNREADABLE: &str = "objects.redb.unreadable";
 
-/// The file of the store in the folder that the operator named.
+/// The path of the store in the operator's folder.
 pub(super) fn file_in(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join(FILE)
 }
 
-/// Opens the file of the store, and makes it and its folder where they are not there.
+/// Opens the file of the store, and creates it and its folder if they do not exist.
 pub(super) fn open(folder: &Path) -> io::Result<File> {
     let inner = folder.join(FOLDER);
     DirBuilder::new().recursive(true).mode(0o700).create(&inner)?;
@@ -33,14 +34,14 @@ pub(super) fn open(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Moves a store that cannot be read out of the way of the next one.
+/// Renames an unreadable store, so that a new one can take its place.
 pub(super) fn set_aside(folder: &Path) -> io::Result<PathBuf> {
     let aside = folder.join(FOLDER).join(UNREADABLE);
     std::fs::rename(file_in(folder), &aside)?;
     Ok(aside)
 }
 
-/// Takes the rights of others from what is ours.
+/// Removes the permissions of other users from our folder or file.
 fn private(path: &Path, mode: u32) -> io::Result<()> {
     let found = path.symlink_metadata()?;
     let ours = rustix::process::geteuid().as_raw();

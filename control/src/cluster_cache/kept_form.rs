@@ -1,5 +1,6 @@
-//! What of an object is kept: its JSON in one order of fields, without what the projections never read. Two forms of the same
-//! object differ only where it does, whether a list or a watch brought it. Pure.
+//! The form in which objects are kept: JSON with a fixed order of fields, without the fields that projections never
+//! read. The forms of two versions of an object are equal if nothing relevant has changed, whether they came from a
+//! list or a watch. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,17 +8,17 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use tidegate_config::object::Kind;
 
-/// The fields of a JSON object, their values still text.
+/// The fields of a JSON object, with unparsed values.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// Every form begins so; then comes the resourceVersion.
+/// The start of every form; the resourceVersion follows.
 const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
 
-/// The form in which an object is kept; `None` for bytes that say no resourceVersion.
+/// The form in which an object is kept; `None` if it has no valid resourceVersion.
 ///
-/// It lacks `kind` and `apiVersion`, which the items of lists lack too; `metadata.managedFields`; and of `status` everything but
-/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads. Without a kind `routed` by it is kept
-/// whole, because it is served again. A projection that reads more needs a new
+/// It omits `kind` and `apiVersion`, which items of lists lack too; `metadata.managedFields`; and `status` except for
+/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads. With `routed` as `None`
+/// the object is kept complete, because it is served again. A projection that reads more fields needs a new
 /// [`FORMAT`](super::store::FORMAT).
 pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
@@ -40,7 +41,7 @@ pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     for (name, value) in &fields {
         match (name.as_ref(), routed) {
             ("metadata" | "kind" | "apiVersion", _) => {}
-            // What else stands in a ConfigMap may be large, or a secret that somebody put there.
+            // Other entries of a ConfigMap may be large, or confidential.
             ("data", Some(Kind::ConfigMap)) => {
                 let entries: Fields<'_> = serde_json::from_str(value.get()).unwrap_or_default();
                 if let Some(authorities) = entries.get("ca.crt") {
@@ -60,7 +61,7 @@ pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     Some(form)
 }
 
-/// Whether two forms are of the same object but for its resourceVersion.
+/// Whether two forms are equal except for the resourceVersion.
 pub(super) fn same(form: &[u8], other: &[u8]) -> bool {
     beyond_version(form) == beyond_version(other)
 }
@@ -71,7 +72,7 @@ fn beyond_version(form: &[u8]) -> &[u8] {
     rest.get(end..).unwrap_or(form)
 }
 
-/// The field of a status that says where the object is reached, and what it says.
+/// The field of a status that contains the addresses, with its value.
 fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<(&'static str, &'a str)> {
     let field = if matches!(kind, Kind::Ingress | Kind::Service) {
         "loadBalancer"
@@ -86,7 +87,7 @@ fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<(&'static str, &'a 
 
 fn push(form: &mut Vec<u8>, name: &str, value: &str) {
     form.push(b',');
-    // Texts are always written.
+    // Serialization of a string cannot fail.
     form.extend_from_slice(serde_json::to_string(name).unwrap_or_default().as_bytes());
     form.push(b':');
     form.extend_from_slice(value.as_bytes());

@@ -1,4 +1,4 @@
-//! What can be measured of the cache.
+//! The metrics of the cache.
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
@@ -18,8 +18,7 @@ pub struct CacheMetrics {
 impl CacheMetrics {
     /// Registers the series.
     ///
-    /// # Errors
-    /// When one of these names is already registered.
+    /// # Errors Returns an error if one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let metrics = Self {
             usable: IntGauge::new("tidegate_cache_usable", "Whether the cache on disk can be written: 0 or 1.")?,

@@ -1,9 +1,11 @@
-//! The last known state of the cluster on disk, so that a restart while the API server is away serves it again.
+//! The last known state of the cluster on disk, so that it serves again after a restart while the API server is
+//! unavailable.
 //!
-//! Informers tell a [`Sink`] of every object, in the bytes of its JSON, beside what they tell the control loop. A thread of its own
-//! (`writer`) lets that coalesce (`pending`) and commits it to a [`Store`]: values, and the resourceVersion that they are the
-//! state of, in one transaction. At the next start they are projected again and serve until the API server answers; watches go on
-//! from the kept resourceVersion. Whatever is wrong with the folder costs the cache and nothing else.
+//! Informers send every object to a [`Sink`], as the bytes of its JSON, besides the event for the control loop. A
+//! separate thread (`writer`) coalesces them (`pending`) and commits them to a [`Store`]: the values, with the
+//! resourceVersion that they reflect, in one transaction. At the next start they are projected again and serve until
+//! the API server answers; watches are resumed from the kept resourceVersion. A problem with the folder disables the
+//! cache and affects nothing else.
 
 mod backend;
 mod budget;
@@ -51,34 +53,36 @@ use sink::{Collection, Form, Letter, Message};
 pub(crate) use writer::seconds;
 use writer::{Lists, Losses, Slot, Waiting, Writer};
 
-/// Letters that wait for the writer.
+/// The capacity of the writer's queue, in messages.
 const LETTERS_MAX: usize = 1 << 16;
 
-/// What the operator decides about the cache.
+/// The operator's options for the cache.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// The folder; a folder of our own is made in it.
+    /// The folder; the cache creates its own folder in it.
     pub folder: PathBuf,
-    /// The file of the key that Secrets are sealed by; without one none is kept.
+    /// The file with the key that encrypts Secrets; without a key no Secrets are kept.
     pub key_file: Option<PathBuf>,
-    /// Bytes that may be written in a minute.
+    /// The maximum number of bytes written in a minute.
     pub write_budget: u64,
-    /// How long a change waits for others to be written with.
+    /// The time that a change waits, so that later changes are written with it.
     pub flush_after: Duration,
-    /// Where the API server is, as the operator names it. Kept resourceVersions mean nothing to another one.
+    /// The URL of the API server as the operator configured it. The kept resourceVersions are invalid for another
+    /// server.
     pub server: String,
 }
 
-/// A source as the cache keeps it.
+/// The parameters of a source in the cache.
 #[derive(Clone, Debug)]
 pub struct KeptSource {
     /// The source.
     pub source: Source,
-    /// What of it is read, such as its selectors: what was kept of something else is not restored.
+    /// The selectors of the source: objects that were kept with others are not restored.
     pub selection: String,
-    /// Whether lists tell what there is; without, objects are asked for by name.
+    /// Whether the source is listed; otherwise objects are read by name.
     pub listed: bool,
-    /// Whether objects are kept with all that is served of them again, such as their status, and not only with what routing reads.
+    /// Whether complete objects are kept, with fields such as `status`, to serve them again; otherwise only the fields
+    /// that routing reads.
     pub whole: bool,
 }
 
@@ -95,7 +99,7 @@ impl KeptSource {
     }
 }
 
-/// Where it is told how the API server is reached.
+/// Records the connection to the API server.
 #[derive(Clone, Debug)]
 pub struct ReachedBy {
     sink: Sink,
@@ -103,12 +107,12 @@ pub struct ReachedBy {
 }
 
 impl ReachedBy {
-    /// By these sockets, as far as is known, and which cluster it is of, by its uid.
+    /// Records the API server's sockets, as far as they are known, and the uid of the cluster.
     pub fn learn(&self, sockets: &BTreeSet<SocketAddr>, cluster: Option<&str>) {
         self.learn_all(sockets, cluster, &BTreeMap::new());
     }
 
-    /// The same, and what it has by the names of cached kinds.
+    /// The same, with the resources of cached kinds.
     pub(crate) fn learn_all(
         &self,
         sockets: &BTreeSet<SocketAddr>,
@@ -125,7 +129,7 @@ impl ReachedBy {
     }
 }
 
-/// Tells which sources have to be listed for the cache: something that was told of them is missing there.
+/// Reports the sources that must be listed because the cache has missed some of their events.
 #[derive(Debug)]
 pub struct Lost<S = Source> {
     counts: watch::Receiver<Losses>,
@@ -134,7 +138,7 @@ pub struct Lost<S = Source> {
 }
 
 impl<S: Clone> Lost<S> {
-    /// Waits for the next of them, and for ever once the cache is closed.
+    /// Waits for the next of them; never returns after the cache is closed.
     pub async fn next(&mut self) -> Vec<S> {
         if self.counts.changed().await.is_err() {
             return std::future::pending().await;
@@ -145,7 +149,7 @@ impl<S: Clone> Lost<S> {
     }
 }
 
-/// A running cache.
+/// An open cache.
 pub struct Cache {
     letters: SyncSender<Letter>,
     queued: Arc<AtomicUsize>,
@@ -166,7 +170,8 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Opens the cache, and reads what it holds of these sources and cached kinds. Blocks. What is wrong is logged, and there may be no cache then.
+    /// Opens the cache and reads its content for these sources and cached kinds. Blocks. Problems are logged, and there
+    /// may be no cache then.
     #[must_use]
     pub fn open(
         options: CacheOptions,
@@ -178,7 +183,7 @@ impl Cache {
         let seal = match options.key_file.as_deref().map(Seal::read).transpose() {
             Ok(seal) => seal.map(Arc::new),
             Err(why) => {
-                tracing::error!(folder, why, "--cache-key-file cannot be read: there is no cluster cache");
+                tracing::error!(folder, why, "--cache-key-file cannot be read; the cluster cache is disabled");
                 return (None, Restored::default());
             }
         };
@@ -195,11 +200,11 @@ impl Cache {
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
             Err(why @ (Unusable::Newer | Unusable::WrongKey)) => {
-                tracing::error!(folder, %why, "there is no cluster cache");
+                tracing::error!(folder, %why, "the cluster cache is disabled");
                 return (None, Restored::default());
             }
             Err(why @ (Unusable::Locked | Unusable::Damaged(_) | Unusable::Io(_))) => {
-                tracing::error!(folder, %why, "the cluster cache cannot be used; what serves goes on without it, and it is tried again");
+                tracing::error!(folder, %why, "the cluster cache cannot be used; serving continues without it, and it is retried");
                 (Err(why), Restored::default())
             }
         };
@@ -254,12 +259,13 @@ impl Cache {
         };
         let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));
-        let thread = spawned.map_err(|why| tracing::error!(%why, "no thread for the cluster cache")).ok();
+        let thread =
+            spawned.map_err(|why| tracing::error!(%why, "the thread of the cluster cache cannot be started")).ok();
         Self { letters, queued, metrics: metrics.clone(), collections, cached, names, api_server, server, lost, thread }
     }
 
-    /// Where a source is told of, if it is kept. `resumes` says that its watch goes on from what was restored; everything else begins
-    /// with a list.
+    /// The sink for a source, if it is kept. `resumes` means that its watch is resumed from the restored state;
+    /// otherwise the source starts with a list.
     #[must_use]
     pub fn sink(&self, source: &Source, resumes: bool) -> Option<Sink> {
         self.collections.get(source).map(|collection| self.begun(collection, resumes))
@@ -277,25 +283,25 @@ impl Cache {
         self.sink_of(collection)
     }
 
-    /// Where DNS names are told of.
+    /// The sink for DNS names.
     #[must_use]
     pub fn names(&self) -> Sink {
         self.sink_of(&self.names)
     }
 
-    /// Where it is told how the API server is reached.
+    /// The recorder of the connection to the API server.
     #[must_use]
     pub fn reached_by(&self) -> ReachedBy {
         ReachedBy { sink: self.sink_of(&self.api_server), server: self.server.clone() }
     }
 
-    /// What has to be listed from now on.
+    /// The sources that must be listed from now on.
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.lost_of(&self.collections)
     }
 
-    /// Which cached kinds have to be listed from now on.
+    /// The cached kinds that must be listed from now on.
     pub(crate) fn lost_cached(&self) -> Lost<CachedKind> {
         self.lost_of(&self.cached)
     }
@@ -307,9 +313,9 @@ impl Cache {
         Lost { counts, seen, sources }
     }
 
-    /// Writes what waits, and ends. Blocks.
+    /// Writes pending changes and closes the cache. Blocks.
     pub fn close(mut self) {
-        // An error means that the thread is gone.
+        // An error means that the thread has ended.
         let told = self.letters.send((Arc::clone(&self.names), Message::Close));
         if let Some(thread) = self.thread.take().filter(|_| told.is_ok())
             && thread.join().is_err()

@@ -1,5 +1,5 @@
-//! What is to be written of one collection: what the informer told since the last batch, one value a key, up to one position. A
-//! pure state machine; what the store holds is asked through [`Stored`].
+//! The pending changes of one collection: the informer's updates since the last batch, one value for each key, up to
+//! one resourceVersion. A pure state machine; it reads the content of the store through [`Stored`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,58 +8,59 @@ use std::sync::Arc;
 use super::kept_form::same;
 use super::store::{Change, Position};
 
-/// Of a list that changes more bytes than this, the collection is written in parts.
+/// A first list with more changed bytes than this is written in parts.
 const PART_BYTES: usize = 32 << 20;
 
-/// What the store holds of the collection; without a store, nothing is known of it.
+/// The stored values of the collection.
 pub(super) trait Stored {
-    /// A value.
+    /// The value of a key, if it is stored and the store is available.
     fn get(&self, key: &str) -> Option<Vec<u8>>;
-    /// All keys; `None` where the store cannot be asked.
+    /// All keys; `None` if the store is unavailable.
     fn keys(&self) -> Option<Vec<String>>;
 }
 
-/// When a list is believed that lacks much of what was there: as [`crate::options::Pace`] has it for the control loop.
+/// The limits for accepting a list that lacks known objects without a second list, as those of [`crate::options::Pace`]
+/// for the control loop.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepLimit {
-    /// The share that may be gone.
+    /// The share of known objects that may be missing.
     pub share_max: f64,
-    /// So many may be gone, whatever their share, as long as some are left.
+    /// The number of objects that may be missing regardless of their share, unless none is left.
     pub free: usize,
 }
 
-/// What came at the end of a list.
+/// The end of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
-    /// The resourceVersion up to which everything has been told with this list.
+    /// The resourceVersion of the list.
     pub(super) reached: Arc<str>,
-    /// Whether the list named everything.
+    /// Whether the list has every object.
     pub(super) complete: bool,
-    /// Whether the list is as new as whatever watches told while it was made.
+    /// Whether the list takes precedence over events of watches that arrived during it.
     pub(super) wins: bool,
 }
 
 /// The state of one collection.
 pub(super) struct Pending {
     sealed: bool,
-    /// Whether a new resourceVersion alone is a change.
+    /// Whether a change of the resourceVersion alone must be written.
     exact: bool,
-    /// Whether what the store holds and what is pending make a state that the next event can be added to.
+    /// Whether the stored and pending values are a consistent state that events can be applied to.
     based: bool,
-    /// Whether the next batch replaces all that the store holds.
+    /// Whether the next batch replaces all stored values.
     replace: bool,
     changes: BTreeMap<String, Option<Vec<u8>>>,
     bytes: usize,
-    /// The version reached, where it moved since the last batch.
+    /// The latest resourceVersion, if it has changed since the last batch.
     reached: Option<Option<Arc<str>>>,
-    /// A list that is being made.
+    /// The list in progress.
     list: Option<List>,
-    /// Whether the last list lacked so much that another one has to confirm it.
+    /// Whether the last list lacked so many objects that another one must confirm it.
     doubted: bool,
-    /// Whether a list is written in parts, the last of which is still to come.
+    /// Whether a list is written in parts, and the last one is still to come.
     parts: bool,
-    /// Whether the last list may have lacked objects: no watch can go on from what follows it, because nothing would ever tell that
-    /// one of those is gone.
+    /// Whether the last list may have lacked objects: no watch can be resumed after it, because the deletion of such an
+    /// object would be missed.
     incomplete: bool,
     pub(super) unchanged: u64,
 }
@@ -68,12 +69,12 @@ pub(super) struct Pending {
 struct List {
     items: BTreeMap<String, Item>,
     bytes: usize,
-    /// What watches told since the list began.
+    /// Events of watches since the list began.
     told: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 enum Item {
-    /// As what is known.
+    /// Equal to the known value.
     Same,
     Value(Vec<u8>),
 }
@@ -86,7 +87,7 @@ impl fmt::Debug for Pending {
 }
 
 impl Pending {
-    /// Nothing. `based` says that what the store holds is what the informer begins with.
+    /// An empty state. `based` means that the informer starts from the stored values.
     pub(super) const fn new(sealed: bool, based: bool) -> Self {
         Self {
             sealed,
@@ -104,13 +105,13 @@ impl Pending {
         }
     }
 
-    /// The same where values are served again, under their own resourceVersions.
+    /// Sets whether values are served again with their own resourceVersions, so that a new version alone is a change.
     pub(super) fn exactly(mut self, exact: bool) -> Self {
         self.exact = exact;
         self
     }
 
-    /// A list begins. What was told before it may have been lost.
+    /// A list begins. `after_loss` means that earlier events were lost.
     pub(super) fn list_begins(&mut self, after_loss: bool) {
         self.based &= !after_loss;
         self.list = Some(List::default());
@@ -128,7 +129,7 @@ impl Pending {
             Item::Value(value)
         };
         list.items.insert(key, item);
-        // What is kept whole stays so until the list is over and believed.
+        // A consistent state stays stored until the list is complete and accepted.
         if list.bytes > PART_BYTES && !self.based {
             list.bytes = 0;
             self.parts = true;
@@ -137,7 +138,7 @@ impl Pending {
         }
     }
 
-    /// A watch told of an object, or that it is gone.
+    /// An event of a watch: the new value, or `None` for a deletion.
     pub(super) fn told(
         &mut self,
         key: String,
@@ -150,7 +151,7 @@ impl Pending {
             && let Some(known) = self.current(&key, stored)
             && let Some(list) = &mut self.list
         {
-            // What the list said is no longer what is known.
+            // The event replaces the known value, so the list's equal one is stored explicitly.
             list.bytes += known.len();
             list.items.insert(key.clone(), Item::Value(known));
         }
@@ -174,14 +175,14 @@ impl Pending {
         self.reached = Some(reached.filter(|_| !self.incomplete));
     }
 
-    /// A watch has reached a version.
+    /// A watch has reached a resourceVersion.
     pub(super) fn reached(&mut self, version: Arc<str>) {
         if self.based && !self.incomplete {
             self.reached = Some(Some(version));
         }
     }
 
-    /// Only these keys are left.
+    /// Removes all other keys.
     pub(super) fn retain(&mut self, keep: &BTreeSet<String>, stored: &impl Stored) {
         let known: BTreeSet<String> = self.keys(stored);
         for key in known.difference(keep).cloned().collect::<Vec<_>>() {
@@ -190,7 +191,7 @@ impl Pending {
         }
     }
 
-    /// The list is over. Gives whether it is believed; one that is not has to be followed by another.
+    /// The list is complete. Returns whether it is accepted; otherwise another list must follow.
     pub(super) fn list_done(&mut self, end: Listed, limit: SweepLimit, stored: &impl Stored) -> bool {
         let Some(list) = self.list.take() else { return true };
         let List { mut items, told, .. } = list;
@@ -199,7 +200,8 @@ impl Pending {
         if end.complete {
             let unknown = stored.keys().is_none();
             if unknown && items.values().any(|item| matches!(item, Item::Same)) {
-                // The store went away while the list was made: what was the same as there is not known any more.
+                // The store became unavailable during the list, so the values that were equal to stored ones are
+                // unknown now.
                 self.lose();
                 return true;
             }
@@ -227,43 +229,43 @@ impl Pending {
         true
     }
 
-    /// The list that was being made failed.
+    /// The list in progress failed.
     pub(super) fn list_failed(&mut self) {
         self.list = None;
     }
 
-    /// Whether the next batch is all that there is of the collection.
+    /// Whether the next batch replaces the whole collection.
     pub(super) const fn replaces(&self) -> bool {
         self.replace
     }
 
-    /// Everything is forgotten: what comes next needs a list.
+    /// Drops the state: only a list can continue from here.
     pub(super) fn lose(&mut self) {
         let lost = Self::new(self.sealed, false).exactly(self.exact);
         *self = Self { unchanged: self.unchanged, doubted: self.doubted, ..lost };
     }
 
-    /// Whether values wait to be written.
+    /// Whether values are pending.
     pub(super) fn has_values(&self) -> bool {
         !self.changes.is_empty() || self.replace
     }
 
-    /// Whether only a newer version waits to be written.
+    /// Whether a resourceVersion is pending.
     pub(super) const fn has_version(&self) -> bool {
         self.reached.is_some()
     }
 
-    /// Bytes that wait, of what was told and of a list that is being made.
+    /// The size of pending values and of the list in progress, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.list.as_ref().map_or(0, |list| list.bytes)
     }
 
-    /// How many values wait.
+    /// The number of pending values.
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// What is to be written now, if anything; from then on it counts as stored.
+    /// Takes the pending changes, if there are any; from then on they count as stored.
     pub(super) fn take(&mut self, as_of_s: u64) -> Option<Change> {
         if !self.has_values() && !self.has_version() {
             return None;
@@ -278,7 +280,7 @@ impl Pending {
         })
     }
 
-    /// What was taken could not be written: it waits again, beneath what has come since.
+    /// Puts changes back that could not be written; later changes take precedence.
     pub(super) fn restore(&mut self, change: Change) {
         self.replace |= change.replace;
         let version = change.position.resource_version.map(Arc::from);
@@ -331,7 +333,7 @@ fn taken((key, item): (&String, &mut Item)) -> Option<(String, Vec<u8>)> {
 }
 
 impl SweepLimit {
-    /// Whether another list has to confirm that so many of those that were held are gone.
+    /// Whether another list must confirm that `gone` of `held` objects are missing.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
     pub(crate) fn doubts(self, gone: usize, held: usize) -> bool {
         gone as f64 > self.share_max * held as f64 && (gone > self.free || gone == held)

@@ -1,4 +1,4 @@
-//! The cache beside a running process: opened within a deadline, and told how the API server is reached.
+//! The cache of a running process: opened with a timeout, and updated with the connection to the API server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,10 +20,10 @@ use crate::cached::{CachedKind, CachedStates, ServedKind, served};
 use crate::event::Source;
 use crate::informer::Identity;
 
-/// How long a start waits for the cache: a disk that hangs costs the cache alone.
+/// The timeout for opening the cache at start: a disk that hangs costs only the cache.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
-/// Opens the cache, if there is to be one. Gives what it holds, which is nothing where there is none.
+/// Opens the cache, if it is enabled. Returns its content, which is empty without a cache.
 pub(crate) async fn open_cache(
     options: Option<CacheOptions>,
     kept: (Vec<KeptSource>, Vec<CachedKind>),
@@ -34,17 +34,17 @@ pub(crate) async fn open_cache(
     let metrics = metrics.clone();
     let opening = spawn_blocking(move || Cache::open(options, kept, sweep, &metrics));
     let Ok(opened) = timeout(OPEN_MAX, opening).await else {
-        tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time; there is none");
+        tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time and is disabled");
         return (None, Restored::default());
     };
     opened.unwrap_or_else(|_| {
-        tracing::error!("opening the cluster cache panicked; there is none");
+        tracing::error!("opening the cluster cache panicked; it is disabled");
         (None, Restored::default())
     })
 }
 
-/// Keeps where the API server is, which cluster it serves and what it has by the names of cached kinds, and asks for the lists that the
-/// cache needs; never ends.
+/// Records the API server's addresses, the cluster's uid and the resources of cached kinds, and requests the lists that
+/// the cache needs; never returns.
 pub(crate) fn keep_reached_by(
     cache: Option<&Cache>,
     (api_server, identity): (&ApiServer, &Identity),
@@ -60,7 +60,7 @@ pub(crate) fn keep_reached_by(
         let mut kinds = served(&states.borrow_and_update());
         loop {
             let own = Arc::clone(&learned.borrow_and_update());
-            // Until this process has learned one, those of its predecessor are the best there is.
+            // Until this process has resolved an address, those of the previous process are used.
             let sockets = if own.is_empty() { api_server.sockets() } else { own };
             let uid = cluster.borrow_and_update().clone();
             reached_by.learn_all(&sockets, uid.as_deref(), &kinds);
@@ -68,7 +68,7 @@ pub(crate) fn keep_reached_by(
                 Ok(()) = learned.changed() => {}
                 Ok(()) = cluster.changed() => {}
                 Ok(now) = others(&mut states, &kinds) => kinds = now,
-                // That nobody lists any more is noticed by whoever supervises both.
+                // If the receiver is gone, the supervisor of both notices.
                 sources = lost.next() => sources.into_iter().for_each(&relist),
                 () = &mut asking => {}
             }
@@ -76,7 +76,7 @@ pub(crate) fn keep_reached_by(
     }
 }
 
-/// Waits until something else is known of what the API server has.
+/// Waits until the resources of cached kinds have changed.
 async fn others(
     states: &mut watch::Receiver<CachedStates>,
     known: &BTreeMap<Arc<str>, ServedKind>,
@@ -84,7 +84,7 @@ async fn others(
     states.wait_for(|states| served(states) != *known).await.map(|states| served(&states))
 }
 
-/// Asks which cluster the API server serves until it has answered.
+/// Requests the uid of the cluster until the API server has answered.
 async fn identify(identity: &Identity) {
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(60));
     while !identity.learn().await {

@@ -1,4 +1,4 @@
-//! What the store holds, as the control loop begins with it: every kept object, projected again.
+//! Restores the content of the store for the control loop: every kept object is projected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,71 +16,71 @@ use super::{CacheOptions, KeptSource};
 use crate::cached::{CachedKind, ServedKind};
 use crate::event::Source;
 
-/// The collection of DNS names and what they led to.
+/// The collection of resolved DNS names.
 pub(super) const DNS_NAMES: &str = "DNS names";
-/// The collection of what is known of the API server: its sockets, and the URL that the resourceVersions are of.
+/// The collection of facts about the API server: its sockets, and the URL that the resourceVersions belong to.
 pub(super) const API_SERVER: &str = "API server";
-/// Before the URL.
+/// The prefix of a key with the URL.
 const URL: &str = "url ";
-/// Before the uid of the cluster.
+/// The prefix of a key with the uid of the cluster.
 const CLUSTER: &str = "cluster ";
-/// Before the name of a cached kind, whose value is what the API server has by it.
+/// The prefix of a key with the name of a cached kind; the value is its resource in the API server.
 const KIND: &str = "kind ";
 
-/// What was kept.
+/// The restored state.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Of each source that was kept whole.
+    /// The sources that were completely stored.
     pub sources: Vec<RestoredSource>,
-    /// Of each cached kind that was kept whole and whose resource is known.
+    /// The cached kinds that were completely stored and whose resource is known.
     pub cached: Vec<RestoredCached>,
-    /// What DNS names led to.
+    /// The resolved DNS names.
     pub names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
     /// The sockets of the API server.
     pub sockets: Vec<SocketAddr>,
-    /// The uid of the cluster, where it is known.
+    /// The uid of the cluster, if it is known.
     pub cluster: Option<Arc<str>>,
 }
 
-/// What was kept of one source.
+/// The restored state of one source.
 #[derive(Debug)]
 pub struct RestoredSource {
     /// The source.
     pub source: Source,
     /// Its objects.
     pub objects: Vec<Projected>,
-    /// The same as JSON, where they were kept whole.
+    /// The same as JSON, if complete objects were kept.
     pub raw: Vec<(ObjectName, Bytes)>,
-    /// The resourceVersion that a watch can go on from; without one, a list has to come first.
+    /// The resourceVersion to resume a watch from; without one, a list must come first.
     pub resume: Option<Arc<str>>,
-    /// When they were the latest, in seconds since the epoch.
+    /// The time of this state, in seconds since the epoch.
     pub as_of_s: u64,
 }
 
-/// What was kept of one cached kind.
+/// The restored state of one cached kind.
 #[derive(Debug)]
 pub struct RestoredCached {
     /// The kind.
     pub wanted: CachedKind,
-    /// What the API server had by its name.
+    /// Its resource in the API server.
     pub served: ServedKind,
     /// Its objects, as JSON.
     pub objects: Vec<(ObjectName, Bytes)>,
-    /// The resourceVersion that a watch can go on from; without one, a list has to come first.
+    /// The resourceVersion to resume a watch from; without one, a list must come first.
     pub resume: Option<Arc<str>>,
-    /// When they were the latest, in seconds since the epoch.
+    /// The time of this state, in seconds since the epoch.
     pub as_of_s: u64,
 }
 
 impl Restored {
-    /// The resourceVersion that the watch of a source can go on from.
+    /// The resourceVersion to resume the watch of a source from.
     #[must_use]
     pub fn resume(&self, source: &Source) -> Option<&Arc<str>> {
         self.sources.iter().find(|restored| restored.source == *source)?.resume.as_ref()
     }
 }
 
-/// Opens the store and reads it. One that is damaged is set aside, and an empty one takes its place.
+/// Opens the store and reads it. A damaged one is set aside and replaced by an empty one.
 pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
@@ -97,7 +97,7 @@ pub(super) fn open(
         other => return other,
     };
     let aside = folder::set_aside(&options.folder).map_err(|why| Unusable::Io(why.to_string()))?;
-    tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; it begins again, empty");
+    tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; a new one is created");
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
 
@@ -167,7 +167,7 @@ fn read(
             restored.cached.push(read_cached(store, wanted.clone(), served, position)?);
         }
     }
-    // Reading and projecting take all the time there is; kinds are independent.
+    // Reading and projecting dominate the time; kinds are independent.
     restored.sources = std::thread::scope(|scope| {
         let read = |kept: &KeptSource| {
             let (name, position, whole) = kept_in(&positions, kept)?;
@@ -180,7 +180,7 @@ fn read(
         reading.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>, _>>()
     })?;
     if !same_server {
-        // On disk as well, before the URL of this one is written there.
+        // Also on disk, before the URL of this server is written there.
         store.forget_versions()?;
         restored.sources.iter_mut().for_each(|source| source.resume = None);
         restored.cached.iter_mut().for_each(|kind| kind.resume = None);
@@ -225,26 +225,26 @@ fn read_cached(
     Ok(RestoredCached { wanted, served, objects, resume, as_of_s: position.as_of_s })
 }
 
-/// The key of what the API server has by the name of a cached kind.
+/// The key of the resource of a cached kind.
 pub(super) fn kind_key(name: &str) -> String {
     format!("{KIND}{name}")
 }
 
-/// The key that says which API server the resourceVersions are of.
+/// The key of the API server's URL, which the resourceVersions belong to.
 pub(super) fn url_key(server: &str) -> String {
     format!("{URL}{server}")
 }
 
-/// The key that says which cluster they are of.
+/// The key of the cluster's uid, which they belong to.
 pub(super) fn cluster_key(uid: &str) -> String {
     format!("{CLUSTER}{uid}")
 }
 
-/// Forgets the versions that the store has where a batch takes away the uid of the cluster that they are of, or adds another one, so that
-/// they never stand beside the uid of another cluster.
+/// Removes the stored resourceVersions if a batch removes the uid of their cluster or adds another one, so that they
+/// are never stored with the uid of another cluster.
 ///
 /// # Errors
-/// When the store cannot be read or written.
+/// Returns an error if the store cannot be read or written.
 pub(super) fn forget_other_cluster(store: &Store, batch: &Batch) -> Result<(), Unusable> {
     let Some(change) = batch.get(API_SERVER) else { return Ok(()) };
     let is_uid = |key: &String| key.starts_with(CLUSTER);

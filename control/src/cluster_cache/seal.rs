@@ -1,5 +1,5 @@
-//! What keeps Secrets secret on disk: AES-256 in GCM (RFC 5116) with the operator's key. Each value has a nonce of its own, drawn
-//! at random, and is bound to where it stands: moved to the place of another object, it cannot be opened.
+//! Encryption of Secrets on disk: AES-256 in GCM (RFC 5116) with the operator's key. Each value has a random nonce and
+//! is bound to its collection and key: moved to the place of another object, it cannot be decrypted.
 
 use std::fmt;
 use std::path::Path;
@@ -9,23 +9,23 @@ use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Bytes of a key.
+/// The length of a key, in bytes.
 const KEY_LEN: usize = 32;
-/// No key file is longer.
+/// The maximum length of a key file, in bytes.
 const FILE_LEN_MAX: usize = 1024;
 
-/// Seals and opens values.
+/// Encrypts and decrypts values.
 pub struct Seal(LessSafeKey);
 
-/// A value that was sealed by another key, for another place, or changed since.
+/// A value that was encrypted with another key or for another place, or was changed since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unopened;
 
 impl Seal {
-    /// Reads the key: 32 bytes as they are, or in base64 (RFC 4648 section 4).
+    /// Reads the key: 32 bytes, either raw or in base64 (RFC 4648 section 4).
     ///
     /// # Errors
-    /// Why it cannot be read, without any of its bytes.
+    /// Returns the reason, without any bytes of the file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|why| why.to_string())?;
         Self::of(&bytes).ok_or_else(|| {
@@ -39,11 +39,12 @@ impl Seal {
         }
         let decoded = STANDARD.decode(bytes.trim_ascii()).ok().filter(|decoded| decoded.len() == KEY_LEN);
         let key = decoded.as_deref().unwrap_or(bytes);
-        // It takes no other length.
+        // No other length is accepted.
         Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?)))
     }
 
-    /// The value for a place, sealed: its nonce, and what only the key can read. `None` where the system gives no random bytes.
+    /// Encrypts a value for a place; the result is the nonce and the ciphertext. `None` if the system has no random
+    /// bytes.
     #[must_use]
     pub fn close(&self, place: &[&str], value: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
@@ -54,10 +55,10 @@ impl Seal {
         Some([&nonce, &*sealed].concat())
     }
 
-    /// The value that was sealed for a place.
+    /// Decrypts a value of a place.
     ///
     /// # Errors
-    /// When it was not, or not by this key.
+    /// Returns an error if it was encrypted for another place or with another key.
     pub fn open(&self, place: &[&str], sealed: &[u8]) -> Result<Vec<u8>, Unopened> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(Unopened)?;
         let mut value = sealed.to_vec();
@@ -69,7 +70,7 @@ impl Seal {
     }
 }
 
-/// A place as bytes. No part of one holds a zero byte.
+/// A place as bytes. No component contains a zero byte.
 fn bound_to(place: &[&str]) -> Vec<u8> {
     [&["tidegate cluster cache"], place].concat().join("\0").into_bytes()
 }

@@ -1,4 +1,5 @@
-//! What informers tell the cache by. It never waits: where the disk cannot follow, what is told is lost up to the next list.
+//! The interface of informers to the cache. It never blocks: if the disk is too slow, updates are dropped and the next
+//! list makes up for them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,32 +12,32 @@ use tidegate_config::object::{Kind, ObjectName};
 
 use super::pending::Listed;
 
-/// Bytes that wait for the writer, which takes them out as fast as it can.
+/// The limit of queued bytes; the writer dequeues quickly.
 const QUEUED_MAX: usize = 64 << 20;
 
-/// Values that are kept together.
+/// A group of values that are kept together.
 #[derive(Debug)]
 pub(super) struct Collection {
     pub(super) name: Arc<str>,
     pub(super) form: Form,
-    /// Whether lists tell what there is; without, every value is told for itself.
+    /// Whether the collection is listed; otherwise each value is sent separately.
     pub(super) listed: bool,
-    /// Whether something that was told is missing since the last list.
+    /// Whether an update was dropped since the last list.
     pub(super) lost: AtomicBool,
 }
 
-/// What is kept of its values.
+/// The form in which values are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
-    /// They are no objects, and kept as they are.
+    /// A value that is not an object is kept unchanged.
     Value,
-    /// What routing reads of objects of this kind.
+    /// The fields that routing reads of objects of this kind.
     Routed(Kind),
-    /// All that is served of them.
+    /// Complete objects, to serve them again.
     Served,
 }
 
-/// What is told of a collection.
+/// A message to the writer.
 pub(super) enum Message {
     ListBegins {
         after_loss: bool,
@@ -55,12 +56,12 @@ pub(super) enum Message {
     Reached(Arc<str>),
     Interrupted,
     Retain(BTreeSet<String>),
-    /// Everything is written, and then nothing more.
+    /// Writes everything and ends.
     Close,
 }
 
 impl Message {
-    /// About what it takes in memory.
+    /// The approximate size in memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Listed { raw, .. } | Self::Told { raw: Some(raw), .. } => raw.len(),
@@ -76,10 +77,10 @@ impl Message {
     }
 }
 
-/// A message and the collection that it is about.
+/// A message with its collection.
 pub(super) type Letter = (Arc<Collection>, Message);
 
-/// Where one collection is told of; clones are one and the same.
+/// The sink of one collection; clones share the queue.
 #[derive(Clone)]
 pub struct Sink {
     pub(super) collection: Arc<Collection>,
@@ -113,13 +114,14 @@ impl Sink {
         self.send(Message::ListFailed);
     }
 
-    /// The list is over, and with it everything has been told up to a resourceVersion. `wins` says that it is as new as whatever
-    /// watches told while it was made.
+    /// The list is complete, up to a resourceVersion. `wins` means that it takes precedence over events of watches that
+    /// arrived during it.
     pub fn list_done(&self, reached: Arc<str>, complete: bool, wins: bool) {
         self.send(Message::ListDone(Listed { reached, complete, wins }));
     }
 
-    /// A watch told of an object, or that it is gone; without a resourceVersion where objects are asked for by name.
+    /// An event of a watch: the object, or `None` if it was deleted. Without a resourceVersion if objects are read by
+    /// name.
     pub fn told(&self, name: &ObjectName, raw: Option<&[u8]>, reached: Option<&Arc<str>>) {
         self.keep(name.to_string(), raw, reached);
     }
@@ -129,17 +131,17 @@ impl Sink {
         self.send(Message::Reached(Arc::clone(version)));
     }
 
-    /// A list or a watch failed: for a while there may be no other version to write than the one that is reached.
+    /// A list or a watch failed: for a while there may be no later resourceVersion to write.
     pub fn interrupted(&self) {
         self.send(Message::Interrupted);
     }
 
-    /// A value that is no object, or that it is gone.
+    /// A value that is not an object, or `None` to remove it.
     pub fn value(&self, key: &str, value: Option<&[u8]>) {
         self.keep(key.to_owned(), value, None);
     }
 
-    /// What is not named here is gone.
+    /// Removes all other keys.
     pub fn retain(&self, keys: impl IntoIterator<Item = String>) {
         self.send(Message::Retain(keys.into_iter().collect()));
     }

@@ -1,5 +1,5 @@
-//! The store on disk: collections of values by key, each with the position that it stands for. A batch is one transaction, so
-//! that whatever happens a collection and its position are found together as they once were. It knows nothing of the cluster.
+//! The store on disk: collections of values by key, each with its position. A batch is one transaction, so after any
+//! failure a collection and its position are consistent. The store knows nothing about the cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,40 +15,41 @@ use super::folder;
 use super::seal::Seal;
 use super::unusable::{Unusable, contained};
 
-/// The version of what is written. It is raised when what is kept of an object becomes more, or is written otherwise: a store of
-/// an older version is emptied, one of a newer version left alone.
+/// The version of the stored format. It is increased when more of an object is kept or the encoding changes: a store
+/// with an older version is emptied, one with a newer version is left unchanged.
 pub const FORMAT: u32 = 1;
 
-/// Pages that are kept in memory, in bytes.
+/// The size of the page cache in memory, in bytes.
 const PAGES_MAX: usize = 4 << 20;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("collections");
 const FORMAT_KEY: &str = "format";
-/// A sealed text, by which a key is known to be the one that sealed the rest.
+/// The key of an encrypted text, which verifies that the encryption key is the same as before.
 const SEAL_KEY: &str = "sealed-by";
 
-/// Where a collection stands.
+/// The position of a collection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Position {
-    /// The resourceVersion that the values are the state of; `None` where none is known that a watch could go on from.
+    /// The resourceVersion of the values; `None` if no watch can be resumed.
     pub resource_version: Option<String>,
-    /// When they were the latest, in seconds since the epoch.
+    /// The time of the values, in seconds since the epoch.
     pub as_of_s: u64,
-    /// Whether they are all that there were. A collection that is written for the first time in several parts is not, until the last.
+    /// Whether the values are complete. A collection that is written for the first time in parts is incomplete until
+    /// the last one.
     pub whole: bool,
 }
 
-/// What a batch changes of a collection.
+/// The changes to a collection in a batch.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Whether values are written sealed.
+    /// Whether values are encrypted.
     pub sealed: bool,
-    /// Whether what is not named goes.
+    /// Whether all values that are not in this change are removed.
     pub replace: bool,
-    /// The values that are new or others, and the keys of those that are gone.
+    /// The new or changed values, and the keys of removed ones.
     pub values: BTreeMap<String, Option<Vec<u8>>>,
-    /// Where the collection stands then.
+    /// The new position.
     pub position: Position,
 }
 
@@ -60,17 +61,17 @@ impl fmt::Debug for Change {
     }
 }
 
-/// Changes of collections by their names, made all or none.
+/// Changes by collection, applied atomically.
 pub type Batch = BTreeMap<Arc<str>, Change>;
 
-/// What is written about a collection.
+/// The stored metadata of a collection.
 #[derive(Serialize, Deserialize)]
 struct Record {
     sealed: bool,
     position: Position,
 }
 
-/// An open store. No other process can open it meanwhile.
+/// An open store. No other process can open it at the same time.
 pub struct Store {
     database: Database,
     seal: Option<Arc<Seal>>,
@@ -84,10 +85,10 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in a folder, or makes an empty one. After the death of a process this puts right what it left half done.
+    /// Opens the store in a folder, or creates an empty one. After a crash this recovers the last complete transaction.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// Returns the reason if it cannot be used.
     pub fn open(folder: &Path, seal: Option<Arc<Seal>>) -> Result<Self, Unusable> {
         let file = folder::open(folder).map_err(|why| Unusable::Io(why.to_string()))?;
         let written = Arc::new(AtomicU64::default());
@@ -102,7 +103,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Compares versions and keys, and writes them into a store that has none.
+    /// Compares the format version and the key, and writes them to a new store.
     fn prepare(&self) -> Result<Result<(), Unusable>, redb::Error> {
         let transaction = self.database.begin_write()?;
         {
@@ -119,7 +120,8 @@ impl Store {
                 }
             }
             if self.seal.is_none() {
-                // What nobody here can open goes, and with it the mark of its key: the next key is any other's equal.
+                // Without a key, the encrypted values are removed, with the text that verifies the key: any key is
+                // accepted next time.
                 remove(&transaction, |record| record.sealed)?;
                 meta.remove(SEAL_KEY)?;
             }
@@ -134,17 +136,17 @@ impl Store {
                     }
                 }
             }
-            // The table is there for whoever reads it first.
+            // Creates the table for readers.
             transaction.open_table(COLLECTIONS)?;
         }
         transaction.commit()?;
         Ok(Ok(()))
     }
 
-    /// Every collection that is whole, with its position. One that is sealed is there for its key alone.
+    /// Every complete collection, with its position. Encrypted ones are included only with their key.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns the reason if it cannot be read.
     pub fn collections(&self) -> Result<BTreeMap<String, Position>, Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let records = self.database.begin_read()?.open_table(COLLECTIONS)?;
@@ -159,10 +161,10 @@ impl Store {
         })
     }
 
-    /// Hands over each value of a collection, in the order of their keys.
+    /// Passes each value of a collection to `take`, in the order of the keys.
     ///
     /// # Errors
-    /// When it cannot be read, or a sealed value cannot be opened.
+    /// Returns the reason if it cannot be read, or a value cannot be decrypted.
     pub fn read(&self, collection: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
@@ -184,10 +186,10 @@ impl Store {
         })?
     }
 
-    /// One value.
+    /// One value; `None` also for a value that cannot be decrypted.
     ///
     /// # Errors
-    /// When it cannot be read. One that cannot be opened is as good as none.
+    /// Returns the reason if it cannot be read.
     pub fn get(&self, collection: &str, key: &str) -> Result<Option<Vec<u8>>, Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
@@ -206,7 +208,7 @@ impl Store {
     /// The keys of a collection.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns the reason if it cannot be read.
     pub fn keys(&self, collection: &str) -> Result<Vec<String>, Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let values = match self.database.begin_read()?.open_table(values_of(collection)) {
@@ -217,10 +219,10 @@ impl Store {
         })
     }
 
-    /// Makes all of a batch durable, or nothing of it. Gives the bytes that were written for it.
+    /// Commits a batch atomically and durably. Returns the number of written bytes.
     ///
     /// # Errors
-    /// When it cannot be written. Then the store has to be opened again.
+    /// Returns the reason if it cannot be written. The store must be opened again then.
     pub fn commit(&self, batch: &Batch) -> Result<u64, Unusable> {
         let before = self.written.load(Ordering::Relaxed);
         contained(|| -> Result<_, redb::Error> {
@@ -235,7 +237,7 @@ impl Store {
                         None => drop(values.remove(&**key)?),
                         Some(value) if change.sealed => {
                             let sealed = self.seal.as_ref().and_then(|seal| seal.close(&[name, key], value));
-                            // Without a key, or chance, it is left out rather than written for everybody.
+                            // Without a key or random bytes, the value is omitted rather than written in plain text.
                             let Some(sealed) = sealed else { continue };
                             values.insert(&**key, &*sealed)?;
                         }
@@ -251,10 +253,10 @@ impl Store {
         Ok(self.written.load(Ordering::Relaxed).saturating_sub(before))
     }
 
-    /// Forgets the resourceVersions of all collections: they are those of another API server.
+    /// Removes the resourceVersions of all collections: they belong to another API server.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns the reason if it cannot be written.
     pub fn forget_versions(&self) -> Result<(), Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_write()?;
@@ -270,10 +272,10 @@ impl Store {
         })
     }
 
-    /// Forgets the collections that are not among these.
+    /// Removes all other collections.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns the reason if it cannot be written.
     pub fn retain(&self, these: impl Fn(&str) -> bool) -> Result<(), Unusable> {
         contained(|| -> Result<_, redb::Error> {
             let gone = names(&self.database.begin_read()?.open_table(COLLECTIONS)?)?;
@@ -290,7 +292,7 @@ impl Store {
         })
     }
 
-    /// Bytes written to the file since it was opened.
+    /// The number of bytes written to the file since it was opened.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -301,7 +303,7 @@ impl Store {
     }
 }
 
-/// The table of a collection's values. Its name is that of no other table.
+/// The table of a collection's values. No other table has this name.
 const fn values_of(collection: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
     TableDefinition::new(collection)
 }
@@ -321,7 +323,7 @@ fn record(
     Ok(records.get(collection)?.and_then(|record| serde_json::from_slice(record.value()).ok()))
 }
 
-/// Removes the collections of which this holds.
+/// Removes the collections that match.
 fn remove(transaction: &WriteTransaction, of: impl Fn(&Record) -> bool) -> Result<(), redb::Error> {
     let mut records = transaction.open_table(COLLECTIONS)?;
     for name in names(&records)? {

@@ -1,4 +1,4 @@
-//! Why a store cannot be used, made out of what the library says of the file.
+//! The reasons why a store cannot be used, from the errors of the library.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -6,19 +6,19 @@ use std::io::ErrorKind;
 use redb::{DatabaseError, StorageError};
 use tidegate_config::caught::caught;
 
-/// The latest file format of the library; a file of a later one is not damaged, but newer than this program.
+/// The latest file format of the library; a file with a later one is not damaged, but newer than this program.
 const FILE_FORMAT: u8 = 3;
 
-/// Why a store cannot be used.
+/// The reason why a store cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unusable {
     /// Another process uses it.
     Locked,
     /// A later version of this program wrote it.
     Newer,
-    /// Its Secrets were sealed by another key.
+    /// Its Secrets were encrypted with another key.
     WrongKey,
-    /// It cannot be read: it was cut, or changed by somebody else.
+    /// It cannot be read: it was truncated or changed by another program.
     Damaged(String),
     /// The file or its folder cannot be opened, read or written.
     Io(String),
@@ -42,7 +42,7 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// Does something with the database. A damaged file may make the library panic, which must cost nobody the process.
+/// Runs a database operation. A damaged file may make the library panic, which must not end the process.
 pub(super) fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Unusable> {
     caught(work).map_err(Unusable::Damaged)?.map_err(|error| why(&error.into()))
 }

@@ -1,5 +1,5 @@
-//! The thread that writes: it takes what informers tell, lets it coalesce, and commits batches within the budget. A disk that
-//! fails costs the cache and nothing else: it is tried again, and told once.
+//! The writer thread: it takes the messages of informers, coalesces them, and commits batches within the budget. A
+//! failing disk costs only the cache: writing is retried, and the failure is logged once.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,21 +21,22 @@ use super::unusable::Unusable;
 use super::{CacheOptions, folder, restore};
 use crate::clock;
 
-/// A version alone is written this often: it costs as many pages as a change, and an older one is good enough to watch from.
+/// The interval for writing a changed resourceVersion without values: it costs as many pages as a change, and an older
+/// one is good enough to resume a watch.
 const VERSION_EVERY: Duration = Duration::from_secs(300);
-/// A version alone waits for no longer than this once a list or a watch has failed. The process may end before the API server is
-/// back, and clients of the served API know that version.
+/// The same after a list or a watch has failed: the process may end before the API server is back, and clients of the
+/// served API know the latest resourceVersion.
 const VERSION_INTERRUPTED: Duration = Duration::from_secs(1);
-/// A store that failed is opened again after this long.
+/// The delay before a failed store is opened again.
 const OPEN_AGAIN: Duration = Duration::from_secs(30);
-/// Lists are asked for no more often than this.
+/// The minimum interval between requests for lists.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
-/// Values of one collection that wait may take this much; more are forgotten until its next list.
+/// The limit of pending bytes of one collection; beyond it they are dropped until the next list.
 const PENDING_MAX: usize = 128 << 20;
-/// Letters that are taken before it is looked at the time again.
+/// The number of messages taken before the time is checked again.
 const LETTERS_MAX: usize = 1024;
 
-/// What the writer owns.
+/// The state of the writer.
 pub(super) struct Writer {
     pub(super) options: CacheOptions,
     pub(super) sweep: SweepLimit,
@@ -45,18 +46,18 @@ pub(super) struct Writer {
     pub(super) store: Option<Store>,
     pub(super) slots: BTreeMap<Arc<str>, Slot>,
     pub(super) budget: Budget,
-    /// Since when values wait, and since when a version alone does.
+    /// Since when values are pending, and since when only a resourceVersion is.
     pub(super) waiting: Waiting,
-    /// When a store that failed is opened again, and why it failed.
+    /// The time of the next attempt to open a failed store, with the reason of the failure.
     pub(super) failed: Option<(Instant, Unusable)>,
-    /// Which collections have to be listed before they can be written.
+    /// The requests for lists of collections.
     pub(super) lists: Lists,
 }
 
-/// How often each collection was lost with a store that failed.
+/// The number of times that each collection was lost with a failed store.
 pub(super) type Losses = BTreeMap<Arc<str>, u64>;
 
-/// The lists that are asked for because a store failed.
+/// Requests for lists after a failure of the store.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     pub(super) lost: watch::Sender<Losses>,
@@ -64,8 +65,8 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Asks for lists of these collections, unless that was done a while ago: a disk that fails again and again is no reason to ask
-    /// the API server for everything each time.
+    /// Requests lists of these collections, unless the last request is recent: a disk that fails repeatedly must not
+    /// cause a list of everything each time.
     fn ask(&mut self, names: Vec<Arc<str>>, now: Instant) {
         if names.is_empty() || self.asked.is_some_and(|asked| now < asked + ASK_AGAIN) {
             return;
@@ -79,11 +80,11 @@ impl Lists {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) pending: Pending,
-    /// Whether lists tell what there is; without, every value is told for itself.
+    /// Whether the collection is listed; otherwise each value is sent separately.
     pub(super) listed: bool,
 }
 
-/// Since when something waits to be written.
+/// Since when changes are pending.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Waiting {
     values: Option<Instant>,
@@ -92,7 +93,7 @@ pub(super) struct Waiting {
     interrupted: bool,
 }
 
-/// A collection as the store holds it.
+/// A collection in the store.
 struct OnDisk<'a> {
     store: Option<&'a Store>,
     name: &'a str,
@@ -113,7 +114,7 @@ impl Stored for OnDisk<'_> {
 }
 
 impl Writer {
-    /// Writes until it is told to close, or nobody can tell it anything any more.
+    /// Writes until it receives [`Message::Close`], or all senders are gone.
     pub(super) fn run(mut self, letters: &Receiver<Letter>) {
         self.metrics.usable.set(i64::from(self.store.is_some()));
         loop {
@@ -142,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Takes one letter; whether more are to come.
+    /// Handles one message. Returns `false` for the last one.
     fn take(&mut self, (collection, message): Letter) -> bool {
         self.queued.fetch_sub(message.bytes(), Ordering::Relaxed);
         let Some(slot) = self.slots.get_mut(&collection.name) else { return !matches!(message, Message::Close) };
@@ -196,7 +197,7 @@ impl Writer {
         self.metrics.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// When the next batch is due.
+    /// The time of the next batch.
     fn due(&mut self, now: Instant) -> Option<Instant> {
         let values = self.waiting.values.map(|since| since + self.options.flush_after);
         let version_every = if self.waiting.interrupted { VERSION_INTERRUPTED } else { VERSION_EVERY };
@@ -205,7 +206,7 @@ impl Writer {
         Some(due.max(self.budget.ready(now)))
     }
 
-    /// Writes everything that waits, as one batch.
+    /// Writes all pending changes as one batch.
     fn flush(&mut self, now: Instant) {
         self.waiting = Waiting::default();
         let wall = clock::wall();
@@ -246,13 +247,13 @@ impl Writer {
         let known = self.failed.as_ref().is_some_and(|(_, before)| *before == why);
         if !known {
             tracing::error!(folder = %self.options.folder.display(), %why,
-                "the cluster cache cannot be written; what serves goes on without it, and it is tried again");
+                "the cluster cache cannot be written; serving continues without it, and it is retried");
         }
         self.failed = Some((now + OPEN_AGAIN, why));
     }
 
-    /// Opens a store that could not be used. What waits for a collection of lists is added to what that store holds only where it
-    /// replaces all of it: somebody else may have written meanwhile.
+    /// Opens a failed store again. Another process may have written to it, so the pending changes of a listed
+    /// collection are only kept if they replace the whole collection.
     fn open_again(&mut self, now: Instant) {
         match Store::open(&self.options.folder, self.seal.clone()) {
             Ok(store) => {
@@ -283,7 +284,7 @@ impl Writer {
     }
 }
 
-/// A value as it is kept.
+/// The form of a value in the store.
 fn value(collection: &Collection, raw: &[u8]) -> Option<Vec<u8>> {
     match collection.form {
         Form::Value => Some(raw.to_vec()),

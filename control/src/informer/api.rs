@@ -1,4 +1,4 @@
-//! One request to the API server: its deadlines, its refusals, and its body chunk by chunk.
+//! Requests to the API server: timeouts, error responses, and the body in chunks.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::{Interest, Limits};
 use crate::backoff::retry_after;
 use crate::event::Source;
 
-/// No more of a refusal's body is read than this.
+/// The limit for reading the body of an error response, in bytes.
 const REFUSAL_BYTES_MAX: usize = 16 << 10;
 
-/// No message about a failure has more characters than this.
+/// The limit for the message of a failure, in characters.
 const WHY_LENGTH_MAX: usize = 240;
 
-/// The collection that an informer follows.
+/// The collection of an informer in the API server.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) client: kube::Client,
@@ -47,7 +47,8 @@ impl Api {
         self.interest.source.kind
     }
 
-    /// Asks for one page. Without a resourceVersion, the answer is what the cluster holds now, never an older cache's.
+    /// Requests one page of a list. Without a resourceVersion, the response is the current state and not from an older
+    /// cache.
     pub(super) async fn page(&self, objects: u32, token: Option<String>) -> Result<Body, Failure> {
         let params = ListParams {
             label_selector: self.interest.label_selector.clone(),
@@ -59,12 +60,12 @@ impl Api {
         self.send(self.request.list(&params)).await
     }
 
-    /// Starts a watch of everything after a resourceVersion.
+    /// Starts a watch for events after a resourceVersion.
     pub(super) async fn watch(&self, after: &str, lasting: Duration) -> Result<Body, Failure> {
         let params = WatchParams {
             label_selector: self.interest.label_selector.clone(),
             field_selector: self.interest.field_selector.clone(),
-            // Zero would ask for the server's default, which is half an hour and more.
+            // Zero would mean the server's default, which is at least half an hour.
             timeout: Some(u32::try_from(lasting.as_secs()).unwrap_or(u32::MAX).max(1)),
             bookmarks: true,
             send_initial_events: false,
@@ -72,8 +73,8 @@ impl Api {
         self.send(self.request.watch(&params, after)).await
     }
 
-    /// Asks for one object, and reads it whole. `None` when the server says that it has none of this name: a 404 alone may be
-    /// of anybody on the way.
+    /// Reads one object. `None` if the server's Status says that no object has this name: a bare 404 may come from any
+    /// proxy.
     pub(super) async fn object(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let mut body = match self.answer(self.request.get(name, &GetParams::default())).await? {
             Ok(body) => body,
@@ -96,7 +97,7 @@ impl Api {
     }
 }
 
-/// Reads a document of the API server whole.
+/// Reads a document from the API server.
 pub(crate) async fn document(client: &kube::Client, limits: &Limits, path: &str) -> Result<Vec<u8>, Failure> {
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
@@ -122,7 +123,7 @@ async fn answer(
 ) -> Result<Result<Body, Refusal>, Failure> {
     let mut request = request.map(Body::from);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-    // A compressed watch may be held back until a block is full, and a compressed body defeats the bounds on bytes.
+    // A compressed watch may be delayed until a block is full, and compression would bypass the limits in bytes.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let answer = timeout(limits.headers, client.send(request))
         .await
@@ -136,7 +137,7 @@ async fn answer(
     Ok(Err(Refusal { code, status: refusal(body, limits).await, retry_after }))
 }
 
-/// Reads what it can of the Status that comes with a refusal; the code says enough without.
+/// Reads as much as possible of the Status in an error response; the status code suffices without it.
 async fn refusal(mut body: Body, limits: &Limits) -> Status {
     let mut bytes = Vec::new();
     let read = async {
@@ -147,12 +148,12 @@ async fn refusal(mut body: Body, limits: &Limits) -> Status {
             }
         }
     };
-    // What came until then is enough.
+    // A partial body is enough.
     let _in_time: bool = timeout(limits.headers, read).await.is_ok();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// An answer with a status other than success.
+/// A response with a status other than success.
 struct Refusal {
     code: u16,
     status: Status,
@@ -166,13 +167,13 @@ impl Refusal {
 }
 
 impl Status {
-    /// Whether it says that there is no object of this name.
+    /// Whether it says that no object has this name.
     fn denies(&self, name: &str) -> bool {
         let named = self.details.as_ref().and_then(|details| details.name.as_deref());
         self.reason.as_deref() == Some("NotFound") && named == Some(name)
     }
 
-    /// The failure that an answer with this Status is.
+    /// The failure of a response with this Status.
     pub(super) fn into_failure(self, code: u16, header: Option<Duration>) -> Failure {
         let body = self.details.and_then(|details| details.retry_after_seconds);
         Failure::Refused {
@@ -190,7 +191,7 @@ pub(super) async fn chunk(body: &mut Body, silence_max: Duration) -> Result<Opti
             Err(_elapsed) => return Err(Failure::Stalled),
             Ok(None) => return Ok(None),
             Ok(Some(Err(why))) => return Err(Failure::Broken { why: one_line(&why) }),
-            // Trailers mean nothing here.
+            // Trailers are ignored.
             Ok(Some(Ok(frame))) => {
                 if let Ok(chunk) = frame.into_data() {
                     return Ok(Some(chunk));
@@ -200,7 +201,7 @@ pub(super) async fn chunk(body: &mut Body, silence_max: Duration) -> Result<Opti
     }
 }
 
-/// An error and its causes in one line; causes that the line already names are left out.
+/// An error and its causes in one line, without causes that the line already contains.
 fn one_line(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! A kind that is cached and served and that routing does not read: the same lists and watches, of which nobody is told but the disk and
-//! whoever serves them. Objects are not looked into.
+//! A kind that is cached and served and that routing does not read: it is listed and watched like other kinds, for the
+//! disk and the server of copies only. Objects are not parsed beyond their identity.
 
 mod collection;
 
@@ -26,7 +26,7 @@ use crate::event::Source;
 use crate::source_metrics::SourceMetrics;
 use collection::Collection;
 
-/// Follows one cached kind.
+/// Lists and watches one cached kind.
 #[derive(Clone)]
 pub(crate) struct CachedInformer {
     pub(crate) client: kube::Client,
@@ -38,13 +38,13 @@ pub(crate) struct CachedInformer {
     pub(crate) copies: Option<Copies<ServedKind>>,
     pub(crate) identity: Identity,
     pub(crate) tell: Tell,
-    /// Has news when a list is asked for.
+    /// Signals requests for a list.
     pub(crate) asked: watch::Receiver<u64>,
     pub(crate) chance: fastrand::Rng,
     pub(crate) recovery: Recovery,
 }
 
-/// What is known of a cached kind from before a restart.
+/// The restored state of a cached kind.
 #[derive(Debug, Default)]
 pub(crate) struct Restarted {
     pub(crate) served: Option<ServedKind>,
@@ -53,9 +53,9 @@ pub(crate) struct Restarted {
 }
 
 impl CachedInformer {
-    /// Follows the kind until told to stop.
+    /// Runs until `stop` is cancelled.
     pub(crate) async fn run(mut self, restarted: Restarted, stop: CancellationToken) {
-        // Each step can be dropped at any point: whatever it had begun is begun again from what has been told.
+        // Each step is cancel-safe: an interrupted one is repeated from the last known state.
         if let Some(never) = stop.run_until_cancelled(self.follow(restarted)).await {
             match never {}
         }
@@ -78,7 +78,7 @@ impl CachedInformer {
         }
     }
 
-    /// Looks the kind up until it is there.
+    /// Looks up the resource of the kind until it exists.
     async fn discover(&mut self, pauses: &mut Pauses) -> ServedKind {
         loop {
             pauses.begin();
@@ -99,14 +99,14 @@ impl CachedInformer {
         }
     }
 
-    /// The collection answered 404. Gives the kind as it is now; where the API server has no such kind, it is not served any more.
+    /// Looks up the resource again after a 404 of the collection. `None` if the API server no longer serves the kind.
     async fn discovered_again(&mut self, before: &ServedKind, pauses: &mut Pauses) -> Option<ServedKind> {
         loop {
             pauses.begin();
             let failure = match look_up(&self.client, &self.limits, &self.wanted).await {
                 Ok(Some(now)) if now == *before => return Some(now),
                 Ok(now) => {
-                    tracing::warn!(kind = %self.wanted, ?now, "the API server does not have a cached kind any more as it was");
+                    tracing::warn!(kind = %self.wanted, ?now, "the API server no longer serves a cached kind as before");
                     self.tee(before).unserved();
                     self.tell.tell(|state| {
                         (state.served, state.standing) = (now.clone(), CachedStanding::Unknown);
@@ -135,9 +135,9 @@ impl CachedInformer {
             (state.failing, state.denied) = (Some(why), denied);
         });
         if news && !failure.is_expired() {
-            tracing::warn!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be followed");
+            tracing::warn!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
         } else {
-            tracing::debug!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be followed");
+            tracing::debug!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
         }
         pauses.wait(pause, self.chance.u64(..)).await;
     }
@@ -153,7 +153,7 @@ impl CachedInformer {
         resume: Option<Arc<str>>,
     ) -> Collection<'_> {
         let interest = Interest {
-            // What is read is what the resource says.
+            // The resource determines what is read; the source is unused.
             source: Source { kind: Kind::FIRST, namespace: None },
             resource: served.resource(),
             label_selector: self.wanted.label_selector.as_deref().map(str::to_owned),

@@ -1,6 +1,6 @@
-//! Whether a resourceVersion of an earlier life still means something. An API server that was set back, restored from a backup for
-//! example, takes a watch from a version that it has not reached and is silent, so it is asked first how far it has come, and
-//! which cluster it serves.
+//! Checks whether a watch can be resumed from a kept resourceVersion. An API server whose state was restored from a
+//! backup, for example, accepts a watch from a future version and sends no events, so its current resourceVersion and
+//! its cluster are checked first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use super::resource::Resource;
 use super::{Closed, Informer, Interest, Limits, list};
 use crate::event::Source;
 
-/// The namespace that every cluster has and nobody makes again: its uid tells clusters apart.
+/// A namespace of every cluster, which is never created again: its uid identifies the cluster.
 const NAMESPACE: &str = "kube-system";
 
-/// Which cluster the API server serves, compared with the one of which something was kept. Clones are one and the same.
+/// The identity of the API server's cluster, compared with the kept one. Clones share the result.
 #[derive(Clone)]
 pub struct Identity {
     api: Api,
-    /// The uid of the cluster of which something was kept, where it is known.
+    /// The uid of the cluster of the kept state, if it is known.
     kept: Option<Arc<str>>,
-    /// What the API server has answered.
+    /// The uid from the API server, once it has answered.
     answered: Arc<OnceCell<Option<Arc<str>>>>,
     known: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Identity {
-    /// That of the cluster that this client leads to. `kept` is what was known before a restart.
+    /// The identity of the cluster of this client. `kept` is the uid known before a restart.
     #[must_use]
     pub fn new(client: kube::Client, limits: Limits, kept: Option<Arc<str>>) -> Self {
         let source = Source { kind: Kind::Namespace, namespace: None };
@@ -40,19 +40,19 @@ impl Identity {
         Self { api: Api::new(client, interest, limits), kept, answered, known }
     }
 
-    /// The uid, as it is to be kept: the one of before until the API server has answered.
+    /// The uid to keep: the previous one until the API server has answered.
     #[must_use]
     pub fn known(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.known.subscribe()
     }
 
-    /// Asks the API server, unless it has answered before. Gives whether it has by now.
+    /// Requests the uid, unless it was received before. Returns `true` if the API server has answered.
     pub async fn learn(&self) -> bool {
         self.ask().await.is_ok()
     }
 
-    /// Whether the API server serves the cluster of before, as far as that can be known: where the namespace may not be read, versions
-    /// alone are compared.
+    /// Whether the API server still serves the same cluster, as far as is known: if the namespace may not be read, only
+    /// versions are compared.
     pub(super) async fn same(&self) -> Result<bool, Failure> {
         let now = self.ask().await?;
         Ok(match (&self.kept, now) {
@@ -93,7 +93,8 @@ struct Uid {
 }
 
 impl Informer {
-    /// Asks until the API server has said whether a watch can go on from the kept resourceVersion. Gives why it cannot, if so.
+    /// Asks the API server until it is known whether a watch can be resumed from the kept resourceVersion. Returns the
+    /// reason for a list if it cannot.
     pub(super) async fn compare(&mut self) -> Result<Option<ListReason>, Closed> {
         loop {
             self.pauses.begin();
@@ -101,7 +102,7 @@ impl Informer {
                 Ok(true) => return Ok(None),
                 Ok(false) => {
                     let source = self.api().source();
-                    tracing::warn!(%source, kept = %self.reached, "the API server was set back, or serves another cluster: it is listed");
+                    tracing::warn!(%source, kept = %self.reached, "the API server's state was restored to an older one, or it serves another cluster; listing again");
                     return Ok(Some(ListReason::SetBack));
                 }
                 Err(failure) => self.wait_after(&failure).await?,

@@ -1,82 +1,82 @@
-//! What can go wrong with a list or a watch, and what follows from it. Pure.
+//! The failures of lists and watches, and how to proceed after them. Pure.
 
 use std::fmt;
 use std::time::Duration;
 
 use tidegate_config::project::Unidentified;
 
-/// Why a list or a watch ended otherwise than by doing what it was asked.
+/// The reason why a list or a watch failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server answered with a status other than success, by HTTP or by an ERROR event.
+    /// The server responded with an error status, by HTTP or by an ERROR event.
     Refused {
         /// The status code.
         code: u16,
-        /// The server's words.
+        /// The message of the server.
         why: String,
-        /// How long the server wants to be left alone.
+        /// The delay that the server requests.
         retry_after: Option<Duration>,
     },
-    /// The headers of the answer did not come in time.
+    /// The headers of the response did not arrive in time.
     NoHeaders,
-    /// The body of the answer stopped coming.
+    /// The body of the response stalled.
     Stalled,
-    /// The connection could not be made, or broke.
+    /// The connection could not be established, or broke.
     Broken {
-        /// Why, from the transport.
+        /// The error of the transport.
         why: String,
     },
-    /// What came is no list, or no watch event.
+    /// The response is not a list or a watch event.
     Unreadable {
-        /// Why, without any of the bytes.
+        /// The reason, without any bytes of the response.
         why: String,
     },
-    /// A watch event does not say which object it is about.
+    /// A watch event does not identify its object.
     Unidentified(Unidentified),
-    /// A page is longer than its bound.
+    /// A page exceeds its size limit.
     PageTooLong,
-    /// A watch event is longer than its bound.
+    /// A watch event exceeds its size limit.
     FrameTooLong,
-    /// A list has more pages than its bound.
+    /// A list exceeds the limit of pages.
     Endless,
-    /// A watch ended at once and told nothing new.
+    /// A watch ended early without new events.
     Short,
 }
 
-/// What a failure says something about.
+/// The cause of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum About {
-    /// The server, or the way to it: requests for other kinds fail as well, and when one of them is answered, this one is worth
-    /// another try.
+    /// The server or the network: requests for other kinds fail as well, and once one of them succeeds, this one is
+    /// worth another attempt.
     Server,
-    /// What was asked for, or the server's wish to be left alone.
+    /// The request itself, or a delay requested by the server.
     Request,
     /// The resourceVersion.
     Version,
 }
 
-/// Why a list is made; the label `reason` of `tidegate_lists_total`.
+/// The reason for a list; the label `reason` of `tidegate_lists_total`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ListReason {
-    /// Nothing is known yet.
+    /// There is no state yet.
     Start,
-    /// The list before failed.
+    /// The previous list failed.
     Retry,
-    /// The server no longer has what happened since the known resourceVersion (410).
+    /// The server no longer has the events since the known resourceVersion (410).
     Expired,
-    /// The server refuses to watch from the known resourceVersion for another reason, or fails at each try to.
+    /// The server rejects watches from the known resourceVersion for another reason, or fails repeatedly.
     Refused,
-    /// The server has not reached the resourceVersion that was kept over a restart, or serves another cluster.
+    /// The server has not reached the kept resourceVersion, or serves another cluster.
     SetBack,
-    /// An event was lost because it could not be read.
+    /// An event could not be decoded.
     Undecodable,
-    /// The list before held an item that does not say which object it is.
+    /// The previous list contained an item without an identity.
     Incomplete,
-    /// It is time to see whether what is known has drifted from what is there.
+    /// A periodic list, in case an event was missed.
     Drift,
-    /// Whoever serves what is read has less than it was told.
+    /// The server of copies lacks objects.
     Lacking,
-    /// The control loop asked for it.
+    /// The control loop requested it.
     Asked,
 }
 
@@ -98,7 +98,7 @@ impl ListReason {
 }
 
 impl Failure {
-    /// The label `reason` of the failure metrics: one of a closed list.
+    /// The label `reason` of the failure metrics: one of a fixed set.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Refused { code, .. } => status_label(*code),
@@ -114,15 +114,16 @@ impl Failure {
         }
     }
 
-    /// Whether a watch that failed so has to be replaced by a list. `None` means that it can go on from the same
-    /// resourceVersion, because nothing that it would have told is lost.
+    /// The reason for a list after a watch failed like this. `None` if the watch can be resumed from the same
+    /// resourceVersion, because no events were lost.
     pub(super) const fn calls_for_list(&self) -> Option<ListReason> {
         match self {
             Self::Refused { code, .. } => match code {
                 410 => Some(ListReason::Expired),
-                // Neither credentials nor load depend on the resourceVersion, and a list costs a loaded server more.
+                // Neither credentials nor load depend on the resourceVersion, and a list costs an overloaded server
+                // more.
                 401 | 403 | 429 => None,
-                // "Too large resource version": the server has been set back to before what is known here.
+                // "Too large resource version": the server's state has been restored to an older one.
                 504 => Some(ListReason::Refused),
                 500..=599 => None,
                 _ => Some(ListReason::Refused),
@@ -134,23 +135,23 @@ impl Failure {
         }
     }
 
-    /// Whether a resourceVersion grew too old. Once, that belongs to the normal life of a watch and is nobody's fault.
+    /// Whether a resourceVersion expired. One expiry is a normal event in the life of a watch.
     pub(super) const fn is_expired(&self) -> bool {
         matches!(self.about(), About::Version)
     }
 
-    /// Whether the server says that it failed by itself, as it does at an event whose object it can neither decode nor decrypt.
+    /// Whether the server reports an internal error, as for an event whose object it cannot decode or decrypt.
     pub(super) const fn is_internal(&self) -> bool {
         matches!(self, Self::Refused { code: 500, .. })
     }
 
-    /// Whether the server answered that this may not be read, or is not there. Another try is answered otherwise only when
-    /// somebody has changed that.
+    /// Whether the server denies access or does not have the resource. Another attempt only succeeds after a change of
+    /// permissions or of the API.
     pub(super) const fn is_denied(&self) -> bool {
         matches!(self, Self::Refused { code: 403 | 404, .. })
     }
 
-    /// What it says something about.
+    /// The cause of the failure.
     pub(super) const fn about(&self) -> About {
         match self {
             Self::NoHeaders | Self::Stalled | Self::Broken { .. } => About::Server,
@@ -167,7 +168,7 @@ impl Failure {
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// The delay that the server requests.
     pub(super) const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
@@ -184,7 +185,7 @@ impl Failure {
     }
 }
 
-/// Codes that an API server or something before it is known to answer have a label of their own.
+/// Status codes that API servers and proxies are known to use have a label of their own.
 const fn status_label(code: u16) -> &'static str {
     match code {
         400 => "status_400",
@@ -211,11 +212,11 @@ impl fmt::Display for Failure {
         match self {
             Self::Refused { code, why, .. } => write!(f, "the API server answered {code}: {why}"),
             Self::NoHeaders => f.write_str("no answer in time"),
-            Self::Stalled => f.write_str("the answer stopped coming"),
+            Self::Stalled => f.write_str("the response stalled"),
             Self::Broken { why } => write!(f, "connection: {why}"),
-            Self::Unreadable { why } => write!(f, "the answer cannot be read: {why}"),
-            Self::Unidentified(why) => write!(f, "an event cannot be told to belong to any object: {why}"),
-            Self::PageTooLong => f.write_str("a page of the list is too long"),
+            Self::Unreadable { why } => write!(f, "the response cannot be read: {why}"),
+            Self::Unidentified(why) => write!(f, "an event does not identify its object: {why}"),
+            Self::PageTooLong => f.write_str("a page of the list exceeds the size limit"),
             Self::FrameTooLong => f.write_str("an event is too long"),
             Self::Endless => f.write_str("the list has too many pages"),
             Self::Short => f.write_str("the watch was ended at once"),

@@ -1,18 +1,19 @@
-//! Cuts the body of a watch into its frames: one JSON object a line. Pure, and bounded.
+//! Splits the body of a watch into its frames: one JSON object in each line. Pure, with a size limit.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A line that is longer than the bound.
+/// A line exceeds the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TooLong;
 
-/// What has arrived of a watch and is not yet taken.
+/// The received part of a watch that is not yet processed.
 ///
-/// A last line without its end is never given out: it may be half an event, and the next watch starts before it.
+/// A last line without a line end is never returned: it may be an incomplete event, and the next watch starts before
+/// it.
 #[derive(Debug)]
 pub(super) struct Frames {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// The length of the prefix known to contain no line end.
     scanned: usize,
     bytes_max: usize,
 }
@@ -22,7 +23,7 @@ impl Frames {
         Self { buffer: BytesMut::new(), scanned: 0, bytes_max }
     }
 
-    /// Whether nothing is left of a line that has not come to its end.
+    /// Whether no incomplete line is buffered.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -31,7 +32,7 @@ impl Frames {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole line that is not blank, without its end.
+    /// The next complete line that is not blank, without its end.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         while let Some(at) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
             let mut line = self.buffer.split_to(self.scanned + at).freeze();
@@ -56,7 +57,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// Pushes the chunks one by one and takes all there is after each; `Err` ends it as in a watch.
+    /// Pushes the chunks one by one and takes all lines after each; an `Err` ends it as in a watch.
     #[track_caller]
     fn check(chunks: &[&str], expected: &[&str], too_long: bool) {
         let mut frames = Frames::new(8);

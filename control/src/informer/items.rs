@@ -1,23 +1,25 @@
-//! Takes the items out of the body of a list while it arrives: each can be read as soon as its last byte is there, so
-//! that a list takes the memory of its largest item, however many the server sends at once. Pure, and bounded.
+//! Extracts the items from the body of a list while it arrives: each is processed as soon as its last byte is there, so
+//! that a list takes the memory of its largest item, regardless of the page size of the server. Pure, with a size
+//! limit.
 
 use super::frames::TooLong;
 
-/// What has arrived of a list.
+/// The received part of a list.
 ///
-/// Whether the items are JSON is for their reader to say, and for that of the envelope whether the rest is a list: a
-/// body that ends too early leaves an envelope that is none.
+/// The caller checks that the items are valid JSON and that the envelope is a list: a truncated body leaves an invalid
+/// envelope.
 #[derive(Debug)]
 pub(super) struct Items {
     /// The list without its items, such as `{"metadata":{"resourceVersion":"7"},"items":[]}`.
     envelope: Vec<u8>,
-    /// Where in the envelope the last text began that stands in the list itself: before a bracket, it is a field's name.
+    /// The start of the last string at the top level of the list in the envelope: before a bracket, it is the name of a
+    /// field.
     name_from: usize,
-    /// The item that is arriving.
+    /// The incomplete item.
     item: Vec<u8>,
-    /// Whether the bytes that come are those of items, and whether any came before the one that is arriving.
+    /// Whether the next bytes belong to items, and whether one came before.
     within: Option<Place>,
-    /// Brackets and braces that are open.
+    /// The number of open brackets and braces.
     depth: usize,
     text: Text,
     bytes_max: usize,
@@ -29,7 +31,7 @@ enum Place {
     Later,
 }
 
-/// Where in a JSON text the next byte stands.
+/// The position of the next byte relative to JSON strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Text {
     Outside,
@@ -39,7 +41,7 @@ enum Text {
 }
 
 impl Items {
-    /// A list of which neither an item nor the rest may take more than these bytes.
+    /// A list whose items and envelope may have at most `bytes_max` bytes each.
     pub(super) const fn new(bytes_max: usize) -> Self {
         Self {
             envelope: Vec::new(),
@@ -52,7 +54,7 @@ impl Items {
         }
     }
 
-    /// Takes the next bytes and hands over the items that end in them.
+    /// Processes the next bytes and passes on the items that they complete.
     pub(super) fn push(&mut self, chunk: &[u8], mut whole: impl FnMut(&[u8])) -> Result<(), TooLong> {
         let mut from = 0;
         for (at, byte) in chunk.iter().enumerate() {
@@ -126,7 +128,7 @@ impl Items {
 mod tests {
     use super::*;
 
-    /// What is handed over of a body, and what is left of it, wherever the chunks are cut.
+    /// Compares the items and the envelope of a body, split at any position.
     #[track_caller]
     fn check(body: &str, items: &[&str], envelope: &str) {
         for size in 1..=body.len() {

@@ -1,5 +1,5 @@
-//! When another list is made for whoever serves what is read, because it has less than it was told: the kind had no room, or the last
-//! list is not believed.
+//! The times of further lists for a server of copies that lacks objects, because it had no space or does not accept the
+//! last list.
 
 use std::time::Instant;
 
@@ -20,11 +20,11 @@ pub(super) struct Lacking {
 impl Lacking {
     pub(super) fn new(limits: &Limits) -> Self {
         let (first, max) = (*limits.list_lacking.start(), *limits.list_lacking.end());
-        // Half of it at least: a kind that has no room now rarely has some at once.
+        // At least half of it: space rarely becomes available at once.
         Self { backoff: Backoff::new(first / 2, first, max), due: None }
     }
 
-    /// Waits until a list is due. Whoever stops waiting and waits again does not wait for longer. `draw` is any number.
+    /// Waits until a list is due. Cancelling and waiting again does not extend the delay. `draw` is a random number.
     pub(super) async fn wait(&mut self, tee: &Tee, draw: u64) {
         if self.due.is_none() {
             tee.lacking().await;
@@ -33,7 +33,7 @@ impl Lacking {
         sleep_until(due.into()).await;
     }
 
-    /// Notes that a list was made, for whatever reason.
+    /// Records that a list was made, for any reason.
     pub(super) fn listed(&mut self, tee: &Tee) {
         self.due = None;
         if !tee.lacks() {

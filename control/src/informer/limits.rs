@@ -1,64 +1,67 @@
-//! Every bound of one informer, in one place.
+//! The limits of one informer.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::backoff::share;
 
-/// Bounds of one informer. The default is what production uses; tests use milliseconds.
+/// The limits of one informer. The defaults are for production; tests use milliseconds.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Objects asked for in one page of a list.
+    /// The page size of lists, in objects.
     pub page_objects: u32,
-    /// Bytes of one page, against a server that sends for ever: objects are taken out as they arrive, and some servers send
-    /// all of them in one page whatever they are asked for. A page above it is asked for again with half as many objects.
+    /// The size limit of one page in bytes, against an endless response: objects are processed as they arrive, and some
+    /// servers ignore the page size and send all of them in one page. After a larger page, the list is retried with
+    /// half the page size.
     pub page_bytes_max: usize,
-    /// Pages of one list, against a server that continues for ever.
+    /// The limit of pages in one list, against an endless list.
     pub pages_max: u32,
-    /// Bytes of one watch event, and of one object of a list. etcd takes about 1.5 MiB an object; JSON and managed fields blow that up.
+    /// The size limit of one watch event and of one object in a list, in bytes. etcd stores up to about 1.5 MiB for an
+    /// object; JSON and managed fields increase that.
     pub frame_bytes_max: usize,
-    /// From a request to the headers of its answer.
+    /// The timeout from a request to the headers of its response.
     pub headers: Duration,
-    /// Silence in the body of a list.
+    /// The timeout for silence in the body of a list.
     pub list_stall: Duration,
-    /// What `timeoutSeconds` of each watch is drawn from. Below the 240 s after which common load balancers drop an idle
-    /// connection, and spread so that watches do not end together.
+    /// The range of `timeoutSeconds` of watches, drawn at random. Below the 240 s after which common load balancers
+    /// drop an idle connection, and spread so that watches do not end together.
     pub watch_timeout: RangeInclusive<Duration>,
-    /// How long after a list, and up to half as long again, another one is made beside the watch: what no watch told of is found
-    /// by it.
+    /// The delay from one list to the next, up to half as long again. It is made concurrently with the watch and finds
+    /// changes whose events were missed.
     pub list_again: Duration,
-    /// When another list is made because whoever serves what is read has less than it was told: after the first of these at the
-    /// latest, then after twice as long each time, up to the second.
+    /// The delay before another list for a server of copies that lacks objects: at most the first value, then doubled
+    /// each time up to the second.
     pub list_lacking: RangeInclusive<Duration>,
-    /// How much longer than its `timeoutSeconds` a watch may be silent.
+    /// The time that a watch may be silent beyond its `timeoutSeconds`.
     pub watch_grace: Duration,
-    /// A watch that ends sooner than this and told nothing counts as failed. One that lasts longer says that the server answers.
+    /// A watch that ends sooner than this without events counts as failed. One that lasts longer proves that the server
+    /// answers.
     pub short_watch: Duration,
-    /// So many watches in a row that the server ends with an internal error at the same resourceVersion are tried before a list.
+    /// The number of consecutive watches ended by an internal error at the same resourceVersion before a list is made.
     pub stuck_max: u32,
-    /// A watch that lived this long has settled: the back-off starts over.
+    /// The duration after which a watch is considered stable and the back-off is reset.
     pub settled: Duration,
-    /// The bound of the first delay after a failure.
+    /// The upper bound of the first delay after a failure.
     pub backoff_first: Duration,
-    /// The bound of every delay after failures.
+    /// The upper bound of all delays after failures.
     pub backoff_max: Duration,
-    /// When an informer finds that the server answers again, the others that wait for that go on within this time.
+    /// When an informer finds that the server answers again, the waiting ones continue within this time.
     pub recovery_spread: Duration,
-    /// The longest `Retry-After` that is honoured.
+    /// The longest `Retry-After` that is respected.
     pub retry_after_max: Duration,
-    /// How often the same failure is reported again.
+    /// The interval for logging the same failure again.
     pub failing_again: Duration,
 }
 
 impl Limits {
-    /// How long a watch is asked to last; `draw` is any number.
+    /// The duration of the next watch; `draw` is a random number.
     pub(super) fn lasting(&self, draw: u64) -> Duration {
         let (first, last) = (*self.watch_timeout.start(), *self.watch_timeout.end());
         first + share(last.saturating_sub(first), draw)
     }
 
-    /// How long after a list another one is due even if nothing calls for it; `draw` is any number. Each ends the watch beside
-    /// it, which is let live for a moment.
+    /// The delay until the next periodic list; `draw` is a random number. A list ends the concurrent watch, so the
+    /// delay is at least a short watch.
     pub(super) fn listed_again(&self, draw: u64) -> Duration {
         (self.list_again + share(self.list_again / 2, draw)).max(self.short_watch)
     }

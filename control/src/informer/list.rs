@@ -1,4 +1,4 @@
-//! A paged list, from its first page to its last. What cannot be had whole is not had at all.
+//! A paged list. It is complete or fails.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::items::Items;
 use super::tee::Tee;
 use super::wire::Page;
 
-/// Every object of a collection, as of one resourceVersion.
+/// All objects of a collection, at one resourceVersion.
 pub(super) struct List {
     pub(super) objects: Vec<Projected>,
     pub(super) resource_version: Arc<str>,
-    /// Items that do not say which object they are, and are left out: one of them must not blind the whole kind, but
-    /// with one the list is not complete.
+    /// The number of items without an identity, which are left out: one of them must not hide the whole kind, but the
+    /// list is incomplete then.
     pub(super) unidentified: u64,
 }
 
-/// Fetches a collection and projects its objects. Their bytes go where they are kept and served.
+/// Fetches a collection and projects its objects. Their bytes are passed to the cache and the server of copies.
 pub(super) async fn list(api: &Api, page_objects: u32, tee: &Tee) -> Result<List, Failure> {
     let (mut objects, mut unidentified) = (Vec::new(), 0);
     let kind = api.kind();
@@ -39,8 +39,9 @@ pub(super) async fn list(api: &Api, page_objects: u32, tee: &Tee) -> Result<List
     Ok(List { objects, resource_version, unidentified })
 }
 
-/// Fetches a collection page by page and hands over its items as they arrive; gives its resourceVersion. The first page fixes
-/// that; a token that the server has forgotten (410) fails the list, because the pages would no longer be of one moment.
+/// Fetches a collection page by page and passes on its items as they arrive; returns its resourceVersion, which the
+/// first page determines. An expired continue token (410) fails the list, because the pages would no longer be
+/// consistent.
 pub(super) async fn pages(api: &Api, page_objects: u32, mut take: impl FnMut(&[u8])) -> Result<Arc<str>, Failure> {
     let mut resource_version = Arc::default();
     let mut token = None;
@@ -61,14 +62,14 @@ pub(super) async fn pages(api: &Api, page_objects: u32, mut take: impl FnMut(&[u
     Err(Failure::Endless)
 }
 
-/// The resourceVersion that the collection has reached, by a list of one object: as it is asked for without a version, it is no older
-/// than this moment.
+/// The current resourceVersion of a collection, from a list with a limit of one object: without a version in the
+/// request, it is not older than the request.
 pub(super) async fn newest(api: &Api) -> Result<String, Failure> {
     let (version, _) = take_page(api.page(1, None).await?, api, |_| {}).await?;
     Ok(version)
 }
 
-/// Hands over the items of a page as they arrive; gives its resourceVersion and the token of the next one.
+/// Passes on the items of a page as they arrive; returns its resourceVersion and the continue token.
 async fn take_page(
     mut body: Body,
     api: &Api,
@@ -82,7 +83,7 @@ async fn take_page(
     }
     let page: Result<Page, _> = serde_json::from_slice(&items.into_envelope());
     let Page { metadata, .. } = page.map_err(|why| Failure::Unreadable {
-        why: format!("no list at line {}, column {}", why.line(), why.column()),
+        why: format!("not a list at line {}, column {}", why.line(), why.column()),
     })?;
     Ok((metadata.resource_version, metadata.token.filter(|token| !token.is_empty())))
 }

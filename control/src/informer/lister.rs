@@ -1,11 +1,11 @@
-//! The lists of an informer, each of them counted; and those that are only due, which are made beside a watch.
+//! The lists of an informer, with metrics. Periodic lists are made concurrently with a watch.
 //!
-//! A list beside a watch is of one moment, while the watch goes on to tell. So what the watch has told since the list began
-//! takes the place of what the list says of the same objects, and the next watch goes on from where that one had come: each
-//! object is then known up to that resourceVersion at least, and nothing that was told is undone. Where nothing was told
-//! meanwhile, not even a bookmark, the next watch goes on from the list, as after any other one; and so it does where the watch lags behind the list.
-//! All of it rests on lists that are asked for without a resourceVersion, which are no older than the moment in which they were
-//! asked for.
+//! A concurrent list has the state of one moment, while the watch continues. So events since the list began replace the
+//! list's items for the same objects, and the next watch resumes from the version of the previous one: each object is
+//! then known at that resourceVersion or later, and no event is undone. Without any events meanwhile, not even a
+//! bookmark, the next watch resumes from the list's version, as after any other list; likewise if the watch lags behind
+//! the list. All of this relies on lists without a resourceVersion in the request, which are not older than the
+//! request.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -30,19 +30,19 @@ use crate::source_metrics::SourceSeries;
 pub(super) struct Lister {
     pub(super) api: Api,
     pub(super) series: SourceSeries,
-    /// Has news when a list was asked for since the last one began, and why it was.
+    /// Signals that a list was requested since the last one began, with the reason.
     pub(super) asked: Receiver<ListReason>,
     pub(super) page_objects: u32,
-    /// Where the bytes of objects are told.
+    /// The receivers of the objects' bytes.
     pub(super) tee: Tee,
-    /// When a list is due for whoever is told there.
+    /// The time of the next list for a server of copies that lacks objects.
     pub(super) lacking: Lacking,
 }
 
 impl Lister {
     /// Makes one list.
     pub(super) async fn list(&mut self, reason: ListReason) -> Result<List, Failure> {
-        // What was asked for until now is this list.
+        // Earlier requests are satisfied by this list.
         self.asked.mark_unchanged();
         let started = clock::now();
         self.series.list_begins(reason.as_str());
@@ -64,9 +64,9 @@ impl Lister {
         made
     }
 
-    /// Waits until a list is due or asked for, and makes it as often as it takes until one comes in whole, while a watch goes
-    /// on. That one fails is no failure of the source, which is followed by its watch. Says whenever a list begins, so that
-    /// what is [`WatchOverlay`] from then on is kept, and when it has failed. Gives itself back with the list.
+    /// Waits until a list is due or requested, and retries it until one succeeds, while a watch runs. A failure is not
+    /// a failure of the source, which is still watched. Sends `true` when a list begins, from which on the
+    /// [`WatchOverlay`] keeps events, and `false` when it has failed. Returns the lister with the list.
     pub(super) async fn beside(
         mut self,
         (due, mut reason): (Instant, ListReason),
@@ -75,7 +75,7 @@ impl Lister {
     ) -> (Self, List) {
         tokio::select! {
             biased;
-            // An error would mean that no handle is left; the informer holds one.
+            // An error would mean that no handle exists; the informer holds one.
             _ = self.asked.changed() => reason = *self.asked.borrow_and_update(),
             () = self.lacking.wait(&self.tee, chance.u64(..)) => reason = ListReason::Lacking,
             () = sleep_until(due.into()) => {}
@@ -102,31 +102,31 @@ impl Lister {
     }
 }
 
-/// Whether a resourceVersion is no older than another one of the same collection. They may be compared where they are numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>); where not, nothing is known of it.
+/// Whether a resourceVersion is known not to be older than another one of the same collection. They can be compared if
+/// they are numbers (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 pub(super) fn no_older(version: &str, than: &str) -> bool {
     let numbers = [version, than].map(|version| version.parse::<u64>().ok());
     matches!(numbers, [Some(version), Some(than)] if version >= than)
 }
 
-/// What watches have told since the list beside them began.
+/// The events of watches since the concurrent list began.
 pub(super) struct WatchOverlay {
-    /// Whether a list is made now; has news when one has begun or failed since.
+    /// Whether a list is in progress; signals each beginning and failure.
     listing: Receiver<bool>,
-    /// What was told last of each object: what it is, or that it is gone.
+    /// The last event of each object: its new state, or `None` for a deletion.
     last: BTreeMap<ObjectRef, Option<Projected>>,
-    /// Whether a watch told by a bookmark that it had come further.
+    /// Whether a watch sent a bookmark.
     passed: bool,
 }
 
 impl WatchOverlay {
-    /// Nothing, and what says to it whether a list is made.
+    /// An empty overlay, with the sender of the list's progress.
     pub(super) fn new() -> (Sender<bool>, Self) {
         let (listing, receiver) = channel(false);
         (listing, Self { listing: receiver, last: BTreeMap::new(), passed: false })
     }
 
-    /// Whether what is told now is to be kept. What was kept for an earlier list is dropped.
+    /// Whether events must be kept now. Events kept for an earlier list are dropped.
     pub(super) fn keeps(&mut self) -> bool {
         let listing = self.listing.borrow_and_update();
         if listing.has_changed() {
@@ -136,18 +136,18 @@ impl WatchOverlay {
         *listing
     }
 
-    /// Notes a bookmark. One that is newer than the list beside it was sent after everything that the list tells: to go on from the list
-    /// would be to go back.
+    /// Records a bookmark. One that is newer than the concurrent list was sent after all events in the list: resuming
+    /// from the list would repeat events.
     pub(super) fn pass(&mut self) {
         self.passed = true;
     }
 
-    /// Keeps what has been told of an object.
+    /// Records the event of an object.
     pub(super) fn keep(&mut self, object: ObjectRef, is: Option<Projected>) {
         self.last.insert(object, is);
     }
 
-    /// Puts what was told into the place of what a list says of it. Gives whether that was nothing.
+    /// Replaces the items of a list with later events. Returns `true` if there were no events.
     pub(super) fn overtake(mut self, objects: &mut Vec<Projected>) -> bool {
         self.keeps();
         objects.retain(|object| !self.last.contains_key(&object.meta.object));

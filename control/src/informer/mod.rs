@@ -1,11 +1,11 @@
-//! The list/watch loop: follows one collection of the cluster for ever and tells the control loop of every change. One
-//! loop for all kinds; it projects the objects but never looks into them.
+//! The list/watch loop: it watches one collection of the cluster permanently and sends the control loop an event for
+//! each change. One loop for all kinds; it projects the objects but does not inspect them.
 //!
-//! It lists, page by page, and watches from the resourceVersion of the list. A watch that ends goes on from the last
-//! resourceVersion seen on an object or a bookmark; only when the server no longer has what happened since, or an event
-//! could not be read, it lists instead. A list that is made for any other reason is made beside the watch, so that neither the
-//! time it takes nor its failure keeps anything from being followed. Nothing that fails becomes an event that removes an
-//! object, nothing ends the loop, and everything that waits has a deadline.
+//! It lists, page by page, and watches from the resourceVersion of the list. After a watch ends, the next one resumes
+//! from the last resourceVersion of an object or a bookmark; a list replaces it only if the server no longer has the
+//! events since then, or an event could not be decoded. A list for any other reason is made concurrently with the
+//! watch, so that neither its duration nor its failure delays events. A failure never removes an object or ends the
+//! loop, and every wait has a timeout.
 
 mod api;
 mod cached;
@@ -59,12 +59,12 @@ use pauses::Pauses;
 use tee::Tee;
 use watch::{Stop, Watch};
 
-/// Which objects an informer follows.
+/// The objects that an informer watches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interest {
     /// The kind, and the namespace if not all of them.
     pub source: Source,
-    /// Where the API server has them.
+    /// The resource in the API server.
     pub resource: Resource,
     /// A label selector, as the API takes it.
     pub label_selector: Option<String>,
@@ -80,20 +80,19 @@ impl Interest {
     }
 }
 
-/// Asks an informer for a list; can be cloned and kept.
+/// A handle to request a list from an informer.
 #[derive(Clone, Debug)]
 pub struct Relist(Sender<ListReason>);
 
 impl Relist {
-    /// The informer lists once more: at once and beside its watch, or when the list that it is making is done. Asking again
-    /// before that list has begun changes nothing.
+    /// Requests a list: at once and beside the watch, or after a list in progress. Repeats before that are ignored.
     pub fn ask(&self) {
         self.0.send_replace(ListReason::Asked);
     }
 }
 
-/// Follows one collection. Clones share the handle to ask for a list, so that a supervisor can start a loop that ended
-/// by a panic again from a clone.
+/// Lists and watches one collection. Clones share the handle to request a list, so that a supervisor can restart a
+/// panicked loop from a clone.
 #[derive(Clone)]
 pub struct Informer {
     lister: Lister,
@@ -101,29 +100,29 @@ pub struct Informer {
     relist: Relist,
     chance: fastrand::Rng,
     pauses: Pauses,
-    /// The resourceVersion up to which everything has been told; empty before the first list.
+    /// The latest resourceVersion; empty before the first list.
     reached: Arc<str>,
-    /// When the watch that is open was opened.
+    /// When the current watch was opened.
     opened: Option<Instant>,
-    /// When the next list is made even if nothing calls for it, and why.
+    /// The time of the next periodic list, with its reason.
     due: (Instant, ListReason),
-    /// How many watches in a row the server has ended with an error at the same resourceVersion.
+    /// The number of consecutive watches that the server ended with an error at the same resourceVersion.
     stuck: u32,
-    /// Whether a resourceVersion has expired since a watch settled.
+    /// Whether a resourceVersion has expired since a watch was stable.
     expired: bool,
     reported: Option<Reported>,
-    /// Whether the last that the control loop was told is that this source fails.
+    /// Whether the last event about the source's state was a failure.
     failing: bool,
-    /// Whether the resourceVersion is that of an earlier life, and nobody knows yet whether it is any good.
+    /// Whether the resourceVersion was restored, and it is not yet known whether a watch can be resumed from it.
     resumes: bool,
-    /// Which cluster that resourceVersion must be of.
+    /// The identity of the cluster that the restored resourceVersion belongs to.
     identity: Option<Identity>,
 }
 
 /// The receiver of the events is gone.
 struct Closed;
 
-/// The failure that was last reported.
+/// The failure that was last logged.
 #[derive(Clone, Copy)]
 struct Reported {
     reason: &'static str,
@@ -135,14 +134,14 @@ impl Reported {
         Self { reason, at: clock::now() }
     }
 
-    /// Whether a failure is to be reported after the last one that was: the same one is so only after a while.
+    /// Whether a failure must be logged: the same one only after `again`.
     fn is_news(last: Option<Self>, reason: &str, again: Duration) -> bool {
         last.is_none_or(|last| last.reason != reason || clock::now().saturating_duration_since(last.at) >= again)
     }
 }
 
 impl Informer {
-    /// An informer that has not begun. `seed` decides its delays and the lengths of its watches: give each its own.
+    /// An informer that has not started. `seed` decides its random delays and should differ between informers.
     #[must_use]
     pub fn new(
         client: kube::Client,
@@ -179,22 +178,22 @@ impl Informer {
         }
     }
 
-    /// The same, keeping on disk what it is told.
+    /// The same, with events written to the cache on disk.
     #[must_use]
     pub fn keeping(mut self, sink: Option<Sink>) -> Self {
         self.lister.tee.sink = sink;
         self
     }
 
-    /// The same, handing copies of what it is told to whoever serves them.
+    /// The same, with copies for the server of the cached API.
     #[must_use]
     pub fn copying(mut self, copies: Option<Copies>) -> Self {
         self.lister.tee.copies = copies.map(|copies| copies.of(self.api().source()));
         self
     }
 
-    /// The same, beginning with a watch that goes on from a resourceVersion of an earlier life of the process, whose objects the
-    /// control loop has. That it can is told by [`Event::Resumed`]; where it cannot, a list comes first.
+    /// The same, starting with a watch that resumes from a restored resourceVersion, whose objects the control loop
+    /// has. [`Event::Resumed`] reports success; otherwise a list comes first.
     #[must_use]
     pub fn resuming(mut self, version: Arc<str>) -> Self {
         let limits = &self.lister.api.limits;
@@ -203,30 +202,30 @@ impl Informer {
         self
     }
 
-    /// The same, going on from a kept resourceVersion only where the API server serves the cluster of before.
+    /// The same, resuming from the restored resourceVersion only if the API server serves the same cluster.
     #[must_use]
     pub fn of_cluster(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// The same, sharing this with others of the same API server: the first of them that finds it well again tells the rest.
+    /// The same; informers that share `recovery` notify each other when the API server is available again.
     #[must_use]
     pub fn sharing(mut self, recovery: &Recovery) -> Self {
         self.pauses.share(recovery);
         self
     }
 
-    /// The handle to ask for a list.
+    /// The handle to request a list.
     #[must_use]
     pub fn relist(&self) -> Relist {
         self.relist.clone()
     }
 
-    /// Lists and watches until told to stop, or until nobody receives the events any more. The first event is a
+    /// Lists and watches until `stop` is cancelled, or the receiver of events is gone. The first event is an
     /// [`Event::Listed`], unless failures come before it.
     pub async fn run(mut self, stop: CancellationToken) {
-        // Each step can be dropped at any point: whatever it had begun is begun again from what has been told.
+        // Each step is cancel-safe: an interrupted one is repeated from the last known state.
         match stop.run_until_cancelled(self.follow()).await {
             None | Some(Err(Closed)) => {}
             Some(Ok(never)) => match never {},
@@ -251,7 +250,7 @@ impl Informer {
         }
     }
 
-    /// Lists until that succeeds: there is nothing that a watch could go on from.
+    /// Lists until it succeeds: there is no state that a watch could resume from.
     async fn list(&mut self, mut reason: ListReason) -> Result<(), Closed> {
         loop {
             self.pauses.begin();
@@ -266,8 +265,8 @@ impl Informer {
         }
     }
 
-    /// Watches, one watch after the other, until only a list can say what there is. Beside them lists are made that are due or
-    /// asked for; each that comes in whole is told, and ends the watch beside it: only the next one knows where to go on.
+    /// Watches, one watch after the other, until a list is required. Periodic and requested lists are made
+    /// concurrently; one that succeeds is sent and ends its watch, because the next may resume from another version.
     async fn watch_on(&mut self) -> Result<ListReason, Closed> {
         loop {
             let (listing, mut told) = WatchOverlay::new();
@@ -285,7 +284,7 @@ impl Informer {
             if self.closed().is_some() {
                 self.lister.series.watch_ended("listed");
             }
-            // A watch that lags behind the list has nothing to add to it, and would go on with what the list has told already.
+            // A watch that lags behind the list adds nothing to it, and would repeat events that the list includes.
             let wins = no_older(&list.resource_version, &self.reached);
             if wins || told.overtake(&mut list.objects) {
                 self.reached = Arc::clone(&list.resource_version);
@@ -294,8 +293,8 @@ impl Informer {
         }
     }
 
-    /// Tells of a list, and sets when the next one is due: what was deleted before one that may have lacked objects is told by no
-    /// watch, so that one is made again after as long as a watch may last.
+    /// Sends a list, and sets the time of the next one: an incomplete list may have missed deletions, which no watch
+    /// reports, so another one follows within the duration of a watch.
     async fn tell(&mut self, list: List, wins: bool) -> Result<(), Closed> {
         self.pauses.answered();
         let List { objects, resource_version, unidentified } = list;
@@ -315,7 +314,7 @@ impl Informer {
         Ok(())
     }
 
-    /// Watches until the watch ends, and waits if it has failed. Gives whether only a list can say what there is, and why.
+    /// Watches until the watch ends, and waits if it failed. Returns the reason for a list if one is required.
     async fn watch(&mut self, told: &mut WatchOverlay) -> Result<Option<ListReason>, Closed> {
         let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
         let from = Arc::clone(&self.reached);
@@ -333,7 +332,7 @@ impl Informer {
         let failure = match end {
             Err(Stop::Closed) => return Err(Closed),
             Err(Stop::Failed(failure)) => failure,
-            // A server that tells the same at each watch brings nobody further.
+            // Repeating the same events in each watch is no progress.
             Ok(()) if (objects == 0 || self.reached == from) && short => Failure::Short,
             Ok(()) => {
                 self.lister.series.watch_ended("over");
@@ -344,10 +343,10 @@ impl Informer {
         if matches!(failure, Failure::Unidentified(_)) {
             self.lister.series.unidentified(1);
         }
-        // What comes after the headers is said by an event.
+        // Errors after the headers come as an event.
         self.stuck += u32::from(lived.is_some() && failure.is_internal());
         if self.stuck >= self.api().limits.stuck_max {
-            // No watch may ever get past that event. If a list does not either, the watch is tried on beside it.
+            // Perhaps no watch can get past that event. In case a list fails as well, watching continues concurrently.
             self.stuck = 0;
             self.relist.0.send_replace(ListReason::Refused);
         }
@@ -355,7 +354,7 @@ impl Informer {
         Ok(failure.calls_for_list())
     }
 
-    /// The watch is over. Gives how long it was open, if it was.
+    /// The watch has ended. Returns how long it was open, if it was.
     fn closed(&mut self) -> Option<Duration> {
         let lived = clock::now().saturating_duration_since(self.opened.take()?);
         if self.pauses.closed(lived) {
@@ -365,7 +364,7 @@ impl Informer {
         Some(lived)
     }
 
-    /// Reports a failure and waits for as long as the back-off and the server want.
+    /// Logs a failure and waits for the back-off or the delay that the server requests.
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
         self.lister.tee.interrupted();
         let pause = self.pauses.after(failure, self.chance.u64(..));

@@ -1,8 +1,8 @@
-//! Secrets by their names: only those that are followed are asked for, each by itself, and again after a while. What a watch
-//! of all of them would tell at once is learnt later this way; in return a role need allow no more than to get them.
+//! Secrets read by name: only those of interest, one request for each, repeated periodically. Changes are found later
+//! than with a watch; in return a Role needs to allow only `get`.
 //!
-//! [`PollState`] decides, without a clock and without a request. What cannot be read stays as it was, and one is gone only
-//! when the server has said so twice.
+//! [`PollState`] makes the decisions, without a clock and without requests. After a failure a Secret stays as it was,
+//! and it is removed only after the server has twice answered that it does not exist.
 
 mod ask;
 mod failing;
@@ -31,31 +31,31 @@ use ask::ask;
 use failing::Failing;
 pub use metrics::SecretPollerMetrics;
 
-/// Requests under way at a time.
+/// The limit of concurrent requests.
 const ASKED_MAX: usize = 8;
-/// After this long, one that the server does not have is asked for once more before that is believed.
+/// The delay before a Secret that does not exist is requested again, to confirm that.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
-/// One that could not be had is tried again after as much as this at first; at last no more often than one that could.
+/// The upper bound of the first delay after a failure; the longest delay is the refresh interval.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// After so many failures in a row, which take up to half a minute, neither the first model nor anything that is told waits for
-/// one any longer: a Secret that cannot be read is the concern of its own hosts.
+/// The number of consecutive failures, which take up to half a minute, after which neither the first model nor reports
+/// wait for a Secret: it affects its own hosts only.
 const FAILURES_MAX: u32 = 6;
-/// The same, where the last of them is that we may not read it: an API server that has just started refuses what it will allow.
+/// The same if the last failure is a denial: an API server that has just started denies requests at first.
 const DENIALS_MAX: u32 = 2;
-/// What is referred to now goes before what is looked at again.
+/// New references go before periodic refreshes.
 const SHARE: Share =
     Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
 
-/// A change of the set of Secrets that are polled.
+/// A change to the set of Secrets that are polled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SecretInterest {
-    /// Poll this Secret from now on, and at once.
+    /// Poll this Secret from now on, starting at once.
     Add(ObjectName),
     /// Stop polling it.
     Remove(ObjectName),
 }
 
-/// Polls Secrets by name, where the rights do not allow to list them.
+/// Polls Secrets by name, if the permissions do not allow listing them.
 pub struct SecretPoller {
     client: kube::Client,
     limits: Limits,
@@ -65,7 +65,7 @@ pub struct SecretPoller {
     following: PollState,
     recovery: Recovery,
     chance: fastrand::Rng,
-    /// Where the bytes of Secrets are kept on disk.
+    /// The sink for Secrets in the cache on disk.
     sink: Option<Sink>,
 }
 
@@ -76,8 +76,8 @@ impl fmt::Debug for SecretPoller {
 }
 
 impl SecretPoller {
-    /// One that has not begun. Each Secret is asked for again after `refresh`, or up to half as long again. The first of the
-    /// changes are what the first model needs: the event [`Event::Listed`] says that they all had an answer.
+    /// A poller that has not started. Each Secret is requested again after `refresh`, or up to half as long again. The
+    /// first set of changes is needed for the first model: [`Event::Listed`] is sent once all of them have an answer.
     #[must_use]
     pub fn new(
         client: kube::Client,
@@ -92,21 +92,23 @@ impl SecretPoller {
         Self { client, limits, changes, events, metrics, following, recovery, chance, sink: None }
     }
 
-    /// The same, sharing this with the informers of the same API server: whoever finds it well again tells the rest.
+    /// The same, sharing the state of the API server with the informers: the first one that finds it available again
+    /// notifies the others.
     #[must_use]
     pub fn sharing(mut self, recovery: &Recovery) -> Self {
         self.recovery = recovery.clone();
         self
     }
 
-    /// The same, keeping on disk what it is told. `restored` says that the control loop begins with what was kept there.
+    /// The same, with Secrets written to the cache on disk. `restored` means that the control loop starts with its
+    /// content.
     #[must_use]
     pub fn keeping(mut self, sink: Option<Sink>, restored: bool) -> Self {
         (self.sink, self.following.restored) = (sink, restored);
         self
     }
 
-    /// Runs until told to stop, or until nobody names or hears anything any more.
+    /// Runs until `stop` is cancelled, or the other end of a channel is gone.
     pub async fn run(self, stop: CancellationToken) {
         let _done: Option<()> = stop.run_until_cancelled(self.follow()).await;
     }
@@ -144,7 +146,7 @@ impl SecretPoller {
                             self.recovery.tell();
                         }
                     }
-                    // Never an error: the other end is held here.
+                    // Never an error: the sender is held here.
                     _ = heard.changed() => {
                         self.following.recovered(self.limits.recovery_spread, clock::now(), &mut self.chance);
                     }
@@ -163,11 +165,11 @@ impl SecretPoller {
     }
 }
 
-/// What came of asking for one.
+/// The result of a request.
 #[derive(Debug)]
 enum Answer {
     Found(Box<Projected>),
-    /// The server says that there is none.
+    /// The Secret does not exist.
     Gone,
     Failed(Failure),
 }
@@ -182,32 +184,33 @@ impl Answer {
     }
 }
 
-/// What is followed, and what is known of it.
+/// The state of all polled Secrets.
 #[derive(Debug)]
 struct PollState {
     refresh: Duration,
     queue: Queue<ObjectName>,
     known: BTreeMap<ObjectName, Known>,
-    /// Those of the first changes that have had no answer; `None` before there were any changes.
+    /// The Secrets of the first changes without an answer; `None` before the first changes.
     first: Option<BTreeSet<ObjectName>>,
-    /// Whether it was told that all of those had one.
+    /// Whether [`Event::Listed`] was sent for them.
     settled: bool,
-    /// Those that could not be read when they were last asked for.
+    /// The Secrets whose last request failed.
     failing: Failing,
-    /// Whether it was told last that nothing can be read.
+    /// Whether the last event about the source was a failure.
     failed: bool,
-    /// Whether what was kept over a restart serves: then nobody waits for an answer, and none counts as given that was not.
+    /// Whether restored Secrets serve: the first model then does not wait for answers, and failures of the server do
+    /// not count as answers.
     restored: bool,
 }
 
-/// What is known of one.
+/// The state of one Secret.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Whether anybody refers to it.
+    /// Whether any object refers to it.
     wanted: bool,
-    /// Whether it is there, as far as has been told.
+    /// Whether it exists, as of the last event.
     there: Option<bool>,
-    /// Whether the last answer was that it is gone, which another one has to confirm.
+    /// Whether the last answer was that it does not exist, which another one must confirm.
     missed: bool,
 }
 
@@ -222,7 +225,7 @@ impl PollState {
         Self { refresh, queue, known, first: None, settled: false, failing, failed: false, restored: false }
     }
 
-    /// Takes changes of what is followed.
+    /// Applies changes to the set of Secrets.
     fn follow(&mut self, changes: Vec<SecretInterest>, now: Instant, news: &mut Vec<Event>) {
         let begins = |change: &SecretInterest| match change {
             SecretInterest::Add(name) => Some(name.clone()),
@@ -236,7 +239,7 @@ impl PollState {
                     self.known.entry(name.clone()).or_insert(unknown).wanted = true;
                     self.queue.add(name, Lane::Fast, 0, now);
                 }
-                // It stays known until its time has come, for whoever refers to it again in a moment.
+                // It is kept until its next refresh, in case it is referred to again soon.
                 SecretInterest::Remove(name) => {
                     if let Some(known) = self.known.get_mut(&name) {
                         known.wanted = false;
@@ -247,7 +250,7 @@ impl PollState {
         self.settle(now, news);
     }
 
-    /// The next one to ask for. Those that nobody refers to any more are forgotten instead.
+    /// The next Secret to request. Those without references are dropped instead.
     fn next(&mut self, now: Instant, news: &mut Vec<Event>) -> Option<ObjectName> {
         loop {
             let name = self.queue.get(SHARE, now)?;
@@ -263,14 +266,15 @@ impl PollState {
         }
     }
 
-    /// The server answers again: whoever waits for that is asked for within the spread.
+    /// The server answers again: requests that wait for this are made within the spread.
     fn recovered(&mut self, spread: Duration, now: Instant, chance: &mut fastrand::Rng) {
         for name in self.failing.hurry() {
             self.queue.add_after(name, share(spread, chance.u64(..)), Lane::Slow, 0, now);
         }
     }
 
-    /// Takes an answer. `delay_max` bounds what a server may ask for. Gives whether it is news that the server answers.
+    /// Applies an answer. `delay_max` limits the delay that a server may request. Returns `true` if the server has
+    /// recovered.
     fn take(
         &mut self,
         name: &ObjectName,
@@ -313,8 +317,9 @@ impl PollState {
         self.answered(name, failed, now, news)
     }
 
-    /// Tells whether none can be read, where that has changed, and whether all of the first have had an answer. Some failures in a
-    /// row count as one. Gives whether one that failed by the server's fault does so no more.
+    /// Updates the failure of the source if all Secrets fail or no longer do, and the set of first answers; a number of
+    /// consecutive failures counts as an answer. Returns `true` if a Secret that failed because of the server was
+    /// answered.
     fn answered(&mut self, name: &ObjectName, failed: Option<Failure>, now: Instant, news: &mut Vec<Event>) -> bool {
         let mut recovered = false;
         let waits = match &failed {
@@ -325,7 +330,7 @@ impl PollState {
                 let times = self.failing.failed(name, failure.about());
                 match failure.about() {
                     _ if failure.is_denied() => times < DENIALS_MAX,
-                    // That the API server is away says nothing of a Secret that is known as it was.
+                    // An unavailable API server is no answer for a Secret whose restored state serves.
                     About::Server if self.restored => true,
                     About::Server | About::Request | About::Version => times < FAILURES_MAX,
                 }
@@ -338,7 +343,7 @@ impl PollState {
         if let Some(first) = self.first.as_mut().filter(|_| !waits) {
             first.remove(name);
         }
-        // One beside which others can be read says nothing of them.
+        // A failure of one Secret while others can be read is not a failure of the source.
         let none = !self.failing.is_empty() && self.failing.len() == self.known.len();
         let source = Self::source();
         if let Some(failure) = failed.filter(|_| none && !self.failed) {
@@ -356,7 +361,7 @@ impl PollState {
     fn settle(&mut self, now: Instant, news: &mut Vec<Event>) {
         if !self.settled && self.first.as_ref().is_some_and(BTreeSet::is_empty) {
             self.settled = true;
-            // Not complete: what is not named here is not gone.
+            // Incomplete: Secrets that are not in it are not removed.
             let (objects, resource_version) = (Vec::new(), Arc::default());
             news.push(Event::Listed {
                 source: Self::source(),

@@ -1,9 +1,9 @@
-//! The pauses of an informer after failures: how long each is, and what ends one before its time.
+//! The pauses of an informer after failures: their lengths, and the notification that ends one early.
 //!
-//! An API server that comes back is found by the informer whose pause happens to end first, and that one tells the others:
-//! their pauses have grown as long as the server was away, and nothing is left to wait for. Each goes at a moment of its own,
-//! and of two pauses in a row only one ends so, however often it is told: word that turns out wrong again and again costs no more than
-//! twice the requests.
+//! When an API server is available again, the informer whose pause ends first finds it and notifies the others: their
+//! pauses have grown with the outage, and there is no reason to wait. Each continues at a random moment, and of two
+//! consecutive pauses only one ends early, however many notifications there are: repeated wrong notifications at most
+//! double the requests.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::failure::{About, Failure};
 use crate::backoff::{Backoff, share};
 use crate::clock;
 
-/// Told by an informer to all others that share it: the API server answers again. Clones are the same one.
+/// A notification between informers that the API server answers again. Clones share the channel.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery(Sender<()>);
 
 impl Recovery {
-    /// Has news when somebody has told of a recovery since.
+    /// Signals a recovery since the last check.
     pub(super) fn hear(&self) -> Receiver<()> {
         self.0.subscribe()
     }
 
-    /// Tells everybody.
+    /// Notifies all informers.
     pub(super) fn tell(&self) {
         self.0.send_replace(());
     }
@@ -34,18 +34,18 @@ impl Recovery {
 /// The pauses of one informer.
 #[derive(Clone)]
 pub(super) struct Pauses {
-    /// One for each thing that failures are about: a server that has just come back refuses what it will allow in a moment, or
-    /// has forgotten a resourceVersion, and neither is asked again as late as one that is away.
+    /// One back-off for each cause: a server that has just started denies requests that it will allow soon, or no
+    /// longer has a resourceVersion, and neither should be retried as late as during an outage.
     server: Backoff,
     request: Backoff,
     version: Backoff,
     limits: Limits,
     recovery: Recovery,
-    /// Has news when the server has recovered since the last request began.
+    /// Signals that the server has recovered since the last request began.
     heard: Receiver<()>,
-    /// Whether a request failed in a way that others will want to know the end of.
+    /// Whether a request failed because of the server, so that a success is worth a notification.
     away: bool,
-    /// Whether the last pause ended before its time.
+    /// Whether the last pause ended early.
     hurried: bool,
 }
 
@@ -53,12 +53,12 @@ pub(super) struct Pauses {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pause {
     pub(super) length: Duration,
-    /// Whether it ends when the server has recovered.
+    /// Whether it ends early when the server has recovered.
     hears: bool,
 }
 
 impl Pauses {
-    /// Of an informer that shares nothing with others yet.
+    /// The pauses of an informer that shares no notifications yet.
     pub(super) fn new(limits: &Limits) -> Self {
         let backoff = Backoff::new(Duration::ZERO, limits.backoff_first, limits.backoff_max);
         let recovery = Recovery::default();
@@ -79,7 +79,7 @@ impl Pauses {
         self.heard = recovery.hear();
     }
 
-    /// A request begins: what was told before it is no news after it.
+    /// A request begins: earlier notifications are obsolete.
     pub(super) fn begin(&mut self) {
         self.heard.mark_unchanged();
     }
@@ -98,13 +98,13 @@ impl Pauses {
         Pause { length, hears: about == About::Server && !self.hurried }
     }
 
-    /// Waits. A pause that ends before its time lasts for as much of the spread as `draw` is of all numbers.
+    /// Waits. After a notification the rest of the pause is at most `draw`'s share of the recovery spread.
     pub(super) async fn wait(&mut self, pause: Pause, draw: u64) {
         let due = clock::now() + pause.length;
         self.hurried = false;
         tokio::select! {
             () = sleep_until(due.into()) => {}
-            // Never an error: the other end is held here.
+            // Never an error: the sender is held here.
             _ = self.heard.changed(), if pause.hears => {
                 let sooner = clock::now() + share(self.limits.recovery_spread, draw);
                 self.hurried = sooner < due;
@@ -113,14 +113,14 @@ impl Pauses {
         }
     }
 
-    /// A request was answered as it should be.
+    /// A request has succeeded.
     pub(super) fn answered(&mut self) {
         if std::mem::take(&mut self.away) {
             self.recovery.tell();
         }
     }
 
-    /// Lets a watch that has opened run to its end. It counts as answered when it has lasted for a moment.
+    /// Runs an open watch to its end. It counts as a success after a short time.
     pub(super) async fn opened<T>(&mut self, watch: impl Future<Output = T>) -> T {
         let mut watch = std::pin::pin!(watch);
         if self.away {
@@ -133,7 +133,7 @@ impl Pauses {
         watch.await
     }
 
-    /// A watch has ended that was open for so long. Gives whether it had settled, so that the pauses begin anew.
+    /// A watch has ended that was open for `lived`. Returns `true` if it was stable, so that the back-offs are reset.
     pub(super) fn closed(&mut self, lived: Duration) -> bool {
         self.begin();
         let settled = lived >= self.limits.settled;
@@ -151,14 +151,14 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// What fails, by status; 0 is a connection that breaks. 9 seconds is what a server asks for that asks for anything.
+    /// A failure by status; 0 is a broken connection. A server that requests a delay requests 9 seconds.
     fn failure(code: u16, asks: bool) -> Failure {
         let retry_after = asks.then_some(Duration::from_secs(9));
         let why = String::new();
         if code == 0 { Failure::Broken { why } } else { Failure::Refused { code, why, retry_after } }
     }
 
-    /// The longest pauses after failures in a row, in milliseconds, and whether recovery ends them.
+    /// Compares the longest pauses after consecutive failures, in milliseconds, and whether a recovery ends them early.
     #[track_caller]
     fn check(failures: &[(u16, bool)], want: &[(u64, bool)]) {
         let mut pauses = Pauses::new(&Limits::default());

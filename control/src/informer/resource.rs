@@ -1,10 +1,10 @@
-//! Where the API server has the objects of a kind.
+//! The resources of kinds in the API server.
 
 use std::sync::Arc;
 
 use tidegate_config::object::Kind;
 
-/// A collection as paths name it: `/apis/GROUP/VERSION/PLURAL`, and `/api/VERSION/PLURAL` where the group is the core one.
+/// A resource, as in the paths `/apis/GROUP/VERSION/PLURAL`, and `/api/VERSION/PLURAL` for the core group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resource {
     /// The API group, empty for the core group.
@@ -16,13 +16,13 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// That of a kind. Every kind that Tidegate reads is served as `v1` of its group.
+    /// The resource of a kind. Every kind that Tidegate reads is served as `v1` of its group.
     #[must_use]
     pub fn of(kind: Kind) -> Self {
         Self::new(kind.group(), "v1", kind.plural())
     }
 
-    /// That of definitions, the objects that bring other kinds.
+    /// The resource of CustomResourceDefinitions.
     pub(super) fn of_definitions() -> Self {
         Self::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     }
@@ -31,7 +31,7 @@ impl Resource {
         Self { group: group.into(), version: version.into(), plural: plural.into() }
     }
 
-    /// The name that its definition has, where one brings it.
+    /// The name of its CustomResourceDefinition, if it is a custom resource.
     pub(super) fn definition(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }

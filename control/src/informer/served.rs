@@ -1,13 +1,13 @@
-//! A kind that the cluster may have or not, because a CustomResourceDefinition brings it: it is followed while it is served.
+//! A kind that depends on a CustomResourceDefinition: it is watched while the API server serves it.
 //!
-//! The definition is an object like others, so it is followed by its own name, with the same list, watch, pauses and
-//! deadlines. That costs one more watch, which is silent unless somebody changes the definition; and nothing asks for
-//! the collection of a kind that is not there. Now and then it is listed again, as everything is that is watched: what no watch
-//! told of is found by that.
+//! The definition is an object like others, so it is watched by name, with the same lists, watches, pauses and
+//! timeouts. That costs one more watch, which is silent unless the definition changes; and no request is made for the
+//! collection of a kind that is not served. It is listed periodically, like all watched collections, in case an event
+//! was missed.
 //!
-//! Only what a definition says takes objects away: that it is gone, by an event, or by a list and a second one that confirms
-//! it; or that none of the versions is served that are understood here. A definition that cannot be read, and a collection that
-//! answers 404, take nothing away.
+//! Only a definition can remove objects: by its deletion, reported by an event, or by a list and a second one that
+//! confirms it; or because it serves none of the supported versions. An unreadable definition, or a 404 for the
+//! collection, removes nothing.
 
 mod definition;
 
@@ -33,73 +33,75 @@ use crate::clock;
 use crate::event::{Event, Source};
 use definition::{DefinitionObject, read};
 
-/// Follows a collection while the cluster has its kind. Made by [`Informer::while_served`].
+/// Watches a collection while the cluster serves its kind. Created by [`Informer::while_served`].
 #[derive(Clone)]
 pub struct WhileServed {
     informer: Informer,
     definition: Definition,
-    /// Whether the definition is that of the informer's kind, and says at which version it is.
+    /// Whether the definition is that of the informer's own kind, and so determines the version.
     own: bool,
 }
 
-/// Whether the cluster has a kind.
+/// Whether the cluster serves a kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Presence {
-    /// That is not known yet.
+    /// Not known yet.
     Unknown,
-    /// It has not.
+    /// It does not.
     Absent,
-    /// It has.
+    /// It does.
     Served {
-        /// The version to ask for.
+        /// The version to request.
         version: Arc<str>,
-        /// The uid of the definition: another one of the same name brings other objects.
+        /// The uid of the definition: another definition of the same name has other objects.
         uid: Arc<str>,
     },
 }
 
-/// The loop that follows a definition.
+/// The loop that watches a definition.
 #[derive(Clone)]
 struct Definition {
     api: Api,
     name: Arc<str>,
-    /// Versions of the kind that are understood, the one to prefer first.
+    /// The supported versions of the kind, in order of preference.
     versions: Box<[Arc<str>]>,
-    /// What the events are about.
+    /// The source that events refer to.
     source: Source,
-    /// Whether its release is told. Of a kind that follows another one, that one's own informer tells it.
+    /// Whether changes of the release are sent. For a kind that depends on another one, that kind's own informer does
+    /// so.
     tells_release: bool,
-    /// The release that was told last; `None` without a definition.
+    /// The release in the last event; `None` without a definition.
     release: Option<Arc<str>>,
-    /// Whether a definition that may not be read is none.
+    /// Whether a definition that may not be read counts as missing.
     optional: bool,
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
-    /// The resourceVersion up to which everything is known; none before the first list, and when it has to be listed again.
+    /// The latest resourceVersion; `None` before the first list, and when a list is needed.
     reached: Option<Arc<str>>,
-    /// When a list is made even if nothing calls for it.
+    /// The time of the next periodic list.
     list_due: Instant,
-    /// Whether the last list did not name the definition although it had been there.
+    /// Whether the last list lacked the definition although it existed before.
     doubted: bool,
     /// Whether the last attempt failed.
     failing: bool,
-    /// Whether the control loop was told so.
+    /// Whether the control loop was notified of the failure.
     told: bool,
 }
 
 impl Informer {
-    /// The same informer for a kind that the cluster may not have: it follows the collection while the kind's definition says
-    /// that one of these versions is served, and of several the first that is.
+    /// The same informer for a kind that the cluster may not have: it watches the collection while the kind's
+    /// definition serves one of these versions, the first one if there are several.
     ///
-    /// While the kind is not there, and when it goes, an [`Event::Unserved`] says so. The rights that this takes are to list and watch
-    /// `customresourcedefinitions`, of this one name.
+    /// While the kind is not served, and when it is removed, it sends an [`Event::Unserved`]. The required permissions
+    /// are to list and watch `customresourcedefinitions`, for this one name.
     #[must_use]
     pub fn while_served(self, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
         let definition = self.api().interest.resource.definition();
         self.while_there(definition, versions, true)
     }
 
-    /// As above, for a kind that matters only beside another one, which the cluster may not have: while that is served.
+    /// The same for a kind that matters only beside another one that the cluster may not have: it is watched while the
+    /// other one is served.
     #[must_use]
     pub fn while_other_served(self, other: Kind, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
         self.while_there(Resource::of(other).definition(), versions, false)
@@ -132,7 +134,7 @@ impl Informer {
         WhileServed { informer: self, definition, own }
     }
 
-    /// The same at another version of its resource.
+    /// The same with another version of its resource.
     fn at(mut self, version: &Arc<str>) -> Self {
         let Api { client, mut interest, limits, .. } = self.lister.api;
         interest.resource.version = Arc::clone(version);
@@ -142,20 +144,22 @@ impl Informer {
 }
 
 impl WhileServed {
-    /// The same, where a definition that may not be read counts as none: whoever has not asked for the kind is not bothered.
+    /// The same; with `true`, a definition that may not be read counts as missing, for kinds that the operator has not
+    /// requested.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.definition.optional = optional;
         self
     }
 
-    /// Follows the definition, and the collection while that is served, until told to stop, or until nobody receives the events
-    /// any more. The first event is an [`Event::Listed`] or an [`Event::Unserved`], unless failures come before it.
+    /// Watches the definition, and the collection while that is served, until `stop` is cancelled, or the receiver of
+    /// events is gone. The first event is an [`Event::Listed`] or an [`Event::Unserved`], unless failures come before
+    /// it.
     pub async fn run(self, stop: CancellationToken) {
         let Self { informer, mut definition, own } = self;
         let (tell, presence) = watch::channel(Presence::Unknown);
         let mut pauses = informer.pauses.clone();
-        // In one task, so that nothing of the informer comes after word that the kind is gone.
+        // In one task, so that no event of the informer follows the removal of the kind.
         let both = async {
             tokio::select! {
                 ended = definition.follow(&tell, &mut pauses) => ended,
@@ -174,7 +178,7 @@ async fn follow_while_served(
     mut presence: watch::Receiver<Presence>,
     own: bool,
 ) -> Result<Infallible, Closed> {
-    // Whether the last informer has said that it fails, so that the next one says when that is over.
+    // Whether the last informer has reported a failure, so that the next one reports its end.
     let mut failing = false;
     loop {
         let now = presence.borrow_and_update().clone();
@@ -203,7 +207,7 @@ async fn follow_while_served(
 
 impl Definition {
     async fn follow(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<Infallible, Closed> {
-        // Whether a list is made although a watch could go on.
+        // Whether a list is made although a watch could be resumed.
         let mut again = false;
         loop {
             pauses.begin();
@@ -215,7 +219,8 @@ impl Definition {
             again = match followed {
                 Ok(()) if after.is_none() => self.doubted,
                 Ok(()) => clock::now() >= self.list_due,
-                // It was only due: the watch goes on, and another list is made after one that ends when that may be.
+                // It was a periodic list: the watch continues, and the list is retried when a watch ends after the
+                // pause.
                 Err(failure) if after.is_none() && self.reached.is_some() => {
                     let pause = pauses.after(&failure, self.chance.u64(..)).length;
                     self.list_due = clock::now() + pause;
@@ -240,7 +245,7 @@ impl Definition {
     async fn list(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let mut found = Ok(None);
         let version = pages(&self.api, self.api.limits.page_objects, |item| match read(item) {
-            // A server that knows nothing of field selectors lists others as well.
+            // A server that ignores field selectors lists others as well.
             Ok(definition) if definition.metadata.name != *self.name => {}
             other => found = other.map(Some),
         });
@@ -250,7 +255,7 @@ impl Definition {
         self.sound().await;
         let served = matches!(*tell.borrow(), Presence::Served { .. });
         if found.is_none() && served && !std::mem::replace(&mut self.doubted, true) {
-            tracing::warn!(definition = %self.name, "a list does not name it any more; listing again before that acts");
+            tracing::warn!(definition = %self.name, "a list lacks the definition; listing again to confirm that it was deleted");
             return Ok(());
         }
         self.reached = Some(version);
@@ -259,7 +264,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Follows the definition until its watch ends.
+    /// Watches the definition until the watch ends.
     async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let lasting = self.api.limits.lasting(self.chance.u64(..));
         let body = self.api.watch(after, lasting).await?;
@@ -306,14 +311,14 @@ impl Definition {
         Ok(())
     }
 
-    /// Says what follows from a definition, or from there being none.
+    /// Applies the definition, or its absence.
     async fn say(&mut self, definition: Option<&DefinitionObject>, tell: &watch::Sender<Presence>) {
         self.doubted = false;
         let release = definition.map(DefinitionObject::release);
         if self.tells_release && self.release != release {
             self.release.clone_from(&release);
             let event = Event::Defined { kind: self.source.kind, release, received: clock::now() };
-            // That nobody listens any more is noticed with the next event.
+            // If the receiver is gone, the next event notices.
             drop(self.events.send(event).await);
         }
         tell.send_if_modified(|presence| {
@@ -321,40 +326,40 @@ impl Definition {
             if *presence == now {
                 return false;
             }
-            tracing::info!(definition = %self.name, ?now, "whether a kind is served");
+            tracing::info!(definition = %self.name, ?now, "the API server has started or stopped serving a kind, or its version has changed");
             *presence = now;
             true
         });
     }
 
-    /// Nobody has asked for the kind by name, and it may not be looked for. Of all its kinds one says so.
+    /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
     async fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
         if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
-            tracing::warn!(%failure, "the Gateway API is not served: its definitions may not be read; deploy/gateway has the rights, \
-                and --source ingress asks for none");
+            tracing::warn!(%failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
+                and --source ingress needs none");
         }
         (self.failing, self.told) = (true, true);
         self.say(None, tell).await;
     }
 
-    /// The API server has answered as it should.
+    /// The API server has answered as expected.
     async fn sound(&mut self) {
         self.failing = false;
         if std::mem::take(&mut self.told) {
-            // That nobody listens any more is noticed with the next event.
+            // If the receiver is gone, the next event notices.
             drop(self.events.send(Event::Watching { source: self.source.clone() }).await);
         }
     }
 
-    /// Waits for as long as the back-off and the server want. While the kind is served, its own informer says whether the
-    /// objects are followed; otherwise nobody knows but this loop.
+    /// Waits for the back-off or the delay that the server requests. While the kind is served, its own informer reports
+    /// failures; otherwise this loop does.
     async fn wait_after(&mut self, failure: &Failure, served: bool, pauses: &mut Pauses) -> Result<(), Closed> {
         let pause = pauses.after(failure, self.chance.u64(..));
         let routine = failure.is_expired();
         if routine || std::mem::replace(&mut self.failing, true) {
-            tracing::debug!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be followed");
+            tracing::debug!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be watched");
         } else {
-            tracing::warn!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be followed");
+            tracing::warn!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be watched");
         }
         if !routine && !served && !std::mem::replace(&mut self.told, true) {
             let (why, denied) = (format!("its definition: {failure}"), failure.is_denied());

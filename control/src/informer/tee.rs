@@ -1,4 +1,4 @@
-//! Where an informer tells the bytes of its objects, beside what it tells the control loop: the cache on disk, and whoever serves them.
+//! Passes the bytes of objects to the cache on disk and the server of copies, besides the events for the control loop.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tidegate_config::object::ObjectName;
 use crate::cluster_cache::Sink;
 use crate::copies::{Copied, Taken, Taker};
 
-/// Both, as far as they are there. Neither is waited for.
+/// The receivers, if they exist. Neither blocks.
 #[derive(Clone, Default)]
 pub(super) struct Tee {
     pub(super) sink: Option<Sink>,
@@ -44,7 +44,7 @@ impl Tee {
         self.copy(Copied::ListDone { reached, complete, wins });
     }
 
-    /// A watch told of an object, or, where it is `gone`, of its last state.
+    /// An event of a watch: the object, or with `gone` its last state.
     pub(super) fn told(&self, name: &ObjectName, raw: &[u8], gone: bool, reached: &Arc<str>) {
         if let Some(sink) = &self.sink {
             sink.told(name, (!gone).then_some(raw), Some(reached));
@@ -70,15 +70,15 @@ impl Tee {
         self.copy(Copied::Unserved);
     }
 
-    /// Whether whoever takes copies has less than it was told.
+    /// Whether the server of copies lacks objects.
     pub(super) fn lacks(&self) -> bool {
         self.copies.as_ref().is_some_and(|taker| *taker.taken().borrow() == Taken::Lacking)
     }
 
-    /// Waits until it has less than it was told.
+    /// Waits until the server of copies lacks objects.
     pub(super) async fn lacking(&self) {
         let Some(taker) = &self.copies else { return pending().await };
-        // The taker is at hand, so that this cannot fail.
+        // The sender exists, so this cannot fail.
         drop(taker.taken().wait_for(|taken| *taken == Taken::Lacking).await);
     }
 

@@ -1,4 +1,4 @@
-//! One watch, from its request to its end: frames become events in the order in which they come.
+//! One watch, from its request to its end: frames become events in their order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,47 +22,47 @@ use crate::clock;
 use crate::event::Event;
 use crate::source_metrics::SourceSeries;
 
-/// A watch that goes on from a resourceVersion.
+/// A watch that resumes from a resourceVersion.
 pub(super) struct Watch<'a> {
     pub(super) api: &'a Api,
     pub(super) events: &'a mpsc::Sender<Event>,
     pub(super) series: &'a SourceSeries,
-    /// Whether the control loop was told that the source fails, and not yet that it no longer does.
+    /// Whether the last event about the source's state was a failure.
     pub(super) failing: &'a mut bool,
-    /// The resourceVersion up to which everything has been told.
+    /// The latest resourceVersion.
     pub(super) reached: &'a mut Arc<str>,
-    /// What was told since a list beside the watch began.
+    /// The events since a concurrent list began.
     pub(super) told: &'a mut WatchOverlay,
-    /// The resourceVersion that was kept over a restart, until it is known that the server can go on from it.
+    /// Whether the resourceVersion was restored, and it is not yet known whether the server can resume from it.
     pub(super) resumes: &'a mut bool,
-    /// Where the bytes of objects are told.
+    /// The receivers of the objects' bytes.
     pub(super) tee: &'a Tee,
-    /// Objects told of by this watch.
+    /// The number of object events in this watch.
     pub(super) objects: u64,
-    /// When the headers of the answer came.
+    /// When the headers of the response arrived.
     pub(super) opened: &'a mut Option<Instant>,
 }
 
-/// Why a watch ended before the server closed it in the agreed way.
+/// The reason for the end of a watch before its regular end.
 pub(super) enum Stop {
-    /// Nobody listens any more.
+    /// The receiver of events is gone.
     Closed,
     /// It failed.
     Failed(Failure),
 }
 
-/// What one frame says.
+/// A watch event.
 pub(super) enum Frame<'a> {
-    /// An object is there, new or changed.
+    /// An object was added or modified.
     There(&'a RawValue),
-    /// An object is gone; so it was.
+    /// An object was deleted; its last state.
     Gone(&'a RawValue),
-    /// The resourceVersion reached, unless the bookmark forgot to say.
+    /// A bookmark, with its resourceVersion unless that is missing.
     Bookmark(Option<Arc<str>>),
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes of the object, and whether it is gone.
+    /// The bytes of the object, and whether it was deleted.
     const fn raw(&self) -> Option<(&'a RawValue, bool)> {
         match self {
             Self::There(raw) => Some((raw, false)),
@@ -73,10 +73,10 @@ impl<'a> Frame<'a> {
 }
 
 impl Watch<'_> {
-    /// Tells of everything until the server closes the watch, which it does after `lasting`.
+    /// Sends all events until the server closes the watch, which it does after `lasting`.
     ///
-    /// The deadline on silence only runs while the next bytes are awaited: a control loop that is slow to take events
-    /// holds the watch up without ending it.
+    /// The timeout for silence only runs while waiting for the next bytes: a slow control loop delays the watch without
+    /// ending it.
     pub(super) async fn follow(&mut self, lasting: Duration, pauses: &mut Pauses) -> Result<(), Stop> {
         let body = self.api.watch(self.reached, lasting).await?;
         *self.opened = Some(clock::now());
@@ -102,9 +102,9 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// The next bytes. A watch that goes on from a kept resourceVersion is sound once it has been silent for a moment: whatever
-    /// happened meanwhile, or that it is no longer known, the server tells at once. In the middle of an event it is not silent,
-    /// however slowly the rest comes.
+    /// The next bytes. A resumed watch is valid once it has been silent for a short time: the server sends the events
+    /// since then, or that the version has expired, without delay. In the middle of an event it is not silent, however
+    /// slow the rest arrives.
     async fn chunk(
         &mut self,
         body: &mut Body,
@@ -156,7 +156,7 @@ impl Watch<'_> {
             }
             Frame::Bookmark(None) => return Ok(()),
         };
-        // A list that comes in while this waits drops it: what is kept, and what counts as reached, has been told.
+        // A finished list cancels this wait: only sent events are kept and counted as reached.
         self.send(event).await?;
         if let Some((object, is)) = kept {
             self.told.keep(object, is);
@@ -180,15 +180,15 @@ impl Watch<'_> {
     }
 }
 
-/// Reads one line of a watch; the object stays as it is.
+/// Parses one line of a watch; the object remains unparsed.
 pub(super) fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, Failure> {
     let WatchFrame { what, object } = serde_json::from_slice(bytes)
-        .map_err(|why| Failure::Unreadable { why: format!("no watch event at column {}", why.column()) })?;
+        .map_err(|why| Failure::Unreadable { why: format!("not a watch event at column {}", why.column()) })?;
     match what.as_ref() {
         "ADDED" | "MODIFIED" => Ok(Frame::There(object)),
         "DELETED" => Ok(Frame::Gone(object)),
         "BOOKMARK" => {
-            // A bookmark carries nothing but a version, so one that is broken loses nothing.
+            // A bookmark has only a version, so a malformed one loses nothing.
             let bookmark = serde_json::from_str::<BookmarkObject>(object.get()).ok();
             let version = bookmark.map(|bookmark| bookmark.metadata.resource_version);
             Ok(Frame::Bookmark(version.filter(|version| !version.is_empty()).map(Arc::from)))

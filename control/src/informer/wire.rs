@@ -1,7 +1,7 @@
 //! The parts of the list/watch protocol that the informer itself reads; objects stay slices of their bytes.
 //!
-//! Everything is lenient except for what would turn a strange answer into a deletion: a list must have its
-//! resourceVersion and its items.
+//! Everything is lenient except for errors that would look like deletions: a list must have its resourceVersion and its
+//! items.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// One page of a list (`<Kind>List`), its items taken out.
+/// One page of a list (`<Kind>List`) without its items.
 #[derive(Deserialize)]
 pub(super) struct Page {
     pub(super) metadata: PageMeta,
@@ -50,7 +50,7 @@ pub(super) struct BookmarkMeta {
     pub(super) resource_version: String,
 }
 
-/// `v1` Status: the body of a refusal and the object of an ERROR.
+/// `v1` Status: the body of an error response and the object of an ERROR event.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Status {

@@ -71,7 +71,7 @@ fn a_body_that_stalls_is_left() {
     let limits = Limits { list_stall: MS(200), ..patient() };
     let half = page(5, &[("x", 1), ("y", 2)], "").split_off(0)[..80].to_owned();
     let answer = Answer::steps(vec![Step::Send(half), Step::Hang]);
-    fails_once(limits, answer, "failing: the answer stopped coming", "list:stalled");
+    fails_once(limits, answer, "failing: the response stalled", "list:stalled");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_body_that_breaks_or_ends_early_is_no_list() {
     fails_once(
         patient(),
         Answer::ok(half),
-        "failing: the answer cannot be read: no list at line 1*",
+        "failing: the response cannot be read: not a list at line 1*",
         "list:unreadable",
     );
 }
@@ -90,7 +90,7 @@ fn a_body_that_breaks_or_ends_early_is_no_list() {
 #[test]
 fn what_is_no_list_removes_nothing() {
     let unreadable = |body: &str| {
-        fails_once(patient(), Answer::ok(body), "failing: the answer cannot be read: *", "list:unreadable");
+        fails_once(patient(), Answer::ok(body), "failing: the response cannot be read: *", "list:unreadable");
     };
     unreadable("<html>sign in</html>");
     unreadable("{}");
@@ -111,7 +111,7 @@ fn a_page_that_is_too_long_is_asked_for_in_halves() {
         ],
         vec![],
         &Expect {
-            events: &["failing: a page of the list is too long", "listed@5 a@1 b@2 c@3 d@4"],
+            events: &["failing: a page of the list exceeds the size limit", "listed@5 a@1 b@2 c@3 d@4"],
             requests: &["list limit=4", "list limit=2", "list limit=2 continue=t", "watch 5"],
             counted: &["list:page_too_long"],
         },

@@ -99,7 +99,7 @@ async fn what_is_no_answer_takes_nothing_away() {
         (page(301, ""), "answered 301"),
         (Answer::HangUp, "connection"),
         (Answer::Mute, "no answer in time"),
-        (Answer::steps(vec![Step::Send(whole[..20].to_owned()), Step::Hang]), "stopped coming"),
+        (Answer::steps(vec![Step::Send(whole[..20].to_owned()), Step::Hang]), "the response stalled"),
         (Answer::steps(vec![Step::Send(whole[..20].to_owned()), Step::Cut]), "connection"),
         (Answer::ok(&whole[..20]), "cannot be read"),
         (Answer::ok(secret("b", 2)), "another object"),

@@ -168,7 +168,7 @@ fn a_watch_that_falls_silent_is_left() {
     follows(
         limits,
         vec![watching(&[frame("ADDED", &object("b", 6))])],
-        &["applied b@6", "failing: the answer stopped coming"],
+        &["applied b@6", "failing: the response stalled"],
         &["watch 6"],
         &["watch:stalled"],
     );
@@ -265,7 +265,7 @@ fn an_event_that_cannot_be_told_to_belong_to_any_object_is_listed_again() {
             follows(
                 patient(),
                 vec![watching(&[frame(what, object)])],
-                &["failing: an event cannot be told to belong to any object: *", "listed@9 b@8"],
+                &["failing: an event does not identify its object: *", "listed@9 b@8"],
                 &["list", "watch 9"],
                 &["watch:unidentified", "why:undecodable"],
             );
@@ -279,7 +279,7 @@ fn a_line_that_is_no_event_is_listed_again() {
         follows(
             patient(),
             vec![watching(&[line.to_owned()])],
-            &["failing: the answer cannot be read: *", "listed@9 b@8"],
+            &["failing: the response cannot be read: *", "listed@9 b@8"],
             &["list", "watch 9"],
             &["watch:unreadable", "why:undecodable"],
         );

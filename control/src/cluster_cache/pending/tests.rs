@@ -1,11 +1,11 @@
-//! What is written of what lists and watches tell.
+//! The written batches after lists and watch events.
 
 use std::cell::RefCell;
 use std::iter::once;
 
 use super::*;
 
-/// What a store would hold, and whether it can be asked.
+/// The content of a store, and whether it is unavailable.
 #[derive(Default)]
 struct Disk {
     values: RefCell<BTreeMap<String, Vec<u8>>>,
@@ -24,7 +24,7 @@ impl Stored for Disk {
 
 const LIMIT: SweepLimit = SweepLimit { share_max: 0.5, free: 2 };
 
-/// A collection, what is stored of it, and where it stands there.
+/// A collection with its stored values and position.
 struct Bed {
     pending: Pending,
     disk: Disk,
@@ -62,7 +62,7 @@ impl Bed {
         self.pending.list_done(Listed { reached: version.into(), complete: false, wins: true }, LIMIT, &self.disk)
     }
 
-    /// Writes what waits; how many values that are.
+    /// Writes the pending changes; returns the number of values.
     fn write(&mut self) -> Option<usize> {
         let Change { replace, values, position, .. } = self.pending.take(7)?;
         let (mut held, written) = (self.disk.values.borrow_mut(), values.len());
@@ -166,7 +166,7 @@ fn a_newer_list_takes_the_place_of_what_a_watch_told_beside_it() {
         bed.pending.list_begins(false);
         bed.listed("a", "1");
         bed.listed("c", "1");
-        // Changed, and changed back before the moment that the list is of.
+        // Changed, and changed back before the resourceVersion of the list.
         bed.told("a", Some("2"), "10");
         bed.told("b", None, "11");
         bed.listed("b", "1");

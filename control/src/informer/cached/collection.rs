@@ -1,6 +1,6 @@
-//! One cached kind under the path that the API server has it at: its lists and watches.
+//! The lists and watches of one cached kind, under its current path in the API server.
 //!
-//! A list is made between two watches and not beside one: nothing is routed by what is late here.
+//! Lists are made between watches and not concurrently: no routes depend on the delay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::cached::CachedStanding;
 use crate::clock;
 use crate::source_metrics::SourceSeries;
 
-/// One kind as the API server has it, followed.
+/// The collection of one cached kind.
 pub(super) struct Collection<'a> {
     pub(super) of: &'a mut CachedInformer,
     pub(super) api: Api,
@@ -33,19 +33,19 @@ pub(super) struct Collection<'a> {
     pub(super) tee: Tee,
     pub(super) pauses: Pauses,
     pub(super) names: BTreeSet<ObjectName>,
-    /// The resourceVersion up to which everything has been told; none before the first list, and when one has to be made.
+    /// The latest resourceVersion; `None` before the first list, and when a list is needed.
     pub(super) reached: Option<Arc<str>>,
-    /// Whether that is of an earlier life, and nobody knows yet whether it is any good.
+    /// Whether that was restored, and it is not yet known whether a watch can be resumed from it.
     pub(super) resumes: bool,
     pub(super) list_due: Instant,
     pub(super) page_objects: u32,
-    /// Whether the last list lacked so much that another one has to confirm it.
+    /// Whether the last list lacked so many objects that another one must confirm it.
     pub(super) doubted: bool,
-    /// When a list is due for whoever serves the kind.
+    /// The time of the next list for a server of copies that lacks objects.
     pub(super) lacking: Lacking,
 }
 
-/// An object's identity.
+/// The identity of an object.
 #[derive(Deserialize)]
 struct Identified {
     metadata: Metadata,
@@ -60,13 +60,13 @@ struct Metadata {
     resource_version: String,
 }
 
-/// The API server does not have the kind under the path that was known. What was known of it.
+/// The state of a kind that the API server no longer serves under the known path.
 pub(super) struct Moved {
     pub(super) names: BTreeSet<ObjectName>,
     pub(super) reached: Option<Arc<str>>,
 }
 
-/// The collection was answered with 404.
+/// A 404 for the collection.
 struct NotFound;
 
 fn is_not_found(failure: &Failure) -> bool {
@@ -74,7 +74,7 @@ fn is_not_found(failure: &Failure) -> bool {
 }
 
 impl Collection<'_> {
-    /// Follows it until it is not there any more where it was.
+    /// Lists and watches the collection until it no longer exists under its path.
     pub(super) async fn follow(mut self) -> Moved {
         let mut reason = if self.resumes {
             match self.compare().await {
@@ -107,7 +107,8 @@ impl Collection<'_> {
         Moved { names: self.names, reached: self.reached }
     }
 
-    /// Asks until the API server has said whether a watch can go on from the kept resourceVersion. Gives why it cannot, if so.
+    /// Asks the API server until it is known whether a watch can be resumed from the kept resourceVersion. Returns the
+    /// reason for a list if it cannot.
     async fn compare(&mut self) -> Result<Option<ListReason>, NotFound> {
         let kept = self.reached.clone().unwrap_or_default();
         loop {
@@ -126,7 +127,7 @@ impl Collection<'_> {
         }
     }
 
-    /// Makes one list. Gives why another one has to follow, if one has.
+    /// Makes one list. Returns the reason for another list, if one must follow.
     async fn list(&mut self, reason: ListReason) -> Result<Option<ListReason>, Failure> {
         self.of.asked.mark_unchanged();
         self.pauses.begin();
@@ -163,7 +164,7 @@ impl Collection<'_> {
         let gone = self.names.difference(&listed).count();
         let much = complete && self.of.sweep.doubts(gone, self.names.len());
         if much && !std::mem::replace(&mut self.doubted, true) {
-            tracing::warn!(kind = %self.of.wanted, gone, "a list lacks most of a cached kind; listing again before that acts");
+            tracing::warn!(kind = %self.of.wanted, gone, "a list lacks most objects of a cached kind; listing again to confirm that they were deleted");
             return Ok(Some(ListReason::Asked));
         }
         self.doubted = false;
@@ -177,7 +178,8 @@ impl Collection<'_> {
         Ok(None)
     }
 
-    /// Follows the kind until its watch ends, a list is asked for, or one is due. Gives why a list has to follow, if one has.
+    /// Watches the kind until the watch ends, a list is requested, or one is due. Returns the reason for a list, if one
+    /// must follow.
     async fn watch(&mut self, after: &Arc<str>) -> Result<Option<ListReason>, Failure> {
         let lasting = self.api.limits.lasting(self.of.chance.u64(..));
         self.pauses.begin();
@@ -217,7 +219,8 @@ impl Collection<'_> {
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
         loop {
             let next = if self.resumes && frames.is_empty() {
-                // Whatever happened since the kept version, or that it is no longer known, the server tells at once.
+                // After a resumed watch opens, the server sends all events since the kept version, or that it has
+                // expired, without delay.
                 match timeout(self.api.limits.short_watch, chunk(&mut body, silence_max)).await {
                     Ok(next) => next?,
                     Err(_elapsed) => {
@@ -250,7 +253,7 @@ impl Collection<'_> {
                 return Ok(());
             }
         };
-        let unread = || Failure::Unreadable { why: "an object that does not say which it is".to_owned() };
+        let unread = || Failure::Unreadable { why: "an object without an identity".to_owned() };
         let (name, version) = identify(raw.get().as_bytes()).ok_or_else(unread)?;
         self.tee.told(&name, raw.get().as_bytes(), gone, &version);
         if gone {
@@ -262,7 +265,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// The kind is known as it is now.
+    /// The state of the kind is current.
     fn current(&mut self) {
         self.resumes = false;
         self.of.tell.tell(|state| {

@@ -1,4 +1,4 @@
-//! One request for one Secret, and what came of it.
+//! One request for one Secret, and its result.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::Answer;
 use crate::cluster_cache::Sink;
 use crate::event::Source;
 
-/// Asks for one.
+/// Requests one Secret.
 pub(super) async fn ask(
     client: kube::Client,
     limits: Limits,
     name: ObjectName,
     sink: Option<Sink>,
 ) -> (ObjectName, Answer) {
-    // What can be no name is not asked for: it would be another path.
+    // An invalid name is not requested: it would be another path.
     if !is_name(&name.name) {
         return (name, Answer::Gone);
     }
@@ -33,7 +33,7 @@ pub(super) async fn ask(
                 }
                 Answer::Found(Box::new(projected))
             }
-            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the one asked for".to_owned() }),
+            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the requested one".to_owned() }),
             Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
         },
         Err(failure) => Answer::Failed(failure),
@@ -41,7 +41,7 @@ pub(super) async fn ask(
     (name, answer)
 }
 
-/// Whether an object can be named so (a DNS subdomain by RFC 1123).
+/// Whether the text is a valid object name (a DNS subdomain by RFC 1123).
 pub(super) fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = text.bytes().next().is_some_and(plain) && text.bytes().last().is_some_and(plain);

@@ -1,5 +1,5 @@
-//! The Secrets by name that could not be read when they were last asked for: how often in a row, and for which of them it is
-//! news that the server has recovered. Pure; what is said of the pauses of an informer holds here as well.
+//! The Secrets whose last request failed: the number of consecutive failures, and the ones to retry when the server has
+//! recovered. Pure; the reasoning about pauses of informers applies here as well.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use tidegate_config::object::ObjectName;
 
 use super::super::failure::About;
 
-/// Those that fail.
+/// The failing Secrets.
 #[derive(Debug, Default)]
 pub(super) struct Failing(BTreeMap<ObjectName, Failed>);
 
 #[derive(Debug)]
 struct Failed {
-    /// How often in a row.
+    /// The number of consecutive failures.
     times: u32,
-    /// Whether it failed in a way that others will want to know the end of.
+    /// Whether the server was the cause, so that a success is worth a notification.
     away: bool,
     wait: Wait,
 }
 
-/// What ends the wait for the next try.
+/// The event that ends the wait for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wait {
-    /// Its time.
+    /// The end of the delay.
     Time,
-    /// Its time, or the news that the server has recovered.
+    /// The end of the delay, or a notification that the server has recovered.
     News,
-    /// The news did; the wait after this one is as long as it is.
+    /// The notification; the next wait lasts for its whole delay.
     Hurried,
 }
 
@@ -40,7 +40,7 @@ impl Failing {
         self.0.is_empty()
     }
 
-    /// One has failed; gives how often in a row.
+    /// Records a failure; returns the number of consecutive failures.
     pub(super) fn failed(&mut self, name: &ObjectName, about: About) -> u32 {
         let failed = self.0.entry(name.clone()).or_insert(Failed { times: 0, away: false, wait: Wait::Time });
         let server = about == About::Server;
@@ -50,12 +50,13 @@ impl Failing {
         failed.times
     }
 
-    /// One was answered, or is forgotten. Gives whether its answer is news of the server.
+    /// Removes a Secret after an answer, or because it was dropped. Returns `true` if the answer shows that the server
+    /// has recovered.
     pub(super) fn remove(&mut self, name: &ObjectName) -> bool {
         self.0.remove(name).is_some_and(|failed| failed.away)
     }
 
-    /// The server has recovered: those that need not wait for their time.
+    /// The server has recovered: returns the Secrets that need not wait for their delay.
     pub(super) fn hurry(&mut self) -> Vec<ObjectName> {
         let hearing = self.0.iter_mut().filter(|(_, failed)| failed.wait == Wait::News);
         let hurried = hearing.map(|(name, failed)| {
@@ -70,7 +71,7 @@ impl Failing {
 mod tests {
     use super::*;
 
-    /// One fails so, again and again, and after each failure the server is said to have recovered.
+    /// One Secret fails repeatedly, and after each failure a recovery of the server is notified.
     #[track_caller]
     fn check(failures: &[About], hurried: &[bool], news: bool) {
         let (mut failing, name) = (Failing::default(), ObjectName::new("shop", "a"));

@@ -1,10 +1,10 @@
-//! What can be measured of Secrets by name.
+//! The metrics of Secrets by name.
 
 use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::queue::Meter;
 
-/// What can be measured of it.
+/// The metrics of Secrets by name.
 #[derive(Clone, Debug)]
 pub struct SecretPollerMetrics {
     pub(super) reads: IntCounterVec,
@@ -16,13 +16,12 @@ pub struct SecretPollerMetrics {
 impl SecretPollerMetrics {
     /// Registers the families.
     ///
-    /// # Errors
-    /// When one of these names is registered already.
+    /// # Errors Returns an error if one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let reads = Opts::new("tidegate_secret_reads_total", "Secrets asked for by name, by what came of it.");
+        let reads = Opts::new("tidegate_secret_reads_total", "Reads of Secrets by name, by result.");
         let reads = IntCounterVec::new(reads, &["outcome"])?;
-        let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are followed by name.")?;
-        let failing = "Secrets that are followed by name and could not be read when they were last asked for.";
+        let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are read by name.")?;
+        let failing = "Secrets that are read by name and whose last read failed.";
         let failing = IntGauge::new("tidegate_secrets_failing", failing)?;
         registry.register(Box::new(reads.clone()))?;
         registry.register(Box::new(followed.clone()))?;

@@ -1,4 +1,4 @@
-//! What is asked for and what is told of the answers, moment by moment.
+//! The requests over time, and the events after their answers.
 
 use tidegate_config::project::project;
 
@@ -8,7 +8,7 @@ use super::*;
 const REFRESH: Duration = Duration::from_secs(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is followed, by a clock of its own.
+/// A poll state with a clock of its own.
 struct Bench {
     following: PollState,
     now: Instant,
@@ -72,7 +72,7 @@ impl Bench {
         self.following.take(&name(secret), answer, Duration::from_secs(60), time, &mut self.news)
     }
 
-    /// Asks for all that is due now, each once, and gives this answer.
+    /// Requests all Secrets that are due now, each once, with this answer.
     fn answer(&mut self, answer: impl Fn(&str) -> Answer) {
         let mut asked = Vec::new();
         while let Some(secret) = self.following.next(self.now, &mut self.news) {
@@ -117,7 +117,8 @@ fn the_first_changes_are_settled_when_each_has_an_answer() {
     bench.check(&["deleted b", "applied c", "settled"]);
 }
 
-/// The first changes are settled by so many answers of one Secret beside another one that is there.
+/// Compares the number of answers for one Secret after which the first changes are settled, beside another Secret that
+/// exists.
 #[track_caller]
 fn check_settles(answer: impl Fn() -> Answer, times: usize) {
     let mut bench = Bench::new();
@@ -173,14 +174,14 @@ fn where_none_can_be_read_that_is_told() {
     bench.now += 60 * SECOND;
     bench.answer(|_| refused(403));
     bench.check(&["settled"]);
-    // One that is followed and has had no answer does not count among those that cannot be read.
+    // A Secret without an answer yet does not count as failing.
     bench.follow(begin(&["c"]));
     bench.answer(found);
     bench.check(&["applied c", "well"]);
     bench.now += 60 * SECOND;
     bench.answer(|_| refused(403));
     bench.check(&[]);
-    // Nor does one that nobody refers to any more, once it is forgotten.
+    // Nor does one without references, after it was dropped.
     bench.follow(vec![SecretInterest::Remove(name("c"))]);
     bench.now += 2 * REFRESH;
     bench.answer(|_| refused(403));
@@ -204,7 +205,8 @@ fn what_fails_stays_as_it_was_and_is_tried_again() {
     bench.check(&["applied a", "well"]);
 }
 
-/// How often one is asked for in a minute in which every answer is this; after each the server is said to have recovered, or not.
+/// Compares the number of requests in a minute in which every answer is this; after each a recovery of the server is
+/// notified, or not.
 #[track_caller]
 fn check_tries(answer: impl Fn() -> Answer, recovered: bool, want: usize) {
     let (mut bench, mut chance, mut tries) = (Bench::new(), fastrand::Rng::with_seed(7), 0);
@@ -306,7 +308,7 @@ fn a_new_reference_is_asked_for_at_once_and_an_old_one_when_its_time_has_come() 
     bench.follow(begin(&["b"]));
     bench.answer(found);
     bench.check(&["applied a", "settled", "applied b"]);
-    // Between one and one and a half of it.
+    // Between one and one and a half refresh intervals.
     bench.now += REFRESH / 2 + 2 * SECOND;
     bench.answer(found);
     bench.check(&["applied a"]);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::Presence;
 use crate::informer::failure::Failure;
 
-/// The part of a CustomResourceDefinition that says whether a kind is served.
+/// The part of a CustomResourceDefinition that determines whether a kind is served.
 #[derive(Deserialize)]
 pub(super) struct DefinitionObject {
     pub(super) metadata: Metadata,
@@ -58,13 +58,13 @@ struct Condition {
 }
 
 impl DefinitionObject {
-    /// The release of the Gateway API that it says it is of; empty where it says none.
+    /// The release of the Gateway API in the annotation; empty without one.
     pub(super) fn release(&self) -> Arc<str> {
         self.metadata.annotations.as_ref().and_then(|them| them.release.clone()).unwrap_or_default()
     }
 
-    /// Whether the kind is served, in one of the versions that are understood. Before a definition is established nothing is
-    /// served; one that was, stays so.
+    /// Whether the kind is served in one of the supported versions. A definition counts once it is established, and
+    /// remains so.
     pub(super) fn presence(&self, versions: &[Arc<str>], before: &Presence) -> Presence {
         let served = |wanted: &&Arc<str>| self.spec.versions.iter().any(|it| it.served && *it.name == ***wanted);
         let Some(version) = versions.iter().find(served) else { return Presence::Absent };
@@ -76,12 +76,12 @@ impl DefinitionObject {
     }
 }
 
-/// Reads a definition.
+/// Parses a definition.
 ///
 /// # Errors
-/// When it is none.
+/// Returns [`Failure::Unreadable`] if it is not one.
 pub(super) fn read(object: &[u8]) -> Result<DefinitionObject, Failure> {
     serde_json::from_slice(object).map_err(|why| Failure::Unreadable {
-        why: format!("no definition at line {}, column {}", why.line(), why.column()),
+        why: format!("not a CustomResourceDefinition at line {}, column {}", why.line(), why.column()),
     })
 }
