@@ -35,10 +35,10 @@ pub enum Unidentified {
 impl fmt::Display for Unidentified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotJson { line, column } => write!(f, "no JSON object (line {line}, column {column})"),
-            Self::NoMetadata => f.write_str("no metadata that can be read"),
+            Self::NotJson { line, column } => write!(f, "not a JSON object (line {line}, column {column})"),
+            Self::NoMetadata => f.write_str("metadata cannot be read"),
             Self::NoName => f.write_str("no metadata.name"),
-            Self::BadName => f.write_str("a metadata.name or metadata.namespace that no object can have"),
+            Self::BadName => f.write_str("an invalid metadata.name or metadata.namespace"),
             Self::NoVersion => f.write_str("no metadata.resourceVersion"),
         }
     }

@@ -1,6 +1,6 @@
 //! The form in which objects are kept: JSON with a fixed order of fields, without the fields that projections never
-//! read. The forms of two versions of an object are equal if nothing relevant has changed, whether they came from a
-//! list or a watch. Pure.
+//! read. The forms of two versions of an object differ only in the resourceVersion if nothing relevant has changed,
+//! whether they came from a list or a watch. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

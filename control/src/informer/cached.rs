@@ -122,7 +122,7 @@ impl CachedInformer {
     fn absent(&self) -> Failure {
         let hint =
             if self.wanted.group.is_empty() { "; a kind of another group is named as deployments.apps" } else { "" };
-        let why = format!("there is no {} that can be listed and watched{hint}", self.wanted);
+        let why = format!("it has no {} that can be listed and watched{hint}", self.wanted);
         Failure::Refused { code: 404, why, retry_after: None }
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum Failure {
     },
     /// A watch event does not identify its object.
     Unidentified(Unidentified),
-    /// A page exceeds its size limit.
+    /// A page, or an object in it, exceeds its size limit.
     PageTooLong,
     /// A watch event exceeds its size limit.
     FrameTooLong,
@@ -216,7 +216,7 @@ impl fmt::Display for Failure {
             Self::Broken { why } => write!(f, "connection: {why}"),
             Self::Unreadable { why } => write!(f, "the response cannot be read: {why}"),
             Self::Unidentified(why) => write!(f, "an event does not identify its object: {why}"),
-            Self::PageTooLong => f.write_str("a page of the list exceeds the size limit"),
+            Self::PageTooLong => f.write_str("a page of the list exceeds a size limit"),
             Self::FrameTooLong => f.write_str("an event is too long"),
             Self::Endless => f.write_str("the list has too many pages"),
             Self::Short => f.write_str("the watch was ended at once"),

@@ -261,7 +261,7 @@ impl<'w> Reader<'w> {
         let Sought { kind, written, invalid, wrong_kind } = sought;
         let reference = reference.as_ref().map_err(|_| Fault::new(invalid, format!("{written} cannot be read")))?;
         if reference.kind != GroupKind::Known(*kind) {
-            return Err(Fault::new(wrong_kind, format!("{reference} is no {kind}")));
+            return Err(Fault::new(wrong_kind, format!("{reference} is not a {kind}")));
         }
         if !self.granted(owner, reference) {
             let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");

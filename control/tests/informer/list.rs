@@ -111,7 +111,7 @@ fn a_page_that_is_too_long_is_asked_for_in_halves() {
         ],
         vec![],
         &Expect {
-            events: &["failing: a page of the list exceeds the size limit", "listed@5 a@1 b@2 c@3 d@4"],
+            events: &["failing: a page of the list exceeds a size limit", "listed@5 a@1 b@2 c@3 d@4"],
             requests: &["list limit=4", "list limit=2", "list limit=2 continue=t", "watch 5"],
             counted: &["list:page_too_long"],
         },
