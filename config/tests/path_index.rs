@@ -1,4 +1,4 @@
-//! A look-up through the index finds what trying every route in order of precedence finds.
+//! A lookup through the index has the same result as trying every route in order of precedence.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::{Arc, LazyLock};
@@ -11,10 +11,10 @@ use tidegate_config::model::{
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
-/// Up to this many routes of a host are tried one by one.
+/// Hosts with at most this many routes have no index.
 const UNINDEXED_MAX: usize = 8;
 
-/// One route as the tests draw it.
+/// A randomly drawn route.
 #[derive(Clone, Debug)]
 struct Drawn {
     path: PathMatch,
@@ -85,8 +85,7 @@ impl Head for Request {
     }
 }
 
-/// Few elements, so that paths of rules and requests meet, among them everything that means something to a tree of
-/// patterns.
+/// A small alphabet, so that paths of rules and requests match, with every character that is special in path patterns.
 fn path() -> impl Strategy<Value = String> {
     let element = prop_oneof![
         4 => prop::sample::select(vec!["a", "b", "ab", "abc"]),
@@ -98,7 +97,7 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// Compiled once: that takes longer than all the rest.
+/// Compiled once, because that takes longer than everything else.
 static EXPRESSIONS: LazyLock<Vec<PathMatch>> = LazyLock::new(|| {
     let patterns = ["^/a", "b$", "^/[ab]+/", "ü", "^/$"];
     patterns.map(|pattern| PathMatch::regex(pattern, RegexCase::Sensitive).unwrap()).into()
@@ -142,7 +141,7 @@ fn host_routes(drawn: &[Drawn], fallback: Option<&Drawn>) -> HostRoutes {
     HostRoutes::new(HostPattern::parse("shop.example").unwrap(), routes, fallback.map(|drawn| drawn.route(999)))
 }
 
-/// The specification: every route in order of precedence, tried one by one.
+/// The reference: every route in order of precedence, tried one by one.
 fn scan<'a>(ordered: &'a [Arc<Route>], path: &str) -> Vec<&'a Arc<Route>> {
     ordered.iter().filter(|route| route.path.matches(path)).collect()
 }
@@ -176,7 +175,7 @@ fn check_host(host: &HostRoutes, mut ordered: Vec<Arc<Route>>, requests: &[Reque
     Ok(())
 }
 
-/// Paths of which very many share their first elements, often more of these than the index tells apart.
+/// Paths with many common first segments, often more of these than the index distinguishes.
 fn deep_path() -> impl Strategy<Value = String> {
     let first = prop::sample::select(vec!["", "", "/a", "/a/b", "/a/b/c/d/e/f/g", "/a/b/c/d/e/f/g/h/i"]);
     let last = prop_oneof![3 => (0..120_u32).prop_map(|number| format!("/{number}")), 1 => path()];
@@ -198,7 +197,7 @@ fn one_of_many_requests() -> impl Strategy<Value = Request> {
     (path, request()).prop_map(|(path, request)| Request { path, ..request })
 }
 
-/// What some routes do.
+/// The effect of some routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Does {
     Come,

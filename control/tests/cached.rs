@@ -1,4 +1,5 @@
-//! Kinds that are cached: what a faulty API server tells of them, through the informer and a replica, is what it holds once it is well.
+//! Cached kinds with a faulty API server: the copies of the informer and a replica equal the server's content once it
+//! has recovered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::convert::Infallible;
@@ -43,7 +44,7 @@ fn answer(status: StatusCode, body: String) -> Answer {
 }
 
 impl Faulty {
-    /// What happens to a request to read a collection, drawn.
+    /// A random fault for a request to read a collection.
     fn fault(&self, watch: bool) -> Option<Answer> {
         let mut chance = Rng::with_seed(self.draws.fetch_add(1, Ordering::Relaxed));
         if chance.u64(..100) >= self.share.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl Faulty {
             (3, true) => answer(StatusCode::OK, format!("{}\n", json!({"type": "ADDED", "object": {"metadata": {}}}))),
             (_, true) => answer(StatusCode::OK, String::new()),
             (1, false) => answer(StatusCode::OK, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{".to_owned()),
-            // From somebody who knows nothing: what it lacks must not go.
+            // From a proxy without the content: the missing objects must not be removed.
             (2, false) => answer(StatusCode::OK, empty.to_string()),
             (_, false) => answer(StatusCode::NOT_FOUND, status(404).to_string()),
         })
@@ -96,7 +97,7 @@ struct Bed {
     /// The API server's own objects.
     upstream: Api<DynamicObject>,
     in_shop: Api<DynamicObject>,
-    /// What is served of them.
+    /// The served copies.
     served: Api<DynamicObject>,
     faulty: Faulty,
     states: tokio::sync::watch::Receiver<CachedStates>,
@@ -202,7 +203,7 @@ impl Bed {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"odd": "true"}},
             "data": {"a": chance.u32(..).to_string()}});
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        // What is refused, as a second create is, changes nothing.
+        // A refused request, such as a second create, changes nothing.
         match chance.u8(..4) {
             0 => drop(self.in_shop.delete(&name, &DeleteParams::default()).await),
             1 => drop(self.in_shop.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await),
@@ -228,7 +229,7 @@ async fn what_is_served_is_what_the_api_server_holds_once_it_is_well() {
             bed.faulty.share.store(0, Ordering::Relaxed);
             bed.same(&format!("seed {seed}, round {round}")).await;
         }
-        // The objects may be the same while a watch that was refused is still to be asked for again.
+        // The objects may be equal while a refused watch has not been opened again.
         let well = |states: &CachedStates| {
             states.values().all(|state| (state.standing, state.denied) == (CachedStanding::Current, false))
         };

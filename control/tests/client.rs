@@ -1,4 +1,4 @@
-//! Where the address and the credentials of the API server come from.
+//! The sources of the API server's address and of credentials.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -31,7 +31,7 @@ users:
     file
 }
 
-/// What becomes of a kubeconfig and the context that is asked for: the server's address, or a part of the error.
+/// Compares the outcome for a kubeconfig and a context: the server's address, or a part of the error.
 #[track_caller]
 fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
     let file = kubeconfig(more);
@@ -132,7 +132,7 @@ async fn what_is_given_up_has_credentials_read_again() {
     assert_eq!(seen.recv().await.as_deref(), Some("new"));
 }
 
-/// Where the API server of this URL is known to be before the first request.
+/// The addresses of the API server with this URL that are known before the first request.
 fn known_at_once(url: &str) -> Vec<String> {
     let api_server = ApiServer::default();
     connect(kube::Config::new(url.parse().unwrap()), Deadlines::WRITE, &api_server).unwrap();

@@ -13,7 +13,7 @@ mod clock;
 #[path = "../src/queue/mod.rs"]
 mod queue;
 
-/// What threads share, where loom can see it.
+/// The types shared between threads, in loom's version.
 mod sync {
     pub(crate) use loom::sync::{Arc, Mutex};
 }
@@ -44,8 +44,7 @@ const SHARE: Share = Share {
     aged_every: 2,
 };
 
-/// Plays a scene in every order that has at most two switches between threads which did not have to be, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says.
+/// Runs a scene in every order with at most two preemptions of threads, or with as many as `LOOM_MAX_PREEMPTIONS` sets.
 fn play(scene: impl Fn(Workqueue<u8>) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound.get_or_insert(2);
@@ -89,7 +88,7 @@ fn two_adders_and_one_worker() {
         let adders = [adder(&queue, &[(1, Slow), (1, Fast)]), adder(&queue, &[(2, Slow)])];
         let mut got = [block_on(queue.get()).map(|held| *held), block_on(queue.get()).map(|held| *held)];
         got.sort_unstable();
-        // The first key may have been taken between the two times it was asked for.
+        // The first key may have been taken between the two requests.
         assert!(got == [Some(1), Some(1)] || got == [Some(1), Some(2)]);
         adders.into_iter().for_each(|adder| adder.join().unwrap());
     });

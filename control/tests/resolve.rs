@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const DEADLINE: Duration = Duration::from_secs(20);
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// What the name server says about a name.
+/// The name server's answer for a name.
 #[derive(Clone)]
 enum Says {
     /// These addresses, of which each question gets those of its family, for this many seconds.
@@ -138,7 +138,7 @@ impl Run {
         }
     }
 
-    /// Waits until a name has been asked for this many times more.
+    /// Waits until a name was queried this many more times.
     async fn asked_again(&self, name: &str, times: usize) {
         let until = self.asked(name).await + times;
         let waited = async {
@@ -154,7 +154,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// What one name resolves to at first.
+/// Compares the first answer for a name.
 #[track_caller]
 fn check(says: Says, expected: &str) {
     let told = block_on(async {
@@ -199,7 +199,7 @@ fn a_change_is_told_and_the_same_answer_is_not() {
         assert!(run.events.try_recv().is_err(), "the same answer is no event");
         run.say("web.example", says("10.0.0.2")).await;
         assert_eq!(run.next().await, "web.example: 10.0.0.2");
-        // A resolver that is away is no news, a name that is gone is.
+        // A failing resolver causes no event, a deleted name does.
         run.say("web.example", Says::Code(ResponseCode::ServFail)).await;
         run.asked_again("web.example", 6).await;
         assert!(run.events.try_recv().is_err(), "a failed look-up is no deletion");
@@ -232,12 +232,12 @@ fn only_wanted_names_are_asked_for() {
         assert_eq!(run.next().await, "a.example: 10.0.0.1");
         run.want(&["b.example"]);
         assert_eq!(run.next().await, "b.example: 10.0.0.2");
-        // Whatever was under way for the name that is no longer wanted has been asked by now.
+        // All lookups in progress for the dropped name have been sent by now.
         run.asked_again("b.example", 4).await;
         let asked = run.asked("a.example").await;
         run.asked_again("b.example", 10).await;
         assert_eq!(run.asked("a.example").await, asked);
-        // Wanted again, it is told again although nothing changed.
+        // After it is wanted again, its addresses are sent again although they are unchanged.
         run.want(&["a.example", "b.example"]);
         assert_eq!(run.next().await, "a.example: 10.0.0.1");
     });
@@ -254,7 +254,7 @@ fn no_more_names_are_looked_up_at_once_than_allowed() {
         run.asked_again("n0.example", 1).await;
         tokio::time::sleep(MS(100)).await;
         assert_eq!(run.zone.lock().await.asked.len(), 3);
-        // Those that got no answer make room for the others.
+        // Names without an answer do not block the others.
         let told: BTreeSet<_> = [run.next().await, run.next().await, run.next().await, run.next().await].into();
         assert!(told.len() > 3, "{told:?}");
     });

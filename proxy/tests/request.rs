@@ -1,4 +1,4 @@
-//! Requests from end to end: real clients, the data plane, and upstreams that do as a test tells them.
+//! Requests from end to end: real clients, the data plane, and upstreams with scripted behaviour.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]

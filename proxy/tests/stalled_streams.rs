@@ -1,5 +1,5 @@
-//! What HTTP/2 streams take of the edge's memory whose clients take nothing of long responses. The edge runs in a process of its own,
-//! so that nothing of the clients and of their endpoint is counted.
+//! The memory for HTTP/2 streams whose clients do not read long responses. The edge runs in a separate process, so that
+//! the memory of clients and endpoint is not counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
@@ -50,7 +50,7 @@ impl Edge {
         writeln!(child.stdin.as_mut().unwrap(), "{driver:?} {protocol:?} {endpoint}").unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = said.find_map(|line| line.split_once("edge at ")?.1.parse().ok()).expect("no edge");
-        // What it says later is for nobody, and must not make it wait.
+        // Later output is discarded, and must not block it.
         std::thread::spawn(move || said.for_each(drop));
         Self { child, address }
     }
@@ -107,7 +107,7 @@ async fn edge() {
     std::future::pending::<()>().await;
 }
 
-/// An endpoint that answers every request with more than anybody holds.
+/// An endpoint with responses larger than all buffers.
 async fn endpoint(protocol: AppProtocol) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -151,7 +151,7 @@ async fn answer_in_frames(endpoint: TcpStream) {
 
 static MANY: [u8; 1 << 16] = [b'x'; 1 << 16];
 
-/// Answers one request with more than anybody holds.
+/// Answers one request with a response larger than all buffers.
 async fn answer(mut endpoint: impl AsyncRead + AsyncWrite + Unpin) {
     let mut head = [0; 2048];
     // On a busy machine, the edge may give a connection up before it has shaken hands.

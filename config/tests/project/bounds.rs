@@ -1,4 +1,4 @@
-//! Whose bytes are whose, how much is read of one object, and what equal parts share.
+//! Memory of projections: no reference to the input's bytes, limits for a single object, and sharing of equal parts.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn an_object_that_is_wrong_everywhere_has_a_bounded_number_of_findings() {
     assert!(findings[256].contains("744 more findings"), "{}", findings[256]);
 }
 
-/// The Secrets that are read of the entries, and what is told of the others.
+/// Compares the Secrets of the entries, and the findings about the others.
 #[track_caller]
 fn check_tls(tls: &Value, want: usize, told: &[&str]) {
     let rules: Vec<Value> = (0..4096).map(|number| json!({"host": format!("h{number}.a")})).collect();
@@ -87,7 +87,8 @@ fn check_tls(tls: &Value, want: usize, told: &[&str]) {
     assert_eq!(ingress.tls.len(), want);
     let findings: Vec<&str> = findings.iter().filter_map(|it| it.strip_prefix("Ingress shop/web: ")).collect();
     assert_eq!(findings, told);
-    // However many entries there are, all hosts together look at what meets them, and that is bounded for each of them.
+    // However many entries there are, all hosts together look at the matching ones, whose number is limited for each
+    // host.
     let looks: usize = ingress.rules.iter().map(|rule| ingress.tls.of(&rule.host).len()).sum();
     assert!(looks <= 16 * 4096 + want, "{looks} looks");
 }

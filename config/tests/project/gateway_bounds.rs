@@ -1,4 +1,4 @@
-//! How much is read of one object of the Gateway API, what lies beyond, and what its parts answer.
+//! Limits for a single object of the Gateway API, and the findings beyond them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ where
     (0..number).map(|number| Value::from(entry(number))).collect::<Vec<_>>().into()
 }
 
-/// What is told of an object, and in how many lines of its text a word stands.
+/// Compares the findings of an object, and the number of lines of its text that contain a word.
 #[track_caller]
 pub(crate) fn check(kind: Kind, spec: &Value, (word, lines): (&str, usize), told: &[&str]) {
     let projected = object(kind, spec);

@@ -1,4 +1,4 @@
-//! What projections make of manifests: goldens, what must not matter to them, and input that nobody would write.
+//! Projections of manifests: golden files, changes without effect, and invalid input.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod bounds;

@@ -1,4 +1,4 @@
-//! Input that nobody would write: whatever the bytes, `project` answers, and it answers the same again.
+//! Invalid input: for any bytes, `project` returns, and returns the same again.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! How much is read of one route other than an HTTPRoute, of a ListenerSet, and of a policy.
+//! Limits for a single route other than an HTTPRoute, for a ListenerSet, and for a policy.
 
 use serde_json::json;
 use tidegate_config::object::Kind;

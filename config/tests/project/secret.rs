@@ -1,4 +1,4 @@
-//! Certificates of Secrets: which are usable, for which names, and that no key gets into a message.
+//! Certificates of Secrets: the usable ones and their names; and no key appears in a message.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidegate_config::project::{Object, Projected};
 
 use crate::manifest::projected;
 
-/// An RSA key, which the crypto provider of the tests can use but not make.
+/// An RSA key, because the crypto provider of the tests can use but not generate one.
 const RSA_KEY: &str = include_str!("rsa_test_key.pem");
 
 fn ecdsa() -> KeyPair {
@@ -60,7 +60,7 @@ fn ecdsa_and_rsa_certificates_are_for_their_names() {
     );
 }
 
-/// The longest line of a key's PEM: what must not be found anywhere.
+/// The longest line of a key's PEM, which must not appear anywhere.
 fn material(key: &str) -> &str {
     key.lines().max_by_key(|line| line.len()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What routing does not read makes no difference: such a change is no event.
+//! Changes of fields that routing does not read have no effect: they are no events.
 
 use serde_json::json;
 use tidegate_config::object::Kind;

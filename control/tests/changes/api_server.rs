@@ -1,4 +1,5 @@
-//! Where the API server is, nothing leads: as it is learned, as it moves, and as it says itself.
+//! No route leads to the API server: its addresses as they are resolved, as they change, and as they appear in its own
+//! Service.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ impl Bench {
         self.reconcile();
     }
 
-    /// What is told of the Service `old` and its endpoints.
+    /// Compares the findings of the Service `old` and its endpoints.
     #[track_caller]
     fn check_found(&self, want: &[&str]) {
         let told: Vec<String> = self.reconciler.compiled().all_findings().iter().map(ToString::to_string).collect();
@@ -71,7 +72,8 @@ fn only_its_own_service_leads_to_where_it_says_that_it_is() {
     bench.check("10.0.0.1");
     bench.check_found(&[]);
 
-    // Whoever may write Ingresses in its namespace may lead to it, but not where the edge itself reaches it.
+    // Users who may write Ingresses in its namespace may route to it, but not to the addresses that the edge itself
+    // uses.
     let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Service, service("default/kubernetes"));
     bench.apply(Kind::EndpointSlice, slice("default/kubernetes", &["10.0.0.1"]));

@@ -1,4 +1,4 @@
-//! A loop that is told of objects, one instant at a time.
+//! A loop with a simulated clock and events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,12 +16,12 @@ pub(crate) struct Bench {
     pub(crate) reconciler: Reconciler,
     pub(crate) begun: Instant,
     pub(crate) now: Instant,
-    /// What was published last, and why.
+    /// The last publication, with its causes.
     pub(crate) published: Option<SnapshotParts>,
     pub(crate) changes: Changes,
-    /// The names that are to be looked up, as they were told last.
+    /// The names to look up, as last reported.
     names: Arc<Names>,
-    /// Which Secrets are followed by name, as far as was told.
+    /// The Secrets to watch by name, as reported.
     pub(crate) secrets: Vec<SecretInterest>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) const fn all_of(kind: Kind) -> Source {
 }
 
 impl Bench {
-    /// A loop that nothing has been told.
+    /// A loop without any events.
     pub(crate) fn untold(options: Options) -> Self {
         Self::of(options, KINDS.map(all_of))
     }
 
-    /// A loop that nothing has been told and that waits for these.
+    /// A loop without any events that waits for these sources.
     #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
     pub(crate) fn of(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let now = Instant::now();
@@ -96,7 +96,7 @@ impl Bench {
         self.reconciler.observe(Event::Listed { source, objects, complete, resource_version, received }, self.now)
     }
 
-    /// Takes an object as it is now. One that can be nobody's is left out, as informers do.
+    /// Applies an object. One without an identity is left out, as informers do.
     pub(crate) fn apply(&mut self, kind: Kind, object: Value) {
         self.apply_json(kind, &json(object));
     }
@@ -137,7 +137,7 @@ impl Bench {
         self.reconciler.observe(Event::Resolved { name: name.into(), addresses }, self.now);
     }
 
-    /// What does not serve, and why, one minute after the epoch of Unix.
+    /// Compares the routes that do not serve, and the reasons, one minute after the Unix epoch.
     #[track_caller]
     pub(crate) fn check_withheld(&self, want: &[&str]) {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
@@ -147,7 +147,7 @@ impl Bench {
         assert_eq!(held.chain(waits).collect::<Vec<_>>(), want);
     }
 
-    /// Compiles until nothing waits; gives the names that were told last, if any were.
+    /// Compiles until the queue is empty; returns the last reported names, if there were any.
     pub(crate) fn reconcile(&mut self) -> Option<Arc<Names>> {
         let mut names = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {

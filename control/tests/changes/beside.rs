@@ -1,5 +1,5 @@
-//! Beside what is large and is edited all the time: in how many batches a change of the neighbour is published, and what is
-//! compiled in them. These are counts; how long a batch takes is told in docs/benchmarks.md.
+//! Changes beside large objects that change permanently: the number of batches until a change of the neighbour is
+//! published, and their compiled units. The durations are in docs/benchmarks.md.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::growth::{self, HOSTS, below, entry};
 use crate::hostile::loud;
 use crate::manifests::{ingress_of, service, slice};
 
-/// Hosts of the same tenant that nobody edits.
+/// Unchanged hosts of the same tenant.
 const BYSTANDERS: usize = 50;
 /// Edits of the neighbour in a case.
 const EDITS: usize = 3;
 const MEBIBYTE: usize = 1 << 20;
 
-/// What one tenant edits: its Ingresses, as they are in a round.
+/// The Ingresses of the tenant in a round.
 type Edited = fn(round: usize) -> Vec<Value>;
 
 /// How the others learn of the edits.
@@ -29,7 +29,7 @@ enum Told {
     Watched,
     /// By a list of everything.
     Listed,
-    /// By one that has waited for so long that it is due a turn of its own.
+    /// A list long enough ago that it is due a turn of its own.
     ListedLongAgo,
 }
 
@@ -135,7 +135,7 @@ fn unreadable(round: usize) -> Vec<Value> {
     vec![with_annotation("x", "tidegate.io/connect-timeout", digit.to_string().repeat(MEBIBYTE))]
 }
 
-/// An annotation of 1 MiB that is nobody's to read.
+/// An annotation of 1 MiB that no controller reads.
 fn unread(round: usize) -> Vec<Value> {
     vec![with_annotation("x", "example.com/notes", format!("{round}{}", "x".repeat(MEBIBYTE)))]
 }
@@ -149,10 +149,10 @@ fn edits_without_end_keep_no_neighbour_waiting() {
     check("many hosts and TLS entries", secured, Told::Watched, 1, (HOSTS + 1, 2));
     check("an unreadable annotation of 1 MiB", unreadable, Told::Watched, 1, both);
     check("an unread annotation of 1 MiB", unread, Told::Watched, 1, own);
-    // What a list tells waits in the other lane, and whoever comes by a watch overtakes it.
+    // Objects of a list wait in the slow lane, and watch events overtake them.
     check("5,000 Ingresses in a list", many, Told::Listed, 1, own);
     check("10,000 paths in a list", wide, Told::Listed, 1, own);
-    // Once what a list told has waited for its time, it is due one turn in between.
+    // After its waiting time, a list gets one turn in between.
     check("5,000 Ingresses in a list of long ago", many, Told::ListedLongAgo, 2, both);
     check("10,000 paths in a list of long ago", wide, Told::ListedLongAgo, 2, both);
 }

@@ -1,4 +1,4 @@
-//! What is compiled when an application of the Deis router changes, and when the router's own Deployment does.
+//! The compiled units after a change of a Deis application, or of the router's own Deployment.
 
 use serde_json::{Value, json};
 use tidegate_config::model::{Guard, HostPattern};

@@ -1,5 +1,5 @@
-//! What a change costs among a thousand applications of the Deis router with three domains each. These are counts of units that are
-//! compiled, and of applications that are attached again in one step.
+//! The cost of a change among a thousand applications of the Deis router with three domains each, as the number of
+//! compiled units, and of applications that are attached again in one step.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::deis::{PLATFORM, app, deis, router};
 use crate::manifests::slice;
 
 const APPS: usize = 1000;
-/// Their hosts, and where names go that nobody has.
+/// Their hosts, and the one for unknown names.
 const HOSTS: usize = 3 * APPS + 1;
 
 /// The application with this number: a short name, a domain of its own and a wildcard.
@@ -89,7 +89,7 @@ fn a_change_of_one_application_compiles_as_many_hosts_as_it_has_domains() {
     check(&mut bench, Kind::EndpointSlice, slice(&name(7), &["10.0.0.2"]), &[("service", 1)]);
 }
 
-/// What is compiled because the router's Deployment says it: the settings of all applications, and those of the edge.
+/// The units that depend on the router's Deployment: the settings of all applications, and those of the edge.
 const GLOBAL: [(&str, usize); 2] = [("globals", 1), ("scope", 1)];
 
 #[test]
@@ -104,7 +104,7 @@ fn a_change_of_the_router_compiles_the_hosts_that_move_and_no_other() {
     assert_eq!((moved.is_some(), bench.parts().hosts.len()), (true, HOSTS));
 }
 
-/// Applications whose short name stands below `other.example` now, compiled or not.
+/// The number of applications whose short name is a subdomain of `other.example` now, compiled or not.
 fn attached(bench: &Bench) -> usize {
     let moved = |number: &usize| {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", name(*number)));
@@ -146,7 +146,7 @@ fn a_live_change_waits_for_one_slow_turn_of_a_changed_platform_domain() {
     assert!(attached(&bench) == APPS && live > 10, "{live} changes meanwhile");
 }
 
-/// Where requests for a host go.
+/// The endpoint of requests for a host.
 fn endpoint(bench: &Bench, host: &str) -> String {
     let parts = bench.parts();
     let route = parts

@@ -1,4 +1,4 @@
-//! Namespaces that were named and may not be read: when the first model comes without them, and what is told meanwhile.
+//! Selected namespaces that may not be read: when the first model comes without them, and the reports meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ fn source(kind: Kind, namespace: &str) -> Source {
 }
 
 impl Bench {
-    /// A loop for the namespaces `shop` and `blog`, and a Service elsewhere whose addresses are told; only the class is listed.
+    /// A loop for the namespaces `shop` and `blog`, and a Service elsewhere whose addresses are published; only the
+    /// class is listed.
     fn of_two() -> Self {
         let publish = Publish::Service(ObjectName::new("edge", "lb"));
         let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
@@ -47,7 +48,7 @@ impl Bench {
         assert_eq!(self.reconciler.running(), want);
     }
 
-    /// Whether anything can be told of an Ingress of this namespace.
+    /// Checks whether reports about an Ingress in this namespace are possible.
     #[track_caller]
     fn check_tells(&self, namespace: &str, want: bool) {
         let name = ObjectName::new(namespace, "web");
@@ -85,7 +86,7 @@ fn what_fails_otherwise_is_waited_for() {
     bench.check_runs(1000, false);
     bench.denies(&[Kind::Ingress], "blog");
     bench.check_runs(14, false);
-    // What it was denied before does not count.
+    // An earlier denial has no effect.
     bench.fail_in(source(Kind::Ingress, "blog"), false);
     bench.check_runs(1000, false);
     bench.denies(&[Kind::Ingress], "blog");
@@ -105,7 +106,7 @@ fn an_edge_that_may_read_nothing_of_a_kind_is_not_ready() {
     bench.lists(&[Kind::Service], "shop");
     bench.check_runs(15, true);
 
-    // Where all namespaces are watched at once, there are no others that would wait.
+    // With a watch of all namespaces there are no others to wait for.
     let mut bench = Bench::untold(Options::default());
     for kind in [Kind::IngressClass, Kind::Secret, Kind::Service, Kind::EndpointSlice] {
         bench.list(kind, &[]);
@@ -124,13 +125,13 @@ fn the_service_whose_addresses_are_told_is_no_reason_to_wait() {
         bench.fail_in(source(Kind::Service, "edge"), denied);
         bench.check_runs(14, false);
         bench.check_runs(1, true);
-        // What may come soon may change what there is to tell.
+        // An expected source may change the report.
         bench.check_tells("shop", denied);
         bench.check_tells("edge", false);
     }
 }
 
-/// The status of the one that is known is written, and that of the other one when it is known.
+/// The status in the known namespace is written, and that in the other one once it is known.
 #[test]
 fn what_is_denied_in_one_namespace_silences_no_other() {
     let addresses = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);

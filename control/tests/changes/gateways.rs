@@ -51,7 +51,7 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
     }
 }
 
-/// What the status of the class says of the releases of definitions: the reason of its condition, or nothing.
+/// Compares the reason of the class's condition about the releases of definitions; empty without the condition.
 #[track_caller]
 fn check_release(bench: &mut Bench, want: Option<&str>) {
     bench.reconcile();
@@ -95,10 +95,11 @@ fn the_younger_of_an_http_and_a_grpc_route_is_attached_when_the_older_goes() {
     // An older one comes, and takes one of its two hostnames.
     bench.apply(GrpcRoute, route("old", 2, &["a.example"]));
     check(&mut bench, &[(HttpRoute, "young", LOST), (GrpcRoute, "old", "Accepted")]);
-    // One that is older still keeps that one off, so the youngest is attached again: nobody attached meets it.
+    // The oldest route still keeps this one off, so the youngest is attached again: no attached route has its
+    // hostnames.
     bench.apply(HttpRoute, route("oldest", 1, &["*.example"]));
     check(&mut bench, &[(HttpRoute, "young", "Accepted"), (GrpcRoute, "old", LOST), (HttpRoute, "oldest", "Accepted")]);
-    // It says other hosts.
+    // Its hostnames change.
     bench.apply(HttpRoute, route("oldest", 1, &["*.test"]));
     check(&mut bench, &[(HttpRoute, "young", LOST), (GrpcRoute, "old", "Accepted"), (HttpRoute, "oldest", "Accepted")]);
     // The same name, created after the others.

@@ -1,5 +1,5 @@
-//! What is kept of one Ingress grows with the object, and not with the product of two things of which it has many. These are
-//! counts, of an Ingress with so many hosts and as many of something else.
+//! The memory for one Ingress grows with the object, and not with the product of two of its sizes. The tests count the
+//! parts, for an Ingress with many hosts and as many of another part.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::manifests::{service, slice};
 pub(crate) const HOSTS: usize = 500;
 /// Secrets that are read for one host of an Ingress.
 const SECRETS: usize = 16;
-/// Findings that are told of reading one object, with the one that says how many more there are.
+/// The limit of findings from the projection of one object, with the one about the omitted ones.
 const READING: usize = 257;
 
 fn host(number: usize) -> String {
@@ -62,7 +62,8 @@ fn bench(secrets: &[(&str, Option<&str>)]) -> Bench {
     bench
 }
 
-/// How many findings all units hold, each thing once for an object, how many certificates all hosts have, and what is told.
+/// Compares the number of findings of all units, each one once for an object, of certificates of all hosts, and of
+/// reports.
 #[track_caller]
 fn check(what: &str, tls: &[Value], secrets: &[(&str, Option<&str>)], held: usize, shown: usize, told: &[&str]) {
     let mut bench = bench(secrets);
@@ -112,8 +113,7 @@ fn many_hosts_and_many_tls_entries_are_no_product() {
     );
 }
 
-/// Each host leads elsewhere, to something of its own that nobody has seen: it waits for that, and for nothing that others
-/// wait for.
+/// Each host has a new backend of its own that World has never seen: it waits for that one only.
 #[track_caller]
 fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str) {
     let mut bench = bench(&[("s", Some("*.loud.example"))]);

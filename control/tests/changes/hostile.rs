@@ -1,5 +1,5 @@
-//! What tenants may write to harm others: each row is some objects, and what becomes of them. The neighbour, whose host was there
-//! before, must not notice: its routes and endpoints stay the very same objects.
+//! Objects that tenants may write to harm others: each row has some objects, and their outcome. The neighbour, whose
+//! host existed before, must not be affected: its routes and endpoints stay the same allocations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate_control::options::{AddressPolicy, Options};
 use crate::bench::Bench;
 use crate::manifests::{external, ingress_of, service, slice};
 
-/// Characters that no finding may have more of for each of its values.
+/// The limit of characters for each value in a finding.
 pub(crate) const TOLD_MAX: usize = 1000;
 
 impl Bench {
@@ -73,8 +73,8 @@ fn led_to(addresses: &[&str]) -> Vec<(Kind, Value)> {
     with(vec![(Kind::Service, service("loud/x")), (Kind::EndpointSlice, slice("loud/x", addresses))])
 }
 
-/// Applies the objects, and holds what became of them against the row: routes of `loud` and their endpoints, and the reasons
-/// that its owner is told.
+/// Applies the objects, and compares the outcome with the row: routes of `loud` and their endpoints, and the reasons of
+/// its findings.
 #[track_caller]
 fn check(what: &str, objects: Vec<(Kind, Value)>, routes: usize, endpoints: usize, told: &[&str]) {
     let mut bench = Bench::quiet();

@@ -1,4 +1,4 @@
-//! What the loop believes and when: the first model, lists that are not whole, a life after another, and DNS names.
+//! The first model, incomplete lists, restarts of the loop, and DNS names.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Bench {
         bench
     }
 
-    /// Compiles, and compares the names that are told, separated by blanks; `None` when none need be told.
+    /// Compiles, and compares the wanted names, separated by spaces; `None` if they are unchanged.
     #[track_caller]
     fn check_told(&mut self, want: Option<&str>) {
         let names = self.reconcile();
@@ -33,7 +33,7 @@ impl Bench {
         assert_eq!(names.as_deref(), want);
     }
 
-    /// How many seconds after the beginning the first model comes, when it comes by itself.
+    /// The time of the first model in seconds after the start, if it comes without further events.
     fn starts_after(&mut self) -> Option<u64> {
         self.reconcile();
         if !self.reconciler.running() {
@@ -76,7 +76,7 @@ fn the_first_model_waits_longer_for_what_is_slow_than_for_what_fails() {
     // The grace begins with the last of the required kinds, not with the first list of anything.
     check_start(40, &[(IngressClass, 1)], &[Secret], Some(55));
     check_start(40, &[(IngressClass, 1), (Secret, 50)], &[Secret], Some(50));
-    // One that is merely slow is waited for beside one that fails.
+    // A slow source is waited for beside a failing one.
     check_start(3, &[(IngressClass, 60)], &[Secret], Some(60));
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of routes as objects change around them, and what the loop believes and when: told event by event.
+//! Routes after changes of objects, and the order of events before the first model, event by event.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! What a list brings is compiled in the order that the caller gives: what is in use first.
+//! The objects of a list are compiled in the order of the caller: those in use first.
 
 use std::net::IpAddr;
 

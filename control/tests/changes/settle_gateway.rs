@@ -1,5 +1,5 @@
-//! Make before break for routes of the Gateway API, of requests and of connections and datagrams alike: one that works waits a bounded
-//! moment for what it would move to.
+//! Make before break for routes of the Gateway API, of requests, connections and datagrams: a working route waits for a
+//! bounded time for its new backends.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ fn what_depends_on_nothing_new_acts_at_once() {
     }
 }
 
-/// What gets no share keeps nothing working.
+/// A backend with the weight 0 does not count as working.
 #[test]
 fn a_route_whose_shares_move_by_weight_waits_too() {
     for (kind, protocol) in KINDS {
@@ -168,7 +168,7 @@ fn endpoints_that_go_in_the_slow_lane_go_after_what_leads_to_them() {
         bench.apply(Kind::Service, service("new"));
         bench.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
         bench.reconcile();
-        // A list tells of the route, and a watch that the Service has gone.
+        // The route comes with a list, and the deletion of the Service with a watch.
         bench.list(kind, &[route(&[("new", 1)])]);
         bench.delete(Kind::EndpointSlice, "old");
         bench.delete(Kind::Service, "old");

@@ -1,5 +1,5 @@
-//! What takes another's place: however many other objects wait beside the two, and whichever of them has its turn first, no
-//! request goes to neither.
+//! An object that replaces another one: regardless of other queued objects and of the order of the two, every request
+//! has a backend.
 
 use serde_json::Value;
 use tidegate_config::object::Kind;
@@ -12,7 +12,7 @@ use crate::manifests::{ingress, ingress_of, service, slice};
 /// Objects of the same kind that change as well: several batches of them.
 const OTHERS: usize = 200;
 
-/// What happens.
+/// A change.
 type Act<'a> = dyn Fn(&mut Bench) + 'a;
 
 fn others(path: &str) -> Vec<Value> {
@@ -63,14 +63,14 @@ fn an_ingress_that_goes_leaves_its_host_to_the_one_that_comes() {
         &|bench: &mut Bench| assert_eq!(bench.list(Kind::Ingress, &with_others("/x", taken_over("new"))), None),
         &["10.0.0.1", "10.0.0.2"],
     );
-    // The one that comes is listed, and the one that goes is watched to go.
+    // The new object comes with a list, and the old one is removed by a watch event.
     let told_apart = |bench: &mut Bench| {
         let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
         assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);
         bench.delete(Kind::Ingress, "web");
     };
     check(&told_apart, &["10.0.0.1", "10.0.0.2"]);
-    // It goes on with another host.
+    // It continues with another host.
     let moved = |bench: &mut Bench| {
         let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
         assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);

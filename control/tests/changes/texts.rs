@@ -1,6 +1,5 @@
-//! Strange texts, wherever an object of a tenant can have one: most of them are such as no API server lets pass. Each text in
-//! each place is a case. What the object serves then is what it served before, or somebody is told why not; and nobody else
-//! notices anything.
+//! Strange texts in every field of a tenant's objects: most of them are rejected by an API server. Each text in each
+//! field is a case. Either the object serves as before, or there is a finding; and no other object is affected.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -18,10 +17,10 @@ use crate::bench::Bench;
 use crate::hostile::{TOLD_MAX, loud};
 use crate::manifests::{class, external, service, slice};
 
-/// Stands for the text while the objects are put together.
+/// The placeholder of the text while the objects are built.
 const MARK: &str = "mark-of-the-text";
 
-/// Where one object may say something else, and has simply said that: it is another object then, or somebody else's.
+/// Fields in which the text gives a valid object with another meaning, or another object.
 const MEANT: [(Kind, &str); 15] = [
     (Kind::IngressClass, "/spec/controller"),
     (Kind::Service, "/spec/ports/0/protocol"),
@@ -40,7 +39,7 @@ const MEANT: [(Kind, &str); 15] = [
     (Kind::Ingress, "/spec/rules/0/http/paths/0/path"),
 ];
 
-/// Texts as they stand between the quotes of JSON.
+/// Texts as they are between the quotes of JSON.
 fn texts() -> Vec<String> {
     let label = "a".repeat(63);
     let host = format!("{label}.{label}.{label}.{}", "a".repeat(61));
@@ -72,7 +71,7 @@ fn texts() -> Vec<String> {
         ("a mebibyte", &long),
     ];
     let escaped = plain.map(|(_, text)| Value::from(text).to_string()).map(|json| json[1..json.len() - 1].to_owned());
-    // What no text of Rust can be: halves of surrogate pairs, in disorder.
+    // Texts that are invalid in Rust: unpaired surrogates.
     let halves = [r"\ud800", r"\udc00\ud800", r"\ud83dx", r"a\uDFFF"].map(str::to_owned);
     escaped.into_iter().chain(halves).collect()
 }
@@ -148,7 +147,7 @@ fn by_name() -> Vec<(Kind, Value)> {
     vec![(Kind::Service, external("loud/x", "loud.test")), (Kind::Ingress, ingress("tidegate"))]
 }
 
-/// Where a text is, as a JSON pointer: a value; or a key, of an object in which anybody may choose those.
+/// The position of a text, as a JSON pointer: a value; or a key, of an object with free keys.
 #[derive(Clone, Debug)]
 enum Place {
     Value(String),
@@ -181,7 +180,7 @@ impl Place {
         }
     }
 
-    /// The JSON of an object with this text in its place. The prefix of a key stays, so that it is somebody's.
+    /// The JSON of an object with this text in the place. The prefix of a key is kept, so that it stays in its domain.
     fn put(&self, object: &Value, text: &str) -> String {
         let mut object = object.clone();
         object["metadata"]["resourceVersion"] = "2".into();
@@ -198,7 +197,7 @@ impl Place {
     }
 }
 
-/// What serves of all but the neighbour.
+/// The serving routes without those of the neighbour.
 fn served(bench: &Bench) -> BTreeSet<String> {
     let mut served = BTreeSet::new();
     for (host, routes) in bench.parts().hosts.iter() {
@@ -224,7 +223,7 @@ fn played(objects: impl Iterator<Item = (Kind, String)>) -> Bench {
     bench
 }
 
-/// Whether a terminal would show a finding, and somebody would read it.
+/// Checks that a finding is printable and readable.
 #[track_caller]
 fn check_told(finding: &Finding) {
     let obeyed = |mark: char| mark.is_control() || matches!(mark, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -257,7 +256,7 @@ fn check(originals: &[(Kind, Value)]) {
                 let told = bench.reconciler.compiled().all_findings();
                 told.iter().for_each(check_told);
                 let told = told.iter().any(|it| !it.field.is_empty() && !told_before.contains(it));
-                // To the API, a text that is empty is one that is not there.
+                // To the API, an empty text is a missing one.
                 let meant = text.is_empty() || MEANT.contains(&(*kind, place.at()));
                 let served = served(&bench);
                 assert!(told || meant || served == served_before, "{what}: nobody is told");
@@ -274,7 +273,7 @@ fn check(originals: &[(Kind, Value)]) {
     }
 }
 
-/// What restricts access stays or closes, whatever becomes of its text.
+/// Access restrictions stay in effect, or deny access, whatever their text is.
 #[track_caller]
 fn check_guarded(bench: &Bench, what: &str) {
     let routes = bench.parts().hosts.iter().flat_map(|(_, host)| host.all());

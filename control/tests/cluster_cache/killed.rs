@@ -1,6 +1,6 @@
-//! kill -9 at any moment: the store opens, and holds a state that the cluster really had, at the version that it says.
+//! kill -9 at any moment: the store opens, and has a state that the cluster had at the stored version.
 //!
-//! A life is this program once more, killed after a time that follows from the seed. More of them, and other seeds:
+//! Each run is this program again, killed after a time that depends on the seed. For more runs, and other seeds:
 //!
 //! ```text
 //! KILLS=5000 KILL_SEED=7 cargo test --release -p tidegate-control --test cluster_cache -- --ignored --nocapture many
@@ -17,7 +17,7 @@ use tidegate_control::Restored;
 use crate::life::{live, open, pause};
 use crate::model::{KINDS, Model, State, uid};
 
-/// What a life is told by.
+/// The environment variable with the folder of a run.
 const FOLDER: &str = "TIDEGATE_TEST_CACHE";
 const LIFE: &str = "TIDEGATE_TEST_LIFE";
 
@@ -33,7 +33,7 @@ fn many_kills_leave_states_that_were_there() {
     kills(number("KILLS").unwrap_or(3000), number("KILL_SEED").unwrap_or(1));
 }
 
-/// What a killed process runs; without a folder, nothing.
+/// The process that is killed; without a folder it does nothing.
 #[test]
 #[ignore = "it is a part of the tests above, which start it"]
 fn a_life() {

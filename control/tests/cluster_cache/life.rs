@@ -1,5 +1,5 @@
-//! One life of a process that keeps a cache: it goes on from what it finds there, and tells of what happens in the model, by events,
-//! by lists and by lists beside events.
+//! One run of a process with a cache: it resumes from the restored state and sends the events of the model, by watches,
+//! by lists and by lists concurrent with watches.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink, SweepL
 
 use crate::model::{KINDS, Model, object, object_name, version};
 
-/// Versions behind those of the model that a list beside events may be.
+/// The maximum number of versions by which a concurrent list may lag behind the model.
 const LAG_MAX: u64 = 4;
 
 pub(crate) fn options(folder: &Path) -> CacheOptions {
@@ -25,7 +25,7 @@ pub(crate) fn options(folder: &Path) -> CacheOptions {
     }
 }
 
-/// Waits for this long; nobody can end it sooner.
+/// Waits for this long, without cancellation.
 pub(crate) fn pause(length: Duration) {
     let (_open, never) = channel::<()>();
     assert!(never.recv_timeout(length).is_err());
@@ -40,11 +40,11 @@ pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
     Cache::open(options(folder), (sources, Vec::new()), sweep, &metrics)
 }
 
-/// A kind that is told of.
+/// The events of a kind.
 struct Teller {
     model: Model,
     sink: Sink,
-    /// The version up to which it was told.
+    /// The latest version sent.
     reached: u64,
 }
 
@@ -56,7 +56,7 @@ impl Teller {
         self.sink.told(&object_name(&happened.name), raw.as_deref(), Some(&version(self.reached)));
     }
 
-    /// A list of a version at or before the one that is reached at its end; events are told meanwhile.
+    /// A list of a version at or before the latest one at its end; events are sent meanwhile.
     fn list(&mut self, ahead: bool, chance: &mut Rng) {
         let begun = self.reached;
         let of = if ahead { begun + LAG_MAX } else { begun };
@@ -106,7 +106,7 @@ pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
             1 => std::thread::yield_now(),
             _ => teller.event(),
         }
-        // The writer is to be met in all of its steps, and the model is not to become endless.
+        // The writer should be killed in all of its steps, and the model stay finite.
         pause(Duration::from_micros(chance.u64(..400)));
     }
 }

@@ -1,4 +1,5 @@
-//! A small cluster with a history that follows from a seed: what each kind holds at each of its versions can be said by everybody.
+//! A small cluster with a history that is determined by a seed: the content of each kind at each version can be
+//! computed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +9,15 @@ use serde_json::json;
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_control::{KeptSource, Source};
 
-/// The kinds of it. Secrets are sealed.
+/// The kinds of the cluster. Secrets are encrypted.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Ingress, Kind::Service, Kind::Secret];
 /// Objects of a kind.
 const OBJECTS: u64 = 12;
 
-/// What one kind holds, by name: a number for each object's content.
+/// The content of one kind by name: a number for each object.
 pub(crate) type State = BTreeMap<String, u64>;
 
-/// What happened at a version.
+/// The event of a version.
 pub(crate) struct Happened {
     pub(crate) name: String,
     /// The content from then on; `None` when the object is gone.
@@ -31,7 +32,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// What happened at a version, from 1.
+    /// The event of a version, from 1.
     pub(crate) fn at(self, version: u64) -> Happened {
         let mut chance = Rng::with_seed(self.seed ^ (self.kind as u64) << 56 ^ version.wrapping_mul(0x9e37_79b9));
         let name = format!("object-{}", chance.u64(..OBJECTS));
@@ -40,7 +41,7 @@ impl Model {
         Happened { name, content }
     }
 
-    /// What it holds at a version.
+    /// The content at a version.
     pub(crate) fn state(self, version: u64) -> State {
         let mut state = State::new();
         for version in 1..=version {

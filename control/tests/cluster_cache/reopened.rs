@@ -1,4 +1,4 @@
-//! What a cache that was closed in order has when it is opened again.
+//! The content of a cache that was closed in order and is opened again.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

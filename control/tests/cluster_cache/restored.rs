@@ -1,4 +1,4 @@
-//! What the control loop does with what was restored: it serves at once, and tells the cluster nothing.
+//! The control loop with restored state: it serves at once, and writes no reports to the cluster.
 
 use std::time::{Duration, Instant};
 

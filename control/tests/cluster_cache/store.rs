@@ -1,4 +1,4 @@
-//! The store by itself: batches, positions, keys, and files that are not as they should be.
+//! The store alone: batches, positions, keys, and damaged files.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -185,7 +185,7 @@ fn the_folder_and_the_file_are_ours_alone() {
     let (inner, file) = (folder.path().join("cluster-cache"), file(folder.path()));
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&inner), mode(&file)), (0o700, 0o600));
-    // Rights that somebody gave are taken back.
+    // Permissions granted meanwhile are removed.
     std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     drop(Store::open(folder.path(), None).unwrap());

@@ -1,4 +1,4 @@
-//! What is said of requests to Gateways: which listener takes them, and why a route does and others do not.
+//! Explanations of requests to Gateways: the listener, and the reasons for and against routes.
 
 use tidegate_control::options::{GatewayApi, GatewayServices, Sources};
 

@@ -1,4 +1,4 @@
-//! What `tidegate explain` says of guards and of rules that lost.
+//! The output of `tidegate explain` about guards and about rules that lost.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -45,7 +45,7 @@ fn a_route_that_keeps_sessions_says_by_what() {
     assert!(text.contains("\n  session  cookie route, at most 3600 s\n"), "{text}");
 }
 
-/// What is said of a URL in a cluster of these Ingresses.
+/// The explanation of a URL in a cluster with these Ingresses.
 fn explained(ingresses: &[Value], url: &str) -> String {
     explained_beside(ingresses, &NotServing::default(), url)
 }
@@ -61,7 +61,7 @@ fn explained_beside(ingresses: &[Value], withheld: &NotServing, url: &str) -> St
     explained_in(Options { binds, ..Options::default() }, &objects, withheld, url)
 }
 
-/// What is said of a URL in a cluster of these objects.
+/// The explanation of a URL in a cluster with these objects.
 fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServing, url: &str) -> String {
     Cluster::of(options, objects).explained(withheld, &Asked::new(url, None, []).expect("a request")).to_string()
 }

@@ -1,4 +1,4 @@
-//! What is attached to what, as a tree and by pages.
+//! The tree of attachments, complete and by pages.
 
 use tidegate_control::TreeQuery;
 
@@ -77,7 +77,7 @@ fn a_part_of_the_tree_is_asked_for_by_namespace_and_name() {
     check_tree(&shop, &named(Some("team"), None), team);
     check_tree(&shop, &named(None, Some("more")), team);
     check_tree(&shop, &named(Some("team"), Some("none")), "\n    nothing\n");
-    // Whatever is attached to a Gateway belongs to it.
+    // Everything that is attached to a Gateway is included with it.
     let whole = shop.reconciler.tree(&named(None, None)).to_string();
     assert_eq!(shop.reconciler.tree(&named(Some("shop"), Some("edge"))).to_string(), whole);
 }

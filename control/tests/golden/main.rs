@@ -1,8 +1,9 @@
-//! Goldens that users could have written: manifests in, the routing table and what the owners are told out.
+//! Golden tests with realistic manifests: the input are manifests, the output the routing table and the reports to
+//! owners.
 //!
-//! `cases/NAME.yaml` holds plain manifests beside the objects of `cases/_defaults.yaml`; `NAME.routes` is the table,
-//! `NAME.findings` what users are told, and `NAME.status` the conditions of what has any. `UPDATE_GOLDEN=1` rewrites all; the diff is the
-//! review.
+//! `cases/NAME.yaml` has plain manifests in addition to the objects of `cases/_defaults.yaml`; `NAME.routes` is the
+//! table, `NAME.findings` the findings, and `NAME.status` the conditions of objects with any. `UPDATE_GOLDEN=1`
+//! rewrites all; the diff is the review.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -68,7 +69,7 @@ fn compiled(text: &str, options: Options) -> Reconciler {
     reconciler
 }
 
-/// What applies to routes of which nothing is said.
+/// The defaults of routes, which are not shown.
 struct Usual {
     effective: Effective,
     compression: Option<Arc<Compression>>,
@@ -100,7 +101,7 @@ fn table(compiled: &Compiled, usual: &Usual) -> String {
     }
     let hosts: BTreeMap<VirtualHost, _> = parts.hosts.iter().collect();
     for (host, routes) in hosts {
-        // Where there is a Deis router, unknown hosts say whether the edge is alive.
+        // With a Deis router, unknown hosts answer health checks.
         let is_health =
             |route: &Route| matches!(route.action, Action::Respond(_)) && route.origin.object.kind == Kind::Deployment;
         if routes.all().all(|route| is_health(route)) {
@@ -287,7 +288,7 @@ fn every_case_compiles_to_its_golden() {
     check("gateway_services", &Sources { ingress: true, deis: None, gateway }, &usual);
 }
 
-/// What is made for each object.
+/// The desired infrastructure of each object.
 fn made(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     for (object, _) in reconciler.topology().attachments() {
@@ -309,7 +310,7 @@ fn made(reconciler: &Reconciler) -> String {
     out
 }
 
-/// What the status of each object is to say, a condition a line.
+/// The desired status of each object, with a line for each condition.
 fn statuses(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     let verdicts = reconciler.compiled().verdicts.keys();

@@ -1,10 +1,10 @@
-//! Lists that are due or asked for: they are made beside the watch, which goes on to tell, and what it tells stands.
+//! Periodic and requested lists: they are made concurrently with the watch, whose events continue and stay in effect.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 
-/// What happens after the first page of the list beside the watch has come.
+/// The events after the first page of the concurrent list.
 enum Then {
     /// The watch sends this, and it has this event for a consequence.
     Tells(String, &'static str),
@@ -21,8 +21,8 @@ fn relay() -> (UnboundedSender<String>, Answer) {
     (sender, Answer::steps(vec![Step::Relay(receiver, DEADLINE)]))
 }
 
-/// After a list of `a@3`, `b@4` and `c@2` at 5 one is asked for, whose first page is `first`. Compares what is told when its last
-/// page has come, and from where is watched then.
+/// After a list of `a@3`, `b@4` and `c@2` at 5 another one is requested, whose first page is `first`. Compares the
+/// events after its last page, and the resourceVersion of the next watch.
 #[track_caller]
 fn check(first: String, then: Vec<Then>, event: &str, watch: &str) {
     let (got, request) = block_on(async {
@@ -71,12 +71,12 @@ fn what_the_watch_tells_while_pages_come_is_neither_lost_nor_undone() {
     let second = |version| Page(page(version, &[("c", 2)], ""));
     // Nothing: it is a list as any other.
     check(first(6), vec![second(6)], "listed@6 a@3 b@4 c@2", "watch 6");
-    // Of a page that has come, and of one that comes.
+    // Of a received page, and of a later one.
     check(first(6), vec![there("a", 7, "applied a@7"), second(6)], "listed@6 b@4 c@2 a@7", "watch 7");
     check(first(6), vec![gone("a", 7, "deleted a@7"), second(6)], "listed@6 b@4 c@2", "watch 7");
     check(first(6), vec![there("c", 7, "applied c@7"), second(6)], "listed@6 a@3 b@4 c@7", "watch 7");
     check(first(6), vec![gone("c", 7, "deleted c@7"), second(6)], "listed@6 a@3 b@4", "watch 7");
-    // What the list does not know yet.
+    // An object that the list does not have yet.
     check(first(6), vec![there("d", 7, "applied d@7"), second(6)], "listed@6 a@3 b@4 c@2 d@7", "watch 7");
     check(
         first(6),
@@ -94,7 +94,7 @@ fn what_the_watch_tells_while_pages_come_is_neither_lost_nor_undone() {
 
 #[test]
 fn a_watch_that_is_behind_the_list_goes_on_from_it() {
-    // The list has seen both changes of `a`, and the watch has told of the first: nothing goes back to it.
+    // The list includes both changes of `a`, and the watch has sent the first: no older state follows.
     check(
         page(9, &[("a", 8), ("b", 4)], "t"),
         vec![there("a", 7, "applied a@7"), Page(page(9, &[("c", 2)], ""))],
@@ -131,7 +131,8 @@ fn a_list_outlives_the_watches_beside_it() {
     );
 }
 
-/// Lists that fail beside a watch, which tells of `b@6` meanwhile: nothing is said to fail, and the watch is not asked for again.
+/// Lists that fail concurrently with a watch, which sends `b@6` meanwhile: the source does not fail, and the watch is
+/// not opened again.
 #[track_caller]
 fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
     block_on(async {
@@ -144,7 +145,7 @@ fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
         assert_eq!(run.requests(3).await.len(), 3);
         telling.send(frame("ADDED", &object("b", 6))).unwrap();
         assert_eq!(run.next().await, "applied b@6", "while the list is made");
-        // What was told during an attempt that failed stands behind the next one, which is younger.
+        // An event during a failed attempt does not override the next list, which is newer.
         assert_eq!(run.next().await, "listed@9 c@8");
         let requests = [vec!["list", "watch 5"], vec!["list"; again + 1], vec!["watch 9"]].concat();
         assert_eq!(run.requests(requests.len()).await, requests);

@@ -1,5 +1,5 @@
-//! An API server that does as it is told: whoever starts it decides what each request gets. It understands nothing of
-//! what it is asked, but remembers it.
+//! A scripted API server: the test determines the answer to each request. It does not interpret requests, but records
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// What one request gets.
+/// The answer to one request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Nothing, ever: not even headers.
@@ -153,7 +153,7 @@ impl FakeApi {
     }
 }
 
-/// Where connections come in.
+/// The listener for connections.
 struct Door {
     listener: TcpListener,
     tls: Option<watch::Receiver<Arc<ServerConfig>>>,

@@ -133,7 +133,7 @@ fn a_list_without_end_is_given_up() {
     );
 }
 
-/// A list of `a` and `d`, one that is broken, and one that does not say which it is.
+/// A list of `a` and `d`, an invalid one, and one without an identity.
 fn listed_with(unidentified: &str) -> Answer {
     let broken = r#"{"metadata":{"name":"b","namespace":"shop","resourceVersion":"2"},"spec":{"ports":7}}"#;
     let (a, d) = (object("a", 1), object("d", 3));

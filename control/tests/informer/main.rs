@@ -37,7 +37,7 @@ fn patient() -> Limits {
     Limits { backoff_first: MS(1), backoff_max: MS(20), short_watch: Duration::ZERO, ..Limits::default() }
 }
 
-/// What one test looks at.
+/// The state of one test.
 struct Run {
     api: FakeApi,
     registry: Registry,
@@ -134,7 +134,7 @@ fn check(limits: Limits, lists: Vec<Answer>, watches: Vec<Answer>, expect: &Expe
     assert_eq!(missing, Vec::<String>::new(), "not counted");
 }
 
-/// What a script must come to.
+/// The expected outcome of a script.
 struct Expect<'a> {
     events: &'a [&'a str],
     requests: &'a [&'a str],

@@ -1,11 +1,11 @@
-//! An API server that comes back: the informer that finds it first tells the others.
+//! An API server that recovers: the informer that finds it first notifies the others.
 
 use tidegate_control::Recovery;
 
 use super::*;
 
-/// Two informers of one server: the one that is looked at, of Services, whose pauses last for an hour, and one of Ingresses that tries
-/// all the time.
+/// Two informers of one server: the tested one, of Services, whose pauses last for an hour, and one of Ingresses that
+/// retries permanently.
 struct Pair {
     api: FakeApi,
     registry: Registry,
@@ -57,8 +57,8 @@ impl Pair {
     }
 }
 
-/// How often Services were asked for, when the other has asked `asked` times and some time has passed. It begins when the
-/// one that is looked at has failed, or with its first request if `meanwhile`.
+/// The number of requests for Services, after the other informer has made `asked` requests and some time has passed. It
+/// starts when the tested one has failed, or with its first request if `meanwhile`.
 fn play(limits: Limits, answers: [fn(usize, bool) -> Answer; 2], meanwhile: bool, asked: usize) -> usize {
     block_on(async {
         let mut pair = Pair::new(answers[0], answers[1]).await;
@@ -95,7 +95,7 @@ fn check(answer: fn(usize, bool) -> Answer, meanwhile: bool, want: usize) {
 
 #[test]
 fn who_waits_for_the_server_goes_on_when_another_has_found_it() {
-    // The list that fails, the one that does not, and the watch after it.
+    // The list that fails, the one that succeeds, and the watch after it.
     check(|nth, watch| if nth == 0 { Answer::HangUp } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(401) } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(503) } else { comes_back(nth, watch) }, false, 3);
@@ -114,7 +114,7 @@ fn who_waits_for_something_else_waits_on() {
 
 #[test]
 fn news_that_prove_wrong_again_and_again_are_followed_once() {
-    // What is away for every other list, and has forgotten each resourceVersion.
+    // A server that fails for every other list, and has no old resourceVersions.
     let unsteady = |nth: usize, watch: bool| match (nth % 2, watch) {
         (_, true) => Answer::status(410),
         (0, false) => Answer::HangUp,

@@ -1,4 +1,4 @@
-//! A watch that goes on from a resourceVersion of an earlier life of the process.
+//! A watch that is resumed from a kept resourceVersion.
 
 use super::*;
 
@@ -150,6 +150,6 @@ fn another_cluster_behind_the_same_name_is_listed() {
     of_cluster(Some("one"), namespace("two"), &["identity", "list", "watch 9"]);
     of_cluster(Some("one"), namespace("one"), &["identity", "list limit=1", "watch 5"]);
     of_cluster(None, namespace("two"), &["identity", "list limit=1", "watch 5"]);
-    // Where it may not be read, versions are all there is to compare.
+    // If the namespace may not be read, only versions are compared.
     of_cluster(Some("one"), Answer::status(403), &["identity", "list limit=1", "watch 5"]);
 }

@@ -1,10 +1,10 @@
-//! A kind of our own that comes and goes: what its definition says, and what may be made of it when nobody says anything.
+//! A custom kind that is created and deleted: the effect of its definition, and of failures.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// What the server has to say: of the definition, and of the collection.
+/// The server's script: answers for the definition, and for the collection.
 struct Script {
     definitions: (Vec<Answer>, Vec<Answer>),
     collection: (Vec<Answer>, Vec<Answer>),
@@ -64,7 +64,7 @@ async fn play_as(
     while api.seen().await.len() < requests && begun.elapsed() < DEADLINE {
         tokio::time::sleep(MS(5)).await;
     }
-    // What comes that nobody expects comes soon.
+    // Unexpected requests would come soon.
     tokio::time::sleep(MS(100)).await;
     got.extend(received.try_recv().iter().map(text));
     (got, api.seen().await.iter().map(request).collect())
@@ -246,7 +246,7 @@ fn a_definition_is_listed_again_however_its_watch_has_ended_and_not_before_that_
 fn a_list_that_is_due_and_fails_takes_no_watch_away() {
     let silent = |_| Answer::steps(vec![Step::Pause(MS(20))]);
     for failed in [|| Answer::status(429), || Answer::status(500), || Answer::HangUp, || Answer::ok("<html>")] {
-        // Every list that is due fails, and each time the watch goes on and at last tells that it went.
+        // Every periodic list fails, and each time the watch is resumed and finally reports the deletion.
         let lists = [defined(5, &[ours(4, "v1")])].into_iter().chain((0..2).map(|_| failed())).collect();
         let watches = (0..2).map(silent).chain([gone(9)]).collect();
         let hangs = Answer::steps(vec![Step::Hang]);
@@ -303,7 +303,7 @@ fn a_better_version_and_another_definition_are_listed_anew() {
     for (frames, version) in [
         (vec![frame("MODIFIED", &ours(9, "v1 v2"))], "v2"),
         (vec![frame("MODIFIED", &ours(9, "-v1 v2"))], "v2"),
-        // So fast that nobody sees it gone.
+        // So fast that the deletion is not observed.
         (
             vec![
                 frame("DELETED", &ours(8, "v1"))

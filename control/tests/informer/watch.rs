@@ -1,4 +1,4 @@
-//! Watches: what they tell, how they end, and what follows.
+//! Watches: their events, their ends, and the next requests.
 
 use super::*;
 
@@ -92,13 +92,13 @@ fn a_server_that_fails_at_one_version_again_and_again_is_listed_again() {
     let [open, over] = ["watching", failing];
     for (watches, events, requests) in [
         (vec![stuck(), stuck(), last()], vec![over, open, over, open, over, "listed@9 b@8", open], "5 5 list 9"),
-        // What fails otherwise in between is no progress either.
+        // Another failure in between is no progress either.
         (
             vec![stuck(), Answer::status(503), stuck(), Answer::status(500), last()],
             vec![over, "failing: *", open, over, open, over, "listed@9 b@8", open],
             "5 5 5 5 list 9",
         ),
-        // Each object that is told, and each watch that ends as it should, is.
+        // Each sent object, and each watch that ends regularly, is progress.
         (
             vec![stuck(), stuck(), on(), stuck(), last()],
             vec![over, open, over, open, "applied b@6", over, open, over, open, over, "listed@9 b@8"],
@@ -109,7 +109,7 @@ fn a_server_that_fails_at_one_version_again_and_again_is_listed_again() {
             vec![over, open, over, open, over, open, over, open, over, "listed@9 b@8"],
             "5 5 5 5 5 list 9",
         ),
-        // As a status it says that the server cannot be asked at all.
+        // As an HTTP status it means that the server is unavailable.
         (vec![Answer::status(500), Answer::status(500), Answer::status(500)], vec![over, open], "5 5 5"),
     ] {
         let requests: Vec<String> =

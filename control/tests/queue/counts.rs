@@ -1,4 +1,4 @@
-//! What is counted, and what is kept.
+//! The counts of the queue's metrics.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -34,7 +34,7 @@ fn what_is_counted() {
     queue.add("a", Fast, 0, now + 5 * ms);
     check(&registry, &[("tidegate_queue_depth/slow", 1.0), ("tidegate_queue_depth/fast", 1.0)]);
     check(&registry, &[("workqueue_depth", 2.0), ("workqueue_adds_total", 2.0)]);
-    // The time in the queue counts from when it was first asked for.
+    // The time in the queue counts from the first request.
     now += 30 * ms;
     assert_eq!(queue.get(SHARE, now), Some("a"));
     check(

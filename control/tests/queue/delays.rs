@@ -10,10 +10,10 @@ use crate::{queue, start};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// What is asked for at a moment, in ms: a key, after a delay in ms, in a lane.
+/// A request at a time, in ms: a key, with a delay in ms and a lane.
 type Asked = (u64, &'static str, u64, Lane);
 
-/// These were asked for; somebody looks at these moments, and finds this, in this order.
+/// Compares the keys that are due at some times, in order, after these requests.
 #[track_caller]
 fn check(asked: &[Asked], looks: &[(u64, &[&str])]) {
     let (mut queue, start) = (queue(), start());

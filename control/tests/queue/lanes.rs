@@ -8,7 +8,7 @@ use tidegate_control::{Lane, Queue, Share};
 use crate::ops::SHARE;
 use crate::{queue, start};
 
-/// Keys come one at a time, each done at once, in this order, when these were asked for.
+/// Compares the order of keys after these requests, when each is finished at once.
 #[track_caller]
 fn check(asked: &[(&'static str, Lane)], want: &[&str]) {
     let (mut queue, now) = (queue(), start());
@@ -35,7 +35,7 @@ fn keys_move_up_and_keep_their_place() {
     check(&[("s", Slow), ("a", Fast), ("b", Fast), ("c", Fast), ("d", Fast)], &["a", "b", "c", "s", "d"]);
 }
 
-/// In work, a key is asked for in these lanes; when it comes back, others wait in both lanes.
+/// A key in work is added to these lanes; when it is queued again, others wait in both lanes.
 #[track_caller]
 fn check_again(taken_from: Lane, asked: &[Lane], want: &[&str]) {
     let (mut queue, now) = (queue(), start());

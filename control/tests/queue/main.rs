@@ -1,5 +1,5 @@
-//! What the queue promises, and the tests that would notice. The model and its traces are `model.rs`, `ops.rs` and
-//! `traces.rs`, and what it counts is `tally.rs`; what depends on threads is checked in every order by `control/tests/loom.rs`.
+//! The properties of the queue, and the tests for them. The model and its traces are `model.rs`, `ops.rs` and
+//! `traces.rs`, and its counts `tally.rs`; thread interleavings are checked exhaustively by `control/tests/loom.rs`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

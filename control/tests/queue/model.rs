@@ -1,7 +1,7 @@
-//! The queue's specification, as plain as it can be said, and random traces on which the queue is held against it.
+//! The specification of the queue in its simplest form, with random traces on which the queue is compared with it.
 //!
-//! The model keeps lists and looks through them; it shares no code with the queue. Whatever differs is blamed on the
-//! property that it breaks.
+//! The model keeps lists and searches them; it shares no code with the queue. Each difference is reported as the
+//! property that it violates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use tidegate_control::{Lane, Queue, Share};
 use crate::ops::{Key, Op, RETRIES, SHARE, rank};
 use crate::tally::{Present, Tally};
 
-/// What broke: the number of the property, and how.
+/// A violation: the number of the property, with details.
 pub(crate) struct Broken(pub(crate) u8, pub(crate) String);
 
 impl fmt::Debug for Broken {
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     since: Instant,
 }
 
-/// Whose turn it is.
+/// The reason for the current turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Turn {
     Fast,
@@ -46,7 +46,7 @@ enum Turn {
 #[derive(Debug)]
 pub(crate) struct Held {
     since: Instant,
-    /// What was asked for since.
+    /// The requests since then.
     again: Option<Place>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Model {
     since_aged: u32,
     /// Every key that was handed out, in order.
     pub(crate) trace: Vec<Key>,
-    /// Keys that were asked for and thrown away.
+    /// The number of keys that were added and cleared.
     pub(crate) cleared: usize,
     pub(crate) tally: Tally,
 }
@@ -249,7 +249,7 @@ impl Model {
         }
     }
 
-    /// Takes a key of the queue and says whether it is one that it might give.
+    /// Takes a key of the queue and checks that the model allows it.
     fn get(&mut self) -> Result<(), Broken> {
         self.fire();
         let Some(key) = self.queue.get(SHARE, self.now) else { return self.nothing_waits() };
@@ -282,7 +282,7 @@ impl Model {
         hold(14, nothing, || "nothing was given although keys wait".to_owned())
     }
 
-    /// Whose turn it is if this key is the first to be given, and whether it may be theirs.
+    /// The turn if this key is the first one, and whether the model allows it.
     fn begin_turn(&mut self, key: Key) -> Result<Turn, Broken> {
         hold(2, !self.working.contains_key(&key), || format!("{key} is in work already"))?;
         let [slow, fast] = &self.lane;

@@ -1,4 +1,4 @@
-//! What random traces do to a queue.
+//! Random operations on a queue.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tidegate_control::{Lane, Retries, Share};
 
 pub(crate) type Key = u8;
 
-/// What is done to the queue. A worker may end work on any of the keys that are in work; beside the workers, somebody takes
-/// batches, of which the last is the one that can be finished.
+/// An operation on the queue. A worker may finish any of the keys in work; besides the workers, a batch consumer takes
+/// batches, of which the last one can be finished.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Op {
     Add(Key, Lane),

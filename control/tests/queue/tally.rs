@@ -1,4 +1,4 @@
-//! What a meter has to show, counted by the model as plainly as it can be, beside what it shows.
+//! The expected metrics of a meter, counted by the model in the simplest way, and the actual ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::model::{Broken, hold};
 use crate::ops::{Key, RETRIES};
 
-/// Every sample of a registry by its name; behind that the lane, where it is of one.
+/// Every sample of a registry by its name, with its lane as a suffix if it has one.
 pub(crate) fn samples(registry: &Registry) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     for family in registry.gather() {
@@ -49,11 +49,11 @@ impl Durations {
     }
 }
 
-/// What has been counted since the beginning, and the meter that has counted the same.
+/// The counts since the start, and the meter for the same operations.
 #[derive(Debug)]
 pub(crate) struct Tally {
     registry: Registry,
-    /// The clock that the meter reads when it is scraped. It stands until it is told to go on.
+    /// The clock that the meter reads when it is scraped. It only advances on request.
     clock: Runtime,
     pub(crate) adds: u32,
     pub(crate) retries: u32,
@@ -62,7 +62,7 @@ pub(crate) struct Tally {
     pub(crate) worked: Durations,
 }
 
-/// What there is at a moment.
+/// The current gauges.
 pub(crate) struct Present {
     pub(crate) slow: usize,
     pub(crate) fast: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Present {
 }
 
 impl Tally {
-    /// A queue that is counted here, and the time at which its clock stands.
+    /// A queue that is counted here, and its initial time.
     pub(crate) fn begin() -> (Self, Queue<Key>, Instant) {
         let clock = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let registry = Registry::new();

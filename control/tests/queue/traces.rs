@@ -14,7 +14,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Plays a trace; says which promise it breaks.
+/// Runs a trace; returns the violated property.
 fn play(trace: &[Op]) -> Result<Model, TestCaseError> {
     let mut model = Model::new();
     model.play(trace).map_err(|broken| {
@@ -78,7 +78,7 @@ proptest! {
         for op in &trace {
             model.step(*op).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;
             if let Op::Add(key, _) = op && !model.queue.ending() {
-                // So many keys were given before this was asked for.
+                // The number of keys given before this request.
                 asked.insert(*key, model.trace.len());
             }
             if *op == Op::Clear {

@@ -50,7 +50,7 @@ fn every_worker_gets_a_key() {
             .collect();
         for key in 0..2000 {
             queue.add(key, if key % 3 == 0 { Fast } else { Slow });
-            // Who asks and goes away loses nothing.
+            // A cancelled wait loses no key.
             if let Some(held) = queue.get().now_or_never().flatten() {
                 queue.add(*held, Slow);
             }
@@ -69,7 +69,7 @@ fn every_worker_gets_a_key() {
     });
 }
 
-/// Counts how often somebody is called.
+/// Counts calls.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -153,7 +153,7 @@ fn a_delayed_key_wakes_whoever_waits() {
             async move { queue.get().await.map(|held| *held) }
         });
         yield_now().await;
-        // The later one is there first: who waits has to set his timer anew.
+        // The later one is in the queue first: the waiting worker must shorten its timer.
         queue.add_after(2, LONG, Fast);
         yield_now().await;
         queue.add_after(1, MS(30), Fast);

@@ -1,4 +1,4 @@
-//! What must hold of the loop at a quiet point, and of every publication.
+//! The invariants of the loop at a quiet point, and of every publication.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Simulation {
         self.check_compiled();
     }
 
-    /// What must hold whenever nothing waits, whatever the loop was told.
+    /// The invariants whenever the queue is empty, for any events.
     pub(crate) fn check_compiled(&self) {
         let seed = self.seed;
         let (world, options) = (self.reconciler.world(), self.reconciler.options());
@@ -48,8 +48,8 @@ impl Simulation {
         self.check_published(&live.parts);
     }
 
-    /// What must hold after every batch, whatever else waits: a batch takes away no backend to which a route leads and that the
-    /// cluster has, and a host that it compiles leads to none that is not compiled, and neither do its connections.
+    /// The invariants after every batch: a batch removes no backend of the cluster that a route uses, and a host that
+    /// it compiles uses only compiled backends, and so do its connections.
     pub(crate) fn check_routed(&self, before: &SnapshotParts) {
         let now = &self.reconciler.compiled().parts;
         for (host, routes) in now.hosts.iter() {
@@ -75,8 +75,8 @@ impl Simulation {
         assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
     }
 
-    /// What serves: the routes of the cluster, or those that are held; and the endpoints of today in any case, of every
-    /// Service port that these routes lead to.
+    /// The serving parts: the routes of the cluster, or those that are held; and in any case the current endpoints of
+    /// every Service port that these routes use.
     fn check_published(&self, live: &SnapshotParts) {
         let seed = self.seed;
         let published = self.published.last().expect("a model");
@@ -97,7 +97,7 @@ impl Simulation {
         }
     }
 
-    /// What is said to have changed is what has.
+    /// The reported changes are the actual ones.
     pub(crate) fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
         let Some(before) = self.published.last() else { return };
         let scopes = before.scopes.keys().chain(after.scopes.keys()).collect::<BTreeSet<_>>();
@@ -117,7 +117,7 @@ impl Simulation {
     }
 }
 
-/// Whether a model is not told by its difference from the one before.
+/// Whether a model is not published as a difference from the previous one.
 pub(crate) fn whole(cause: &Cause) -> bool {
     matches!(cause, Cause::Started | Cause::Commanded { .. })
 }

@@ -1,5 +1,5 @@
-//! The API server of the simulation: the objects as they are, and the events that tell of their changes. Few names,
-//! so that objects meet, conflict and refer to each other often.
+//! The API server of the simulation: the current objects, and the events of their changes. Few names, so that objects
+//! conflict and refer to each other often.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c.test", ""];
 const PATHS: [&str; 9] = ["/", "/a", "/a/b", "/a/", "/b", "/a/b/c", "/c", "/c/d", "/a/c"];
 const NAMES: [&str; 2] = ["one.test", "two.test"];
 
-/// Certificates that cover some of the hosts each; making them anew for each seed would take most of the time.
+/// Certificates for some of the hosts each; generating them for each seed would take most of the time.
 static CERTIFICATES: LazyLock<Vec<(Vec<u8>, Vec<u8>)>> = LazyLock::new(|| {
     let names: [&[&str]; 3] = [&["a.example", "b.example"], &["*.example"], &["c.test"]];
     let made = names.map(|names| {
@@ -49,7 +49,7 @@ impl Cluster {
         Self { crowd: if crowded { 8 } else { 1 }, ..Self::default() }
     }
 
-    /// One change, with the event that tells of it.
+    /// One change, with its event.
     pub(crate) fn change(&mut self, die: &mut Rng, now: Instant) -> Option<Event> {
         if die.u32(0..20) == 0 {
             return Some(self.resolve(die));
@@ -91,7 +91,7 @@ impl Cluster {
         self.applied(&object, now)
     }
 
-    /// An event that was told before.
+    /// A repeated event.
     pub(crate) fn repeat(&self, die: &mut Rng, now: Instant) -> Option<Event> {
         let count = self.objects.len();
         let object = self.objects.keys().nth(die.usize(0..count.max(1)))?;
@@ -145,7 +145,7 @@ impl Cluster {
         self.objects.retain(|object, _| object.kind != kind);
     }
 
-    /// World must hold what is here and nothing else, and nothing of kinds that are not heard of.
+    /// World must equal the current objects, without kinds that are not watched.
     pub(crate) fn check_world(&self, world: &World, heard: impl Fn(Kind) -> bool, seed: u64) {
         for kind in Kind::ALL {
             let of_kind = |object: &&ObjectRef| object.kind == kind && heard(kind);
@@ -176,7 +176,7 @@ impl Cluster {
         Some(Projected { meta, object, findings, addresses: Vec::new(), statuses: BTreeMap::new() })
     }
 
-    /// What a name that is looked up leads to, if anything was said of it.
+    /// The addresses of a name, if they were set.
     pub(crate) fn resolved(&self, name: &Arc<str>) -> Option<Event> {
         let addresses = self.names.get(name)?.clone();
         Some(Event::Resolved { name: Arc::clone(name), addresses })
@@ -194,7 +194,7 @@ impl Cluster {
     }
 }
 
-/// Where endpoints may be as well.
+/// Another address for endpoints.
 fn socket(die: &mut Rng) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, die.u8(1..5)], 8000 + die.u16(0..2)))
 }

@@ -11,7 +11,7 @@ use tidegate_config::project::{Object, project};
 const HOSTS: [&str; 4] = ["a.example", "*.example", "b.test", ""];
 const NAMESPACES: [&str; 2] = ["blue", "red"];
 
-/// An authority that somebody may trust.
+/// A CA certificate for client verification.
 static AUTHORITY: LazyLock<String> =
     LazyLock::new(|| rcgen::generate_simple_self_signed(["ca.test".to_owned()]).expect("a certificate").cert.pem());
 

@@ -8,13 +8,13 @@ use tidegate_control::Event;
 use crate::play::{Simulation, all_of};
 
 impl Simulation {
-    /// Whether the watch of a kind is heard.
+    /// Whether the watch of a kind is open.
     pub(crate) fn heard(&self, kind: Kind) -> bool {
         !self.held.contains(&kind) && !self.unserved.contains(&kind)
     }
 
-    /// A completed list; one that is doubted is followed by the second that confirms it. What the watch before it had still
-    /// to tell is never heard. Of a kind that the cluster does not have, just that is told.
+    /// A complete list; a doubted one is followed by the second one that confirms it. Pending events of the previous
+    /// watch are lost. For a kind that the cluster does not serve, only that is sent.
     pub(crate) fn list(&mut self, kind: Kind) {
         self.lost.remove(&kind);
         self.held.remove(&kind);
@@ -33,7 +33,7 @@ impl Simulation {
         Kind::ALL.into_iter().for_each(|kind| self.list(kind));
     }
 
-    /// A list of which a part did not say which objects it is: it takes nothing away. What it had no news of is still missed.
+    /// A list with items without an identity: it removes nothing. Missed changes are still missed.
     pub(crate) fn list_part(&mut self, kind: Kind, die: &mut fastrand::Rng) {
         if !self.list_untrue(kind) {
             return;
@@ -50,8 +50,8 @@ impl Simulation {
         assert_eq!(self.names(kind), there, "seed {}: after a part of a list of {kind}", self.seed);
     }
 
-    /// A list that lacks objects and does not say so. While it is doubted, all that serves goes on to; it is up to chance
-    /// whether it is followed by changes, by another list that lacks something, or by a true one.
+    /// A list that lacks objects but claims to be complete. While it is doubted, all routes continue to serve; it is
+    /// followed at random by changes, by another incomplete list, or by a complete one.
     pub(crate) fn list_lacking(&mut self, kind: Kind, die: &mut fastrand::Rng) {
         if !self.list_untrue(kind) || !self.listed(kind, self.cluster.list_lacking(kind, die, self.now)) {
             return;
@@ -70,7 +70,7 @@ impl Simulation {
         }
     }
 
-    /// The cluster has a kind no more. Its objects are gone for good, or out of sight; of what was told before, some is heard.
+    /// The cluster no longer serves a kind. Its objects are deleted, or hidden; some pending events are delivered.
     pub(crate) fn unserve(&mut self, kind: Kind, die: &mut fastrand::Rng) {
         if die.bool() {
             self.deliver(Some(kind), usize::MAX);
@@ -90,14 +90,14 @@ impl Simulation {
         }
     }
 
-    /// The cluster has every kind, and is told of as it is.
+    /// The cluster serves every kind, and all are listed.
     pub(crate) fn tell_all(&mut self) {
         self.unserved.clear();
         self.list_all();
         self.quiet();
     }
 
-    /// Begins a list that is not true, where there is anything to list. What it does not tell is still missed.
+    /// Begins an incorrect list, if there are objects to list. Objects missing from it are still missed.
     fn list_untrue(&mut self, kind: Kind) -> bool {
         let served = !self.unserved.contains(&kind);
         if served {

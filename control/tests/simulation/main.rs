@@ -78,8 +78,8 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
     assert_eq!(services(simulation.reconciler.world()), 0);
 }
 
-/// What is doubted of a kind ends with it: of a kind that came back, the first list that lacks most is no confirmation of one
-/// from before. The list in between is not complete, and so settles nothing.
+/// A doubt about a kind ends with the kind: after it is served again, the first list that lacks most objects does not
+/// confirm an earlier one. The list in between is incomplete, and so decides nothing.
 #[test]
 fn a_doubt_ends_when_its_kind_is_no_longer_served() {
     let mut simulation = Simulation::new(2);

@@ -1,6 +1,6 @@
-//! A second opinion on who serves a request and whose certificate is shown, written without the compiler: walk every
-//! rule of every Ingress and keep the best. Incremental and full share the rules of precedence, so their equality says
-//! nothing about those.
+//! An independent model of the serving route and certificate for a request, written without the compiler: it iterates
+//! over every rule of every Ingress and keeps the best. Incremental and full compilation share the rules of precedence,
+//! so their equality does not verify those.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn shown(snapshot: &Snapshot, name: &str) -> Vec<ObjectName> {
 struct Naive<'a> {
     world: &'a World,
     shared: bool,
-    /// Those of our classes, the oldest first.
+    /// The Ingresses of our classes, oldest first.
     ours: Vec<&'a Ingress>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Naive<'a> {
         Self { world, shared: options.host_ownership == HostOwnership::Shared, ours }
     }
 
-    /// Those whose claims to a host are in effect, and the namespace of the oldest.
+    /// The objects whose claims to a host are in effect, and the namespace of the oldest.
     fn claims(&self, host: &str) -> (Vec<&'a Ingress>, Option<Arc<str>>) {
         let alone = |ingress: &Ingress| ingress.default_backend.as_ref().is_some_and(|default| default.alone);
         let claims = |ingress: &&&Ingress| {
@@ -166,8 +166,8 @@ impl<'a> Naive<'a> {
         Answer { object: ingress.age.name.clone(), field: field.to_owned(), target }
     }
 
-    /// The Secrets for a server name, out of those whose object takes its requests: those that are asked for by name,
-    /// else those for the names beside it. To a host of that very name both are the same.
+    /// The Secrets for a server name, among objects that take its requests: those with an exact entry, otherwise those
+    /// of other matching entries. For a host of that very name both are equal.
     fn shown(&self, name: &str) -> Vec<ObjectName> {
         let Some(host) = self.host(name) else { return Vec::new() };
         let (claims, _) = self.claims(&host);

@@ -21,7 +21,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let pace = Pace::default();
     let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
     let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
-    // What is in use goes first: no order may lead elsewhere in the end.
+    // The order of units in use first must not affect the result.
     let salt = die.u8(..);
     let in_use = move |name: &str| name.bytes().fold(salt, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 3;
     let order = Order::by(move |object| u64::from(in_use(&object.name.name)));
@@ -52,7 +52,7 @@ pub(crate) const fn all_of(kind: Kind) -> Source {
 
 pub(crate) struct Simulation {
     pub(crate) seed: u64,
-    /// What the operator decided before the process began.
+    /// The operator's options.
     pub(crate) options: Options,
     pub(crate) now: Instant,
     pub(crate) cluster: Cluster,
@@ -76,7 +76,7 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    /// A loop that nothing has been told, in a cluster with a few objects.
+    /// A loop without any events, in a cluster with a few objects.
     #[allow(clippy::disallowed_methods, reason = "a simulation needs some instant to start from")]
     pub(crate) fn new(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(seed);

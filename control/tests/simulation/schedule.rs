@@ -1,5 +1,5 @@
-//! What happens in a simulation, as a list that can be made shorter: every step brings its own chance with it, so that the
-//! others stay what they are when one is left out.
+//! The steps of a simulation, as a list that can be shortened: every step has a random seed of its own, so that the
+//! others do not change when one is removed.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -9,14 +9,14 @@ use crate::play::Simulation;
 /// Steps of a schedule.
 pub(crate) const STEPS: usize = 300;
 
-/// What happens in one step.
+/// One step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// An object changes, and its watch tells of it.
+    /// An object changes, with a watch event.
     Change,
-    /// An object changes, and its watch does not tell of it.
+    /// An object changes, and its watch event is lost.
     Lose,
-    /// A watch tells of an object as it is, once more.
+    /// A watch repeats an event with the current object.
     Repeat,
     /// A kind is listed whole.
     List,
@@ -30,9 +30,9 @@ pub(crate) enum Act {
     Serve,
     /// A list or a watch of a kind fails half-way.
     Fail,
-    /// The control loop begins anew, with the World that it had.
+    /// The control loop restarts, and keeps World.
     NewLife,
-    /// The process begins anew, with nothing.
+    /// The process restarts without any state.
     Restart,
     /// An operator holds the routes of before, or thaws.
     Command,
@@ -40,13 +40,13 @@ pub(crate) enum Act {
     Wait,
     /// The machine sleeps for a minute or for days.
     Sleep,
-    /// One watch is heard, for a few events; the others are not.
+    /// One watch delivers a few events; the others none.
     Deliver,
-    /// All watches are heard, and one batch is compiled.
+    /// All watches deliver their events, and one batch is compiled.
     Reconcile,
     /// One batch is compiled.
     ReconcileOnly,
-    /// All is heard, all is compiled, all is checked.
+    /// All events are delivered, everything is compiled and checked.
     Quiet,
 }
 
@@ -89,10 +89,10 @@ impl fmt::Debug for Step {
     }
 }
 
-/// What happens from the beginning to the end.
+/// The steps of a simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    /// What the cluster and the options are at the beginning.
+    /// The seed of the cluster and the options at the start.
     pub(crate) seed: u64,
     pub(crate) steps: Vec<Step>,
 }

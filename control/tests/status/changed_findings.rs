@@ -24,7 +24,7 @@ fn object(name: &str) -> ObjectRef {
 }
 
 impl Table {
-    /// What is named now: in a look at all, and changed.
+    /// Compares the queued objects: from a check of all, and changed.
     #[track_caller]
     fn check_found(&mut self, all: &[&str], changed: &[&str]) -> &mut Self {
         self.settle();
@@ -34,7 +34,7 @@ impl Table {
         self
     }
 
-    /// How many things there are to tell of an object, while that can be said.
+    /// The number of findings to report about an object, if they are known.
     fn told(&self, name: &str) -> Option<usize> {
         self.reconciler.standing(&object(name)).map(|standing| standing.findings.len())
     }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
-/// Nobody loses the lead on a busy machine: a write that it interrupts would be one that failed.
+/// Terms with which no leader loses the lease on a busy machine: an interrupted write would count as failed.
 pub(crate) const TERMS: Terms =
     Terms { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
 
@@ -35,7 +35,7 @@ const CALM: Terms =
 /// Which requests wait, and for how long; they go on at once when that is taken away.
 type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
 
-/// What requests about Events and statuses get instead of what they ask for: a status, headers and a body.
+/// The answer to requests about Events and statuses: a status, headers and a body.
 pub(crate) type Refusal = (u16, &'static [(&'static str, &'static str)], &'static str);
 type Refuse = Arc<watch::Sender<Option<Refusal>>>;
 
@@ -97,7 +97,7 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
-    /// A door at which every request is told of, by method and path.
+    /// A client whose requests are reported, by method and path.
     pub(crate) fn heard_client(&self, asked: UnboundedSender<String>) -> kube::Client {
         let service = self.lite.service();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -113,7 +113,7 @@ impl Api {
         self.refuse.send_replace(refusal);
     }
 
-    /// What watches tell comes so late, one event after the other.
+    /// Delays watch events by this much, one after the other.
     pub(crate) fn lag(&self, time: Duration) {
         self.lag.send_replace(time);
     }
@@ -301,7 +301,7 @@ impl Edge {
         outcomes.map(|outcome| self.metric("tidegate_event_writes_total", outcome))
     }
 
-    /// What was not told.
+    /// The number of dropped reports.
     pub(crate) fn dropped(&self) -> i64 {
         self.metric("tidegate_events_dropped_total", "")
     }

@@ -1,4 +1,4 @@
-//! Findings as Events, in time that runs by itself: a test of hours takes a moment.
+//! Findings as Events, with simulated time: a test of hours takes a moment.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::edge::{Api, Edge, Refusal, eventually, service};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SERVICES: &str = "/api/v1/namespaces/default/services";
-/// Longer than it takes until what is found is told.
+/// Longer than the delay before a finding is reported.
 const MOMENT: Duration = Duration::from_secs(5);
 
 const FORBIDDEN: Refusal = (403, &[], r#"{"kind":"Status","reason":"Forbidden","message":"no"}"#);
 
-/// Reason and count of what is told of an Ingress.
+/// Reason and count of the Events about an Ingress.
 async fn told(api: &Api, name: &str) -> Vec<(String, i64)> {
     let events = api.events_of(name).await;
     let of =
@@ -44,7 +44,7 @@ async fn what_is_found_is_told_once() {
         "spec.rules[0].http.paths[0].backend.service: Service default/web does not exist, so the route answers 503";
     assert_eq!(event["message"], want);
 
-    // What is written into the object otherwise changes nothing of what is found.
+    // Other changes of the object do not change its findings.
     api.patch(
         "/apis/networking.k8s.io/v1/namespaces/default/ingresses/bad",
         &json!({"metadata": {"labels": {"a": "b"}}}),
@@ -75,7 +75,7 @@ async fn what_comes_up_again_is_one_series() {
         is_told(&api, "bad", "ServiceMissing", count).await;
     }
     first.end().await;
-    // Another leader knows nothing of the series, and goes on with it.
+    // Another leader does not know the series, and continues it.
     let second = Edge::telling(&api, "b");
     eventually(|| async { second.told()[1] == 1 }).await;
     api.create(SERVICES, service("web", "ClusterIP")).await;
@@ -134,8 +134,8 @@ async fn nothing_is_told_where_it_is_not_wanted_or_not_sure() {
     is_told(&api, "bad", "ServiceMissing", 1).await;
 }
 
-/// So much becomes of writes in the first minute while requests about Events get this. When they do not any more, what was
-/// not told is told at last.
+/// Compares the outcomes of writes in the first minute while requests about Events get this answer. Afterwards the
+/// findings are reported after all.
 async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
     let api = Api::new().await;
     for name in ["one", "two", "three"] {
@@ -224,7 +224,7 @@ async fn what_there_is_no_room_for_keeps_no_change_waiting() {
     for number in 0..REMEMBERED as i64 + OTHERS {
         api.ingress(&format!("bad-{number}"), "tidegate").await;
     }
-    // What is refused counts as told.
+    // A rejected Event counts as reported.
     api.refuse(Some((422, &[], r#"{"kind":"Status","reason":"Invalid"}"#)));
     let edge = Edge::telling(&api, "a");
     while edge.told()[4] < REMEMBERED as i64 {

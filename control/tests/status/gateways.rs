@@ -64,7 +64,7 @@ fn to_pods() -> GatewayServices {
     GatewayServices::ToPods(ToPods { kind: ServiceType::LoadBalancer, edge, ports: (20000, 20009) })
 }
 
-/// Waits until what stands at a place of an object is this.
+/// Waits until the value at a place of an object is this.
 async fn becomes(api: &Api, path: &str, pointer: &str, want: Value) {
     eventually(|| async {
         api.get(path).await.is_some_and(|object| object.pointer(pointer).cloned().unwrap_or_default() == want)
@@ -112,17 +112,17 @@ async fn a_gateway_has_a_service_that_leads_to_ports_of_its_own() {
     api.patch(EDGE_SLICE, &json!({"endpoints": [endpoint("10.0.0.1"), endpoint("10.0.0.2")]})).await;
     becomes(&api, &slice, "/endpoints/1/addresses/0", json!("10.0.0.2")).await;
 
-    // A port that stays leads where it led, whoever writes.
+    // An unchanged port keeps its target port with any leader.
     running.end().await;
     let running = edge(&api, to_pods(), "b");
     api.patch(&one, &json!({"spec": {"listeners": listeners(&[81, 82])}})).await;
     eventually(|| async { targets(&api, &path, 2).await != before }).await;
     assert!(targets(&api, &path, 2).await.contains(&before[1]));
-    // What somebody else wrote over is written again.
+    // Changes by other clients are reverted.
     api.patch(&path, &json!({"spec": {"type": "ClusterIP"}})).await;
     becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
 
-    // What is not ours stays as it is, until it is gone.
+    // An object of another owner stays unchanged until it is deleted.
     let (taken, pointer) = programmed("taken");
     becomes(&api, &taken, pointer, json!("AddressNotAssigned")).await;
     let theirs = format!("{SERVICES}/taken-tidegate");

@@ -1,5 +1,5 @@
-//! What an idle cluster costs the API server: every request of a quiet hour is counted, and none is made but those of the
-//! table. The hour is a virtual one.
+//! The cost of an idle cluster for the API server: every request of an hour without changes is counted, and only those
+//! of the table are allowed. The hour is simulated.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ const LISTS: RangeInclusive<usize> = 3..=7;
 /// The Lease is looked after every 2 to 2.4 s, and a timer's millisecond.
 const ROUNDS: RangeInclusive<usize> = 1499..=1801;
 
-/// What came since this was last asked, by method and path; a watch counts as a method of its own.
+/// The requests since the last call, by method and path; a watch counts as a method of its own.
 fn counted(requests: &mut UnboundedReceiver<String>) -> BTreeMap<String, usize> {
     let mut counted = BTreeMap::new();
     while let Ok(request) = requests.try_recv() {
@@ -37,7 +37,7 @@ fn counted(requests: &mut UnboundedReceiver<String>) -> BTreeMap<String, usize> 
     counted
 }
 
-/// Whether a replica has asked for what it may and for nothing else, with this request for its part in the election.
+/// Checks that a replica has made only the expected requests, with this one for the election.
 #[track_caller]
 fn check(mut counted: BTreeMap<String, usize>, election: &str) {
     let of = |path: &str| [(format!("WATCH {path}"), WATCHES), (format!("GET {path}"), LISTS)];
@@ -56,7 +56,7 @@ async fn an_idle_cluster_costs_watches_lists_against_drift_and_the_lease() {
     for name in ["one", "two", "three"] {
         api.ingress(name, "tidegate").await;
     }
-    // Nothing is found that would have to be told.
+    // There are no findings to report.
     api.create("/api/v1/namespaces/default/services", service("web", "ClusterIP")).await;
     let replica = |identity| {
         let (asked, requests) = unbounded_channel();

@@ -1,5 +1,5 @@
-//! What is written to the cluster, and by whom: against the embedded API server, some of whose answers come late or are
-//! refusals.
+//! Writes to the cluster, and the leader that makes them: with the embedded API server, some of whose answers are
+//! delayed or refused.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -45,7 +45,7 @@ async fn ours_are_told_and_others_are_left_alone() {
     assert_eq!(api.status_of("ours").await, ["192.0.2.1", "192.0.2.2"], "it is left to the next leader");
 }
 
-/// The second change comes when the status is written, and before any watch has told so.
+/// The second change comes after the status is written, and before a watch event about that.
 #[tokio::test(start_paused = true)]
 async fn what_is_written_already_is_not_written_again_for_a_watch_that_lags() {
     let api = Api::new().await;

@@ -87,7 +87,7 @@ impl Table {
         while self.reconciler.reconcile(self.now).is_some() {}
     }
 
-    /// What is named now: in a look at all, changed, rewritten.
+    /// Compares the queued objects: from a check of all, changed, and rewritten.
     #[track_caller]
     fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
         self.settle();

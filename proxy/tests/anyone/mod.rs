@@ -1,10 +1,10 @@
-//! A client of TLS that believes whoever is there: what certificates say is looked at by the tests themselves, or not at all.
+//! A TLS client that accepts any certificate: the tests check certificates themselves, or not at all.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Takes every certificate that is signed by one of these schemes.
+/// Accepts every certificate that is signed with one of these schemes.
 #[derive(Debug)]
 pub struct Anyone(pub Vec<SignatureScheme>);
 

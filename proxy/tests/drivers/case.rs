@@ -7,11 +7,11 @@ use super::recorder::{Reply, Step};
 
 #[derive(Clone)]
 pub struct Case {
-    /// What is tried.
+    /// The name of the case.
     pub name: String,
-    /// What the client sends, each piece a write of its own.
+    /// The bytes from the client, one write for each piece.
     pub pieces: Vec<Vec<u8>>,
-    /// What the endpoint answers, request by request.
+    /// The responses of the endpoint, one for each request.
     pub replies: Vec<Reply>,
     /// Whether the client's address is a trusted proxy's.
     pub trusted: bool,
@@ -74,7 +74,7 @@ impl Case {
         self.pieces.concat()
     }
 
-    /// Final responses that are due before the client goes on, as far as one can say.
+    /// The number of expected final responses before the client continues, as an estimate.
     pub fn finals(&self) -> usize {
         self.bytes().windows(8).filter(|window| window == b" HTTP/1.").count().max(1)
     }

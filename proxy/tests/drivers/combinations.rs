@@ -1,4 +1,4 @@
-//! What the tables have, put together by chance: any method, target and host with some lines, a body and an answer.
+//! Random combinations from the tables: any method, target and host with some lines, a body and an answer.
 
 use fastrand::Rng;
 
@@ -51,7 +51,7 @@ fn one(number: usize, chance: &mut Rng) -> Case {
     chance.shuffle(&mut lines);
     let bytes = format!("{method} {target} HTTP/1.1\r\n{}\r\n{body}", lines.concat());
     let answer = any(ANSWERS, chance);
-    // What comes behind a response in its own time may meet the next request, or not.
+    // Later bytes of a response may coincide with the next request, or not.
     let answer = answer.replace("{pause}", "");
     let mut case = Case::new(format!("combination {number}"), bytes).answered(reply(&answer)).fresh();
     case.trusted = chance.bool();

@@ -11,11 +11,11 @@ use super::message::{Framing, Message};
 use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
-/// What differs, for people; empty when nothing does. The first is the side whose native driver is on.
+/// The differences, for people; empty if there are none. The first outcome is that with the native driver.
 pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String> {
     if case.is_answered_early() {
-        // Whether the rest of the body is still read, and the connection goes on, is a matter of time on both sides. The
-        // answer is not: it is there before the rest.
+        // Whether the rest of the body is still read, and the connection continues, depends on timing in both drivers.
+        // The response does not: it comes before the rest.
         if native.client.is_empty() || full.client.is_empty() {
             return vec![format!("{} responses, and {}", native.client.len(), full.client.len())];
         }
@@ -47,7 +47,7 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     if native.rest != full.rest && !stops {
         found.push("what the client got besides".to_owned());
     }
-    // Who has said that it closes may still wait for the rest of a body, or not.
+    // After an announced close, the rest of a body may still be read, or not.
     let said = has_body(case) && full.client.last().is_some_and(closes);
     if native.closed != full.closed && !stops && !said {
         found.push(format!("whether the connection was closed: {}, and {}", native.closed, full.closed));
@@ -133,7 +133,7 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
     found
 }
 
-/// Pingora ends a connection after some requests with a body that the edge answers itself. The native driver goes on.
+/// Pingora ends a connection after some requests with a body that the edge answers itself. The native driver continues.
 fn stops_after_a_body(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus has either in its response: a name of the request, or what the page of a route has.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");
@@ -158,8 +158,8 @@ fn sent(reply: &Reply) -> Vec<u8> {
 #[derive(Debug)]
 struct Same {
     start: Vec<u8>,
-    /// The values of each name. Names are compared without case, for so they are (RFC 9110 section 5.1), and lines of
-    /// different names stand in no order (section 5.3).
+    /// The values of each name. Names are compared without case (RFC 9110 section 5.1), and the order of lines with
+    /// different names is irrelevant (section 5.3).
     lines: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     framing: Framing,
     /// Without the boundaries of chunks, which mean nothing (RFC 9112 section 7.1).
@@ -213,7 +213,7 @@ fn arrived(outcome: &Outcome) -> Vec<Same> {
 
 fn given(response: &Message) -> Same {
     let mut same = Same::new(response);
-    // Pingora says of HTTP/1.1 what goes without saying (RFC 9112 section 9.3).
+    // Pingora sends the default of HTTP/1.1 explicitly (RFC 9112 section 9.3).
     if same.lines.get(b"connection".as_slice()).is_some_and(|values| *values == [b": keep-alive"]) {
         same.lines.remove(b"connection".as_slice());
     }
@@ -227,7 +227,7 @@ fn given(response: &Message) -> Same {
         same.body = text.into_bytes();
     }
     same.forget("x-request-id", is_made);
-    // Where what was compressed is flushed depends on the pieces in which it came, so what it says is compared.
+    // The flush points of compressed bodies depend on the received pieces, so the uncompressed bodies are compared.
     if response.values("content-encoding").any(|coding| coding == b"gzip") && same.body.starts_with(&[0x1f, 0x8b]) {
         let mut content = Vec::new();
         same.whole &= MultiGzDecoder::new(&same.body[..]).read_to_end(&mut content).is_ok();

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::responses::reply;
 
-/// What clients say of it.
+/// Request headers about compression.
 const ASKED: &[&str] = &[
     "Accept-Encoding: gzip, deflate, br\r\n",
     "",
@@ -13,7 +13,7 @@ const ASKED: &[&str] = &[
     "Accept-Encoding: gzip\r\nUser-Agent: Mozilla/4.0 (compatible; MSIE 6.0)\r\n",
 ];
 
-/// What endpoints say besides.
+/// Further response headers.
 const SAID: &[&str] = &[
     "Content-Type: text/html\r\n",
     "Content-Type: text/plain; charset=utf-8\r\nETag: \"x\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n",

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::{bodies, combinations, compressed, fields, heads, mutations, responses};
 
-/// Where all chance of the corpus comes from.
+/// The seed of the corpus.
 pub const SEED: u64 = 4;
 
 pub fn all() -> Vec<Case> {

@@ -113,7 +113,7 @@ pub const CONNECTIONS: &[(&str, bool)] = &[
     ("Accept: a\r\nAccept: b\r\nACCEPT: c\r\n", true),
 ];
 
-/// What a client may claim of itself.
+/// Headers that a client may forge.
 pub const CLAIMS: &[&str] = &[
     "X-Forwarded-For: 198.51.100.1\r\n",
     "X-Forwarded-For: 1.1.1.1, 198.51.100.1\r\n",

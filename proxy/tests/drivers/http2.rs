@@ -1,5 +1,5 @@
-//! Cases as an HTTP/2 client would ask them: each request of a case that can be said in frames is a stream of its own on one
-//! connection, and so is the probe behind them.
+//! Cases over HTTP/2: each request of a case that can be expressed in frames is a stream of one connection, and so is
+//! the probe after them.
 
 use bytes::Bytes;
 use h2::client::{SendRequest, handshake};
@@ -13,7 +13,7 @@ use super::recorder::PAUSE;
 use super::secure::Stream;
 use super::side::{PATIENCE, PROBE};
 
-/// What belongs to a connection, or is said in another way. Of `TE`, frames say one thing only (RFC 9113 section 8.2.2).
+/// Headers of a connection, or expressed differently in HTTP/2. `TE` allows a single value (RFC 9113 section 8.2.2).
 const LEFT_OUT: [HeaderName; 6] = [
     HOST,
     CONNECTION,
@@ -29,7 +29,7 @@ pub struct Asked {
     body: Vec<u8>,
 }
 
-/// The requests of a case; none when one of them cannot be said in frames.
+/// The requests of a case; empty if one of them cannot be expressed in frames.
 pub fn requests(case: &Case) -> Vec<Asked> {
     let (bytes, mut at, mut all) = (case.bytes(), 0, Vec::new());
     while at < bytes.len() {
@@ -55,8 +55,8 @@ fn asked(message: &Message) -> Option<Asked> {
             headers.append(name, HeaderValue::from_bytes(value).ok()?);
         }
     }
-    // Data that contradict a length make a request malformed (RFC 9113 section 8.1.1): it is reset, unless its response was quicker
-    // than the data. That is a race between a client and an endpoint, and says nothing about drivers.
+    // Data that contradict a length make a request malformed (RFC 9113 section 8.1.1): it is reset, unless its response
+    // came before the data. That is a race between a client and an endpoint, and independent of the driver.
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length != message.body.len()) {
         return None;
@@ -90,7 +90,7 @@ async fn ask(send: SendRequest<Bytes>, asked: Asked) -> Message {
     let up = async {
         let half = asked.body.len() / 2;
         for (piece, last) in [(&asked.body[..half], false), (&asked.body[half..], true)] {
-            // After an early answer, nobody may want the rest.
+            // After an early response, the rest may be refused.
             if !asked.body.is_empty() && body.send_data(Bytes::copy_from_slice(piece), last).is_err() {
                 return;
             }
@@ -120,7 +120,7 @@ async fn ask(send: SendRequest<Bytes>, asked: Asked) -> Message {
     tokio::join!(up, down).1
 }
 
-/// What stands for a response that never came, or is not whole yet.
+/// A placeholder for a response that is missing or incomplete.
 fn broken(why: &str) -> Message {
     let (lines, body, trailers) = (Vec::new(), Vec::new(), Vec::new());
     Message { start: why.as_bytes().to_vec(), lines, framing: Framing::None, body, trailers, whole: false }

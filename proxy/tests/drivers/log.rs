@@ -1,4 +1,4 @@
-//! What the two drivers write down of the same requests, and that they count what they write down.
+//! The access log of the two drivers for the same requests, and its equality with the metrics.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::http2;
 use super::run::{QUIET, TURN};
 use super::side::{Over, Side};
 
-/// What is the same whoever carries a request. Times, ids and ports are not, nor whether the pool had a connection.
+/// The fields that are equal for both drivers. Times, ids and ports are not, nor whether the pool had a connection.
 const FIELDS: [&str; 20] = [
     "client",
     "method",
@@ -139,7 +139,7 @@ fn shown(line: &Value, name: &str) -> String {
         // The native driver reads nothing of a body that no endpoint takes; the full one has begun to.
         "bytes_in" if line["reason"] == "connect-failed" => String::new(),
         "bytes_out" if line["reason"] == "upstream-broken" => String::new(),
-        // Where what is compressed is flushed depends on the pieces in which it came.
+        // The flush points of compressed bodies depend on the received pieces.
         "bytes_out" if line["host"] == "z.test" => String::new(),
         _ => line[name].to_string(),
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// What says where a body ends.
+/// The framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     None,
     Length(usize),
     Chunked,
     UntilClose,
-    /// Whatever it is, it breaks the rules.
+    /// Invalid framing.
     Broken,
 }
 
@@ -17,7 +17,7 @@ pub enum Framing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Request,
-    /// And whether HEAD asked for it.
+    /// Whether the request was HEAD.
     Response {
         to_head: bool,
     },

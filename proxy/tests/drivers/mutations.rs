@@ -13,7 +13,7 @@ const RESPONSES: usize = 600;
 /// Cases with more than this are left as they are.
 const BYTES_MAX: usize = 3000;
 
-/// What parsers trip over.
+/// Fragments that are difficult for parsers.
 const PIECES: &[&[u8]] = &[
     b"\r",
     b"\n",
@@ -68,7 +68,7 @@ pub fn of_requests(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
     mutations.collect()
 }
 
-/// All of these end the connection: an endpoint that says too little would be waited for.
+/// All of these end the connection: an incomplete response would otherwise be waited for.
 pub fn of_responses(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
     let asked: Vec<&Case> = cases.iter().filter(|case| case.native && case.name.contains(" answered ")).collect();
     let mutations = (0..RESPONSES).map(|number| {

@@ -41,7 +41,7 @@ impl Reply {
         Self { steps: vec![Step::Send(bytes.into())], early: false }
     }
 
-    /// What requests without a script get.
+    /// The response to requests without a script.
     fn usual() -> Self {
         Self::send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
     }
@@ -56,7 +56,7 @@ struct Script {
 /// A pause that makes two reads of two writes.
 pub const PAUSE: Duration = Duration::from_millis(3);
 
-/// What ends are waited for.
+/// The timeout for the end of a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone)]
@@ -119,7 +119,7 @@ impl Recorder {
         self.script.send_replace(Arc::new(Script { replies, next: AtomicUsize::new(0) }));
     }
 
-    /// What has arrived, once nobody is at a request any more.
+    /// The received requests, once no request is in progress.
     pub async fn seen(&mut self) -> Vec<Message> {
         drop(timeout(PATIENCE, self.busy.subscribe().wait_for(|busy| *busy == 0)).await);
         let mut all = Vec::new();
@@ -130,7 +130,7 @@ impl Recorder {
     }
 }
 
-/// What the edge is spoken to over.
+/// A stream to the edge.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// The socket below.
     fn socket(&self) -> &TcpStream;
@@ -178,7 +178,7 @@ async fn requests(stream: &mut impl Stream, state: &State) {
     }
 }
 
-/// Takes one request and answers it; whether the connection goes on.
+/// Reads one request and answers it; returns whether the connection continues.
 async fn request(stream: &mut impl Stream, bytes: &mut Vec<u8>, state: &State) -> bool {
     let mut early = None;
     loop {
@@ -227,7 +227,7 @@ async fn answer(stream: &mut impl Stream, steps: &[Step]) -> bool {
             Step::Pause => sleep(PAUSE).await,
             Step::Close => {
                 stream.shutdown().await.ok();
-                // What is unread would make a reset of it.
+                // Unread bytes would turn the close into a reset.
                 let mut rest = Vec::new();
                 drop(timeout(PATIENCE, stream.read_to_end(&mut rest)).await);
                 return false;

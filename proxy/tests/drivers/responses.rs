@@ -1,9 +1,9 @@
-//! What endpoints answer, right and wrong, to every kind of request.
+//! Valid and invalid responses of endpoints, to every kind of request.
 
 use super::case::Case;
 use super::recorder::{Reply, Step};
 
-/// Answers; `{pause}` makes two reads of what stands around it, `{close}` and `{reset}` end the connection.
+/// Responses; `{pause}` splits the text into two reads, `{close}` and `{reset}` end the connection.
 pub const ANSWERS: &[&str] = &[
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{pause}hello",
@@ -170,7 +170,7 @@ pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for answer in ANSWERS {
         for (name, asked) in ASKED {
-            // A body that HEAD has not asked for would come when it likes, before the next request or behind it.
+            // The body of a response to HEAD may arrive before or after the next request.
             if *name == "HEAD" && answer.contains("{pause}") && !answer.contains("HTTP/1.1 1") {
                 continue;
             }

@@ -26,7 +26,7 @@ const ALONE: usize = 5;
 /// One test after the other: what is quick is judged more surely.
 pub static TURN: Semaphore = Semaphore::const_new(1);
 
-/// What came of the whole corpus.
+/// The totals of the whole corpus.
 #[derive(Default)]
 struct Tally {
     cases: usize,
@@ -43,7 +43,7 @@ struct Wavering {
     found: String,
 }
 
-/// What came of a case that was played once.
+/// The result of a single run of a case.
 struct Look {
     /// Requests of it that the native driver took.
     taken: u64,
@@ -115,7 +115,7 @@ fn taken(outcome: &Outcome) -> u64 {
     outcome.native.saturating_sub(u64::from(probed))
 }
 
-/// What a side is set to.
+/// A change of a side's options.
 type Set = fn(&mut Options);
 
 async fn play(cases: Vec<(usize, Case)>, over: Over, one: Set, other: Set) -> Tally {
@@ -183,7 +183,7 @@ async fn both_drivers_do_the_same_over_tls() {
     check(corpus::all().into_iter().enumerate().step_by(7).collect(), Over::Tls).await;
 }
 
-/// What can be said in frames is asked in frames.
+/// Cases over HTTP/2, as far as they can be expressed in frames.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same_over_http2() {
     let mut cases: Vec<_> = corpus::all().into_iter().enumerate().collect();
@@ -229,7 +229,7 @@ fn overview(complaints: &[Complaint]) -> String {
         .fold(String::new(), |all, (found, cases)| format!("{all}{} x {found}: case {}\n", cases.len(), cases[0]))
 }
 
-/// What would be noticed: every one of these is a difference that somebody could make by accident.
+/// Each of these is a difference that could be made by mistake, and must be detected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn differences_are_found() {
     let _turn = TURN.acquire().await.unwrap();

@@ -11,12 +11,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::anyone::Anyone;
 
-/// What a client reads and writes.
+/// A stream that clients read and write.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Shakes hands with whoever is there.
+/// Performs a TLS handshake without verification.
 pub async fn over_tls(stream: TcpStream) -> Box<dyn Stream> {
     let schemes = default_provider().signature_verification_algorithms.supported_schemes();
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -29,7 +29,7 @@ pub async fn over_tls(stream: TcpStream) -> Box<dyn Stream> {
     Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
 }
 
-/// What an endpoint shakes hands by, with a certificate of its own making.
+/// A TLS acceptor of an endpoint, with a self-signed certificate.
 pub fn acceptor() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -24,20 +24,20 @@ use super::routes::{cross_origin, edits, filtered_share, retried};
 use super::secure::{Stream, over_tls};
 use crate::bed::{Bed, Model, nobody, route};
 
-/// What follows every case on its connection: whether it is answered says whether the connection went on.
+/// The request after every case on its connection: a response shows that the connection continued.
 pub const PROBE: &[u8] = b"GET /probe HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
 
-/// How long a client stays that is told nothing.
+/// The timeout of a client that gets no response.
 pub const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What reached the endpoint, the probe included.
+    /// The messages that reached the endpoint, including the probe.
     pub upstream: Vec<Message>,
-    /// What the client got, interim responses included.
+    /// The messages that reached the client, including interim responses.
     pub client: Vec<Message>,
-    /// What it got besides.
+    /// Further bytes to the client.
     pub rest: Vec<u8>,
     /// Whether the connection was ended by the edge.
     pub closed: bool,
@@ -218,7 +218,7 @@ impl Outcome {
     }
 }
 
-/// All messages that the client got; when none is to come any more, also a last one that was cut, and what is left.
+/// All messages to the client; once the connection has ended, also a truncated last one, and the remaining bytes.
 fn read_all(bytes: &[u8], case: &Case, closed: bool) -> (Vec<Message>, Vec<u8>) {
     let (mut all, mut at, mut finals) = (Vec::new(), 0, 0);
     while at < bytes.len() {
@@ -237,7 +237,7 @@ fn read_all(bytes: &[u8], case: &Case, closed: bool) -> (Vec<Message>, Vec<u8>) 
 /// Sends a case and then the probe, reads to the end; what was read, and whether the edge ended the connection.
 async fn converse(stream: Box<dyn Stream>, case: &Case, quiet: Duration) -> (Vec<u8>, bool) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    // What has arrived, and whether that is all.
+    // The received bytes, and whether they are complete.
     let arrived = watch::Sender::new((Vec::new(), false));
     let mut news = arrived.subscribe();
     let read = async {

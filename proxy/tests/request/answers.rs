@@ -62,7 +62,7 @@ async fn a_response_that_breaks_off_is_no_success() {
     bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
 }
 
-/// What a client of HTTP/1.0 gets of a response, to the end of its connection; the endpoint's may end before.
+/// The response for an HTTP/1.0 client, up to the end of its connection; the endpoint's connection may end before.
 async fn ask_http10(response: &'static str, closes: bool, lines: &str) -> String {
     let reply = if closes { Reply::SendAndClose } else { Reply::Send };
     let upstream = Upstream::start(move |_| reply(response.to_owned())).await;

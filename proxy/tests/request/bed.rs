@@ -208,7 +208,7 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
     Route::new(origin, PathMatch::prefix("/").unwrap(), action)
 }
 
-/// An address at which nobody listens. It stays bound to the end of the process, so that no other test gets it.
+/// An address without a listener. It stays bound until the process ends, so that no other test gets it.
 pub fn nobody() -> SocketAddr {
     let socket = Box::leak(Box::new(TcpSocket::new_v4().unwrap()));
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();

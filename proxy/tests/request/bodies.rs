@@ -1,4 +1,4 @@
-//! Bodies: they stream both ways, they are limited, and clients that stop sending are told.
+//! Bodies: streamed in both directions, with size limits, and with a response for clients that stop sending.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,8 @@ async fn a_body_beyond_the_limit_is_refused() {
     let announced = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 11\r\n\r\n01234567890").await;
     assert_eq!((announced.status, announced.header("connection")), (413, Some("close")));
     assert!(upstream.is_quiet());
-    // Unannounced, it is noticed as it comes; the client goes on sending and reads the answer afterwards.
+    // Without a Content-Length, the limit is noticed while the body arrives; the client continues to send and reads the
+    // response afterwards.
     let mut stream = bed.connect().await;
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::bed::{Answer, Bed, Model, PATIENCE, answer_without_body, route};
 use super::streams;
 
-/// Ends its bodies as the path says.
+/// An endpoint that ends its bodies as the path determines.
 async fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -20,7 +20,7 @@ use super::bed::{Bed, Model, PATIENCE, answer, nobody};
 use super::retries::WAYS;
 use super::upstream::{Reply, Upstream};
 
-/// What a client got.
+/// The response for a client.
 pub struct Got {
     pub status: u16,
     pub headers: HeaderMap,
@@ -35,7 +35,7 @@ impl Got {
     }
 }
 
-/// Sends a request; a body without its length, where `chunked` says so.
+/// Sends a request; `chunked` sends the body without its length.
 pub async fn send(bed: &Bed, http2: bool, what: (&str, &str), lines: &[(&str, &str)], body: (&str, bool)) -> Got {
     let ((method, target), (body, chunked)) = (what, body);
     if http2 {
@@ -246,7 +246,7 @@ async fn no_request_passes_without_a_sound_answer_in_time() {
             assert!(upstream.is_quiet(), "{what}");
             until_counted(&bed, "failed", reason, 1).await;
         }
-        // Of two endpoints one that takes no connection is passed over.
+        // An endpoint that refuses connections is skipped for the next one.
         let bed = bed(&service, upstream.address, &[nobody(), allows.address], by(driver)).await;
         for _ in 0..4 {
             assert_eq!(send(&bed, http2, ("GET", "/"), &[], ("", false)).await.status, 200);

@@ -143,13 +143,13 @@ struct Flag {
     value: bool,
 }
 
-/// A header, by what becomes of others of its name: nothing is said, it is appended, or one of the actions of the protocol.
+/// A header with its append setting: none, the deprecated `append`, or an action.
 fn option(key: &str, value: &str, append: Option<bool>, append_action: i32) -> HeaderOption {
     let header = Some(Pair { key: key.to_owned(), value: value.to_owned() });
     HeaderOption { header, append: append.map(|value| Flag { value }), append_action }
 }
 
-/// What a server does with a call.
+/// The behaviour of the server for a call.
 #[derive(Clone)]
 enum Act {
     Answer(CheckResponse),
@@ -158,7 +158,7 @@ enum Act {
     Silence,
 }
 
-/// A server that tells what it was asked.
+/// A server that reports each request to the receiver.
 async fn server(act: Act) -> (SocketAddr, UnboundedReceiver<(http::request::Parts, CheckRequest)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What is kept for authorisation services: connections that are idle, how many of them, and bodies.
+//! Resources kept for authorization services: idle connections, their number, and bodies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an endpoint is sent, and what the client is sent back.
+//! The forwarded request and the returned response.
 
 use std::sync::Arc;
 

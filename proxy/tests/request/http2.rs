@@ -206,8 +206,8 @@ async fn another_host_is_told_as_the_authority() {
     }
 }
 
-/// The first frame that a stream gets for a GET of a target, as its type and its payload (RFC 9113 section 4.1). Frames are written
-/// by hand, for no client says what is tried here.
+/// The first frame of a stream after a GET of a target, as its type and payload (RFC 9113 section 4.1). Frames are
+/// written by hand, because no client library sends these.
 async fn first_frame(bed: &Bed, target: &str) -> (u8, Vec<u8>) {
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     let text = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::bed::{Bed, Model, answer};
 use super::upstream::Upstream;
 
-/// What must become of a row.
+/// The expected outcome of a row.
 enum Want {
     /// An answer with this status, and nothing reaches the endpoint.
     Refused(u16),

@@ -1,4 +1,4 @@
-//! What is written down: one log line and one count for each request, however it ended.
+//! The access log and the metrics: one line and one count for each request, for every outcome.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::bed::{Bed, Model, route};
 
-/// What a server shakes hands by, with a certificate of its own making.
+/// A TLS acceptor with a self-signed certificate.
 pub fn acceptor() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -23,7 +23,7 @@ pub fn acceptor() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// A server that answers with the name it was asked for.
+/// A server that answers with the requested server name.
 async fn self_signed() -> SocketAddr {
     let acceptor = acceptor();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

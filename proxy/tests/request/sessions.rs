@@ -1,4 +1,5 @@
-//! Routes that keep sessions, with both drivers: who answers a client that presents the token of its session, and what it is told.
+//! Routes with session persistence, with both drivers: the endpoint for a client with a session token, and the token in
+//! the response.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ fn by_cookie(absolute_timeout: Option<Duration>) -> Settings {
     by(SessionCarrier::Cookie(cookie), absolute_timeout)
 }
 
-/// An endpoint that says who it is.
+/// An endpoint that answers with its name.
 async fn named(name: &str) -> Upstream {
     let length = name.len();
     let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nSet-Cookie: own=1\r\n\r\n{name}");
@@ -86,8 +87,8 @@ async fn a_client_comes_back_to_its_endpoint_and_is_told_once() {
         for line in ["tidegate_sessions_total{outcome=\"kept\"} 50", "tidegate_sessions_total{outcome=\"began\"} 1"] {
             assert!(metrics.contains(line), "{metrics}");
         }
-        // Without the cookie all of them serve, and each client is told of its own. One whose first answer was slow is asked again once
-        // that is some seconds ago.
+        // Without the cookie all endpoints are used, and each client gets a token for its endpoint. A slow first
+        // response is followed by another request after some seconds.
         let mut tokens = BTreeMap::new();
         for _ in 0..1200 {
             let answer = bed.get("a.test", "/", "Cookie: other=1\r\n").await;
@@ -236,7 +237,7 @@ async fn a_session_is_over_after_its_time() {
         let first = bed.get("a.test", "/", "").await;
         assert!(first.head.contains("; max-age=2; "), "{}", first.head);
         let token = given(&first).expect("a cookie").to_owned();
-        // It lasts for two to three seconds: its beginning is told in whole ones.
+        // It lasts for two to three seconds, because its start is in whole seconds.
         let ended = async {
             while given(&with_cookie(&bed, &token).await).is_none() {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,5 +1,5 @@
-//! Clients that send or take bodies too slowly. They are held to a rate that nobody keeps up, so that any waiting for them is too
-//! slow once the grace is over; what costs a client nothing therefore cannot be waiting for it.
+//! Clients that send or read bodies too slowly. The required rate is impossible to reach, so that any wait for a client
+//! counts as too slow once the grace period is over; a client without consequences is therefore not waited for.
 
 use std::time::Duration;
 

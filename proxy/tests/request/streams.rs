@@ -1,5 +1,4 @@
-//! HTTP/2 streams of plain requests: who is quick waits for who is slow, whoever leaves is noticed, and no stream is another's
-//! trouble.
+//! HTTP/2 streams of plain requests: backpressure, cancelled streams, and independence of streams.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(300);
 /// More than a connection's kernel buffers hold on either side of the edge.
 const MUCH: usize = 48 << 20;
 
-/// What they may hold, and what the edge may.
+/// The limit of bytes that the edge takes while the other side reads nothing.
 const HELD_MAX: usize = 16 << 20;
 
 /// A data plane before an endpoint that is played by hand.

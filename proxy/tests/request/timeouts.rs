@@ -123,7 +123,7 @@ async fn an_overdue_response_ends_its_http2_stream_and_no_other() {
         };
         let began = now();
         let silent = timeout(PATIENCE, ask("/silent")).await.expect("it waits for ever");
-        // Pingora cannot be told to answer, only to let go.
+        // Pingora cannot send a response here, only close the connection.
         match driver {
             Driver::Both => assert_eq!(silent.unwrap().status(), 504),
             Driver::Full => assert!(silent.unwrap_err().is_reset()),

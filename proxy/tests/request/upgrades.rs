@@ -110,7 +110,7 @@ async fn a_silent_tunnel_ends_after_its_own_time() {
     }
 }
 
-/// What a client sends behind a request for an upgrade may be of the other protocol, whoever answers.
+/// The bytes after an upgrade request may belong to the other protocol, regardless of the response.
 #[tokio::test]
 async fn behind_an_answer_of_the_edge_s_own_to_an_upgrade_nothing_is_read_as_a_request() {
     let upstream = Upstream::echo().await;
@@ -134,7 +134,7 @@ async fn behind_an_answer_of_the_edge_s_own_to_an_upgrade_nothing_is_read_as_a_r
     }
 }
 
-/// A server that agrees to any upgrade, tells what it was asked, and then sends every byte back.
+/// A server that accepts any upgrade, reports the request, and then echoes every byte.
 async fn agreeable() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

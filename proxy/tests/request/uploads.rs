@@ -1,4 +1,4 @@
-//! Who has how much time while a body goes up, and behind it.
+//! Timeouts of clients and endpoints during and after a request body.
 
 use tidegate_config::model::Settings;
 use tidegate_proxy::{Driver, Options};

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server that keeps what it was sent and answers as a test says.
+//! An HTTP/1.1 server that records requests and answers as a test determines.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::bed::PATIENCE;
 
-/// What to do with a request.
+/// The answer to a request.
 pub enum Reply {
     /// Send these bytes and go on.
     Send(String),
@@ -114,7 +114,7 @@ async fn serve(mut stream: TcpStream, reply: &(impl Fn(&Seen) -> Reply + Send + 
             Reply::Close => return,
             Reply::Reset(text) => {
                 stream.write_all(text.as_bytes()).await.ok();
-                // What was sent arrives before the reset, which would else overtake it.
+                // The sent bytes arrive before the reset, which would otherwise overtake them.
                 sleep(Duration::from_millis(20)).await;
                 return reset(stream);
             }

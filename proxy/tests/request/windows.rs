@@ -1,4 +1,4 @@
-//! What a client can have held for it that announces wide windows and reads nothing.
+//! The memory for a client that announces large windows and reads nothing.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() 
             endpoints = asking => endpoints,
             ended = &mut connection => panic!("it ended: {ended:?}"),
         };
-        // From here on nobody reads what comes. Each response is less than what h2 would hold of it by itself.
+        // From here on the client does not read. Each response is smaller than h2's own buffer.
         let response = ["HTTP/1.1 200 OK\r\nContent-Length: 390001\r\n\r\n", &"x".repeat(390_001)].concat();
         for mut endpoint in endpoints {
             let response = response.clone();

@@ -61,7 +61,7 @@ impl Bed {
         self.publisher.publish(ready)
     }
 
-    /// Gives the backend other endpoints.
+    /// Replaces the endpoints of the backend.
     pub fn lead_to(&mut self, endpoints: &[SocketAddr]) {
         let key = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
         let endpoints = endpoints.iter().map(|address| Endpoint::tcp(*address, None)).collect();
@@ -124,7 +124,7 @@ pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
     metrics.map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value()).sum()
 }
 
-/// Waits until nobody listens on an address any more.
+/// Waits until no socket listens on an address.
 pub async fn nobody_listens(address: SocketAddr) {
     let closed = tokio::time::timeout(PATIENCE, async {
         while TcpStream::connect(address).await.is_ok() {
@@ -162,8 +162,8 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     parts
 }
 
-/// Answers every request with its path and its body; `/told` with what it is told of the client; `/wait…` only when it is
-/// told to, and the second half of `/drip` likewise.
+/// Answers every request with its path and its body; `/told` with the forwarded client headers; `/wait…`, and the
+/// second half of `/drip`, only when the test allows it.
 pub struct Upstream {
     pub address: SocketAddr,
     /// Requests that have arrived.

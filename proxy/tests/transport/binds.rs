@@ -43,7 +43,7 @@ async fn a_bind_that_is_added_or_removed_disturbs_no_other() {
     bed.listen_on(&[kept]);
     bed.bound(|bound| bound.get(&other).is_none()).await;
     nobody_listens(second).await;
-    // What is in flight on the removed bind ends well, then its connection closes; idle ones close at once.
+    // Requests in flight on the removed bind finish, then their connections close; idle ones close at once.
     idle.closed().await;
     bed.upstream.go.send_replace(true);
     assert_ok(&leaving.response().await.unwrap(), "/wait ");
@@ -97,7 +97,7 @@ async fn a_port_that_another_process_would_share_is_taken() {
     let bound = bed.bound(|bound| bound.get(&key).is_some_and(|bind| bind.error().is_some())).await;
     assert_eq!(bound.get(&key).unwrap().threads(), 0);
     drop(other);
-    // And connections that ended a moment ago keep nobody from it.
+    // Connections that ended recently do not block the address.
     assert_ok(&Http1::connect(bed.address(key).await).await.get("/").await, "/ ");
     bed.drain(std::time::Duration::ZERO).await;
     let again = Bed::start(&[key]).await;
@@ -192,7 +192,7 @@ async fn what_nobody_has_said_is_found_mended_and_counted() {
     assert_eq!(bed.address(kept).await, address);
 }
 
-/// A fault in whoever handles descriptors may end a socket behind our back.
+/// A bug in other code that handles descriptors may close a socket without our knowledge.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_socket_that_listens_no_longer_is_opened_again() {

@@ -70,7 +70,7 @@ pub fn assert_ok(response: &str, body: &str) {
     assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(body), "{response}");
 }
 
-/// What a client of TLS says of itself.
+/// The ClientHello of a TLS client.
 #[derive(Clone, Copy)]
 pub struct TlsClient {
     pub name: &'static str,

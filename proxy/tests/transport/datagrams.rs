@@ -38,7 +38,7 @@ async fn server(name: &'static str) -> SocketAddr {
     address
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn nobody() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -108,7 +108,7 @@ impl Client {
         bytes
     }
 
-    /// Whoever answers, and the port that it was asked from, which is one for each flow.
+    /// The answering endpoint, and the source port, of which each flow has its own.
     async fn flow(&self) -> String {
         let answer = String::from_utf8(self.ask(b"?").await).unwrap();
         answer.strip_suffix(" ?").expect("an answer to the question").to_owned()
@@ -161,7 +161,7 @@ async fn a_flow_keeps_its_endpoint_and_flows_are_spread() {
         seen.insert(first[..1].to_owned());
     }
     assert_eq!(seen.len(), 2);
-    // What the route leads to from now on changes nothing for a flow that is there.
+    // A change of the route's backend does not affect an existing flow.
     let client = Client::of(address).await;
     let before = client.flow().await;
     lead(&mut bed, &[server("c").await], |_| ());
@@ -306,7 +306,8 @@ async fn sockets_that_come_and_go_break_no_flow() {
         clients.push((client, flow));
     }
     assert_eq!(bed.metric("tidegate_udp_flows_active", None), 64.0);
-    // The kernel gives some clients' datagrams to the other thread from now on, and some to nobody that answers.
+    // From now on, the kernel delivers some clients' datagrams to the other thread, and some to a socket that does not
+    // answer.
     let socket = one_more(address);
     let mut lost = 0;
     for (client, flow) in &clients {

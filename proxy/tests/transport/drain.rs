@@ -24,7 +24,7 @@ fn is_last(response: &str) -> bool {
     response.to_lowercase().contains("connection: close\r\n")
 }
 
-/// Asks until the client is told that an answer is the last, behind which nothing comes.
+/// Sends requests until a response announces the end of the connection, after which nothing follows.
 async fn until_last(client: &mut Http1<TcpStream>) {
     let told = timeout(PATIENCE, async {
         loop {
@@ -64,7 +64,7 @@ async fn what_is_in_flight_finishes_and_the_rest_closes() {
     assert!(response.to_lowercase().contains("connection: close\r\n"), "{response}");
     busy.closed().await;
     assert_eq!(stream.await.unwrap().unwrap(), (200, "/wait2 ".to_owned()));
-    // The client is told to go away, and does.
+    // The client receives a GOAWAY, and closes.
     tokio::time::timeout(PATIENCE, connection).await.expect("no GOAWAY").unwrap().unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, drained).await.unwrap().unwrap(), 0);
 }
@@ -97,7 +97,7 @@ async fn once_the_end_is_announced_every_answer_is_the_last_and_what_is_idle_sta
         *new = Http1::connect(address).await;
         until_last(new).await;
         until_last(asks).await;
-        // Whoever has been silent has been told nothing.
+        // A client that has been silent has received nothing.
         let silence = timeout(Duration::from_millis(100), idle.stream.read_u8()).await;
         assert!(silence.is_err(), "{driver:?}: an idle connection ends before listening does: {silence:?}");
         posts.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
@@ -123,7 +123,7 @@ async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_reques
         let stream = tokio::spawn(async move { h2_get(&mut waiting, "/wait").await });
         bed.upstream.wait_for_requests(1).await;
         bed.announce_end();
-        // What is asked before the word has come is answered.
+        // A request sent before the GOAWAY is answered.
         let told = timeout(PATIENCE, async {
             loop {
                 match h2_get(&mut sender, "/").await {
@@ -134,7 +134,7 @@ async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_reques
         });
         let told = told.await.expect("no GOAWAY");
         assert!(told.is_go_away() && told.reason() == Some(h2::Reason::NO_ERROR), "{driver:?}: {told}");
-        // A connection that is new may ask before it is told.
+        // A new connection may send a request before the GOAWAY.
         let (mut sender, new) = connect().await;
         assert_eq!(h2_get(&mut sender, "/").await.unwrap(), (200, "/ ".to_owned()));
         timeout(PATIENCE, new).await.expect("no GOAWAY for a new connection").unwrap().unwrap();
@@ -151,7 +151,7 @@ async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
         client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        // The head has gone out, so it says nothing of an end.
+        // The head has been sent, so it does not announce the end.
         let mut first = vec![0; 1];
         timeout(PATIENCE, client.stream.read_exact(&mut first)).await.unwrap().unwrap();
         let go = bed.upstream.go.clone();

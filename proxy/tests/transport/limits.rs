@@ -116,7 +116,7 @@ async fn check_ahead(driver: Driver, first: &str, status: &str) {
     let end = tokio::time::timeout(PATIENCE, client.stream.read_u8()).await.expect("it stays open");
     let end = end.expect_err("there is more behind the last answer").kind();
     assert_eq!(end, std::io::ErrorKind::UnexpectedEof, "{driver:?} {first:?}");
-    // A reset behind the end is seen by whoever writes.
+    // A write notices the reset after the end.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let more = client.stream.write_all(b"GET").await;
     assert!(more.is_ok(), "{driver:?} {first:?}: {more:?}");

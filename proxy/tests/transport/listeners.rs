@@ -246,7 +246,7 @@ async fn status(address: SocketAddr, name: &'static str, host: &str) -> u16 {
     let mut http = Http1::over(stream);
     http.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
     let first: u16 = http.response().await.unwrap()[9..12].parse().unwrap();
-    // Whatever it says, the connection stays.
+    // The connection stays open after any response.
     http.send(&format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
     assert_ok(&http.response().await.unwrap(), "/ ");
     let stream = TlsClient { name, alpn: &[b"h2"], ..TlsClient::default() }.connect(address).await.unwrap();

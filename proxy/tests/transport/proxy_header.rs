@@ -42,7 +42,7 @@ async fn connect(from: &str, to: SocketAddr, header: &[u8]) -> TcpStream {
     stream
 }
 
-/// What the endpoint is told of a client that comes so; `PORT` is the bind's.
+/// Compares the endpoint's view of a client that connects like this; `PORT` is the bind's.
 async fn check(from: &str, header: &[u8], want: &str) {
     for driver in [Driver::Both, Driver::Full] {
         let shown = format!("{} from {from}, {driver:?}", header.escape_ascii());

@@ -20,7 +20,7 @@ const BIND: BindKey = BindKey {
     protocol: BindProtocol::Tcp,
 };
 
-/// A server that says its name, and then in capitals what it is told, once the client has said all.
+/// A server that sends its name, and then the received text in capitals once the client has finished.
 pub async fn server(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ pub async fn server(name: &'static str) -> SocketAddr {
     address
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -66,7 +66,7 @@ pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute
     }
 }
 
-/// Endpoints of the route are told who the client is.
+/// Enables PROXY protocol headers for the endpoints of the route.
 pub fn with_header(route: &mut StreamRoute, version: ProxyHeader) {
     for target in route.backends.iter_mut().filter_map(|share| share.to.as_mut()) {
         target.proxy_header = Some(version);

@@ -32,7 +32,7 @@ fn rsa(name: &str) -> Arc<Certificate> {
     certificate(name, &rcgen::KeyPair::from_pem(RSA_KEY).unwrap())
 }
 
-/// Gives the one host of the bed, which takes every name, certificates for some names more.
+/// Adds certificates for some names to the one host of the bed, which matches every name.
 fn give(bed: &mut Bed, name: &str, certificates: &[&Arc<Certificate>]) {
     let before = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap();
     let mut routes =
@@ -136,7 +136,7 @@ async fn a_ticket_outlives_a_certificate_that_is_rotated() {
         let second = connect(&client, "a.example", address).await.unwrap();
         assert_eq!(second.get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
         assert_ok(&Http1::over(second).get("/").await, "/ ");
-        // Who has no ticket is shown the new one.
+        // A client without a ticket gets the new certificate.
         check(address, TlsClient::default(), &renewed).await;
     }
 }

@@ -105,7 +105,7 @@ async fn a_bind_serves_requests_and_ends_tls_and_passes_it_on_by_server_name() {
     greeted(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\none.pass.example h1").await;
 }
 
-/// Where TLS is passed on, the connection is closed; else an alert says why.
+/// With TLS passthrough the connection is closed; otherwise an alert states the reason.
 #[tokio::test]
 async fn a_name_without_a_route_is_refused() {
     let Mixed { mut bed, key, address, listeners, .. } = mixed().await;

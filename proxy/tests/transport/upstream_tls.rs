@@ -24,7 +24,7 @@ use super::bed::{Bed, head_len, http, read_until};
 use super::clients::Http1;
 use super::listeners::Authority;
 
-/// A server that answers with the name that it was asked for and the version of HTTP.
+/// A server that answers with the requested server name and the version of HTTP.
 pub struct Server {
     pub address: SocketAddr,
     /// How the handshakes went.
@@ -195,7 +195,7 @@ async fn names_may_be_others_than_the_one_that_is_asked_for() {
             (&[uri("spiffe://shop/web")], true),
             (&[uri("spiffe://shop/other"), dns("b.example")], true),
             (&[uri("spiffe://shop/other")], false),
-            // The name that is asked for counts for nothing beside others.
+            // The requested server name is not accepted if other names are given.
             (&[dns("a.example")], false),
             (&[], false),
         ] {

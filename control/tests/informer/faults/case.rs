@@ -65,12 +65,12 @@ pub(super) struct Case {
     pub(super) view: View,
     pub(super) registry: Registry,
     pub(super) problems: Vec<String>,
-    /// How often it was looked at towards the end of the fault, and how often the loop said then that it is degraded.
+    /// The number of checks towards the end of the fault, and how many of them found the loop degraded.
     looks: usize,
     degraded: usize,
 }
 
-/// What a case came to, beside its problems.
+/// The measurements of a case, beside its problems.
 pub(super) struct Outcome {
     pub(super) problems: Vec<String>,
     pub(super) requests: usize,
@@ -125,7 +125,7 @@ impl Case {
 
     pub(super) async fn play(mut self) -> Outcome {
         self.ready().await;
-        // What is due when the fault begins has been due for a while.
+        // Periodic lists have been due for a while when the fault begins.
         self.look_on(self.row.lists_due.map_or(MS(1000), |due| due * 2)).await;
         if self.served("h23") != Some(23) {
             self.problems.push("the case does not begin as it should".to_owned());
@@ -148,7 +148,7 @@ impl Case {
         if self.row.apart.is_some_and(|bound| apart.is_none_or(|apart| apart > bound)) {
             self.problems.push(format!("asked for again {apart:?} apart"));
         }
-        // Besides, one that had begun before may still fail and be repeated, where objects are asked for by name as a routine.
+        // A list that had begun before may also fail and be repeated, if objects are read by name periodically.
         let lists = self.row.lists_due.map_or(0, |due| 2 * usize::try_from(QUIET.as_secs() / due.as_secs()).unwrap());
         let quiet_max = |(_, name): &Subject| QUIET_REQUESTS + usize::from(name.is_some()) + lists;
         for (subject, requests) in self.counts(before).await {
@@ -160,8 +160,8 @@ impl Case {
         Outcome { problems: self.problems, requests: busiest(&counts), connections, recovered, apart }
     }
 
-    /// The server hangs up, and while nobody watches a shop goes, one comes, one moves, and one has another certificate. Where
-    /// lists are due, all that happens when they have been due for a while.
+    /// The server closes connections, and while no watch is open, a shop is deleted, one is created, one moves, and one
+    /// gets another certificate. With periodic lists, all that happens after they have been due for a while.
     async fn begin(&mut self) {
         {
             let mut server = self.server.lock().await;
@@ -307,7 +307,8 @@ impl Case {
         counts
     }
 
-    /// What is asked for again when the server is there again: everything, but Secrets that can be read by name.
+    /// The subjects that are requested again when the server recovers: everything, except Secrets that can be read by
+    /// name.
     async fn awaited(&self) -> BTreeSet<Subject> {
         let readiness = self.view.readiness().borrow().clone();
         let fails = readiness.sources.iter().any(|source| source.kind == Kind::Secret && source.failing.is_some());
@@ -338,7 +339,7 @@ impl Case {
     }
 }
 
-/// How often the busiest was asked for.
+/// The number of requests for the most requested subject.
 fn busiest(counts: &BTreeMap<Subject, usize>) -> usize {
     counts.values().copied().max().unwrap_or_default()
 }

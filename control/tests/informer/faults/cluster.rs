@@ -1,5 +1,5 @@
-//! A small cluster as its API server tells of it: lists in pages, watches that follow, 410 for what is forgotten, and objects by
-//! name. What it would answer, a fault may replace.
+//! A small cluster with its API server: paged lists, watches, 410 for expired versions, and objects by name. A fault
+//! may replace its answers.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::credentials::SHOWN;
 /// Shops `h00.example` to `h23.example`, each with an Ingress, a Service and a slice.
 pub(super) const SHOPS: u8 = 24;
 
-/// Those that show a certificate, from a Secret that is called as they are.
+/// The shops with a certificate, in a Secret of the same name.
 pub(super) const CERTIFIED: [&str; 3] = ["h00", "h01", "h02"];
 
 /// The namespace that everything of theirs is in.
 pub(super) const NAMESPACE: &str = "shop";
 
-/// So many objects come in a page, whatever is asked for.
+/// The page size, which ignores the request's limit.
 const PAGE: usize = 10;
 
 pub(super) struct Cluster {
     objects: BTreeMap<(Kind, String), Value>,
     version: u64,
-    /// What happened, from the first event on.
+    /// All events, from the first one on.
     log: Vec<(u64, Kind, String)>,
-    /// What happened up to here is forgotten.
+    /// Events up to this version have expired.
     compacted: u64,
-    /// Whether what was told before may be newer than anything there is.
+    /// Whether earlier versions may be newer than the current one.
     set_back: bool,
     watches: Vec<(Kind, UnboundedSender<String>)>,
 }
@@ -118,7 +118,7 @@ impl Cluster {
         self.watches.clear();
     }
 
-    /// Changes without a word to anybody, now or later.
+    /// Changes without any watch events.
     pub(super) fn silently(&mut self, change: impl FnOnce(&mut Self)) {
         let (watches, told) = (std::mem::take(&mut self.watches), self.log.len());
         change(self);
@@ -131,13 +131,13 @@ impl Cluster {
         self.compacted = self.version;
     }
 
-    /// Begins anew from an older resourceVersion, as after a backup was restored.
+    /// Continues from an older resourceVersion, as after a restored backup.
     pub(super) fn set_back(&mut self) {
         self.log.clear();
         (self.version, self.compacted, self.set_back) = (50, 0, true);
     }
 
-    /// What a sound server answers.
+    /// The answer of a healthy server.
     pub(super) fn answer(&mut self, seen: &Seen) -> Answer {
         match name_of(seen) {
             Some(name) => self.get(seen, name),
@@ -191,19 +191,19 @@ impl Cluster {
     }
 }
 
-/// How an API server says within a watch that it has forgotten the resourceVersion.
+/// The ERROR event of a watch for an expired resourceVersion.
 pub(super) fn expired() -> String {
     frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
 }
 
-/// How it says within a watch that it cannot read one of its objects.
+/// The ERROR event of a watch for an object that the server cannot read.
 pub(super) fn internal() -> String {
     frame("ERROR", r#"{"kind":"Status","code":500,"reason":"InternalError","message":"cannot be decrypted"}"#)
 }
 
 /// The kind that a request is about.
 pub(super) fn kind_of(seen: &Seen) -> Kind {
-    // From the end: `namespaces` stands before the kind of what is in one.
+    // From the end, because `namespaces` precedes the kind of a namespaced object.
     let kind = |segment: &str| Kind::ALL.into_iter().find(|kind| segment == kind.plural());
     seen.path.rsplit('/').find_map(kind).unwrap()
 }
@@ -214,7 +214,7 @@ pub(super) fn name_of(seen: &Seen) -> Option<&str> {
     before.ends_with(kind_of(seen).plural()).then_some(last)
 }
 
-/// What requests are counted by: a collection, or an object by its name.
+/// The subject of a request: a collection, or an object by its name.
 pub(super) type Subject = (Kind, Option<String>);
 
 pub(super) fn subject(seen: &Seen) -> Subject {

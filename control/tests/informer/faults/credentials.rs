@@ -1,4 +1,4 @@
-//! What a client and a server know each other by, in files as a service account has them; and certificates that are served.
+//! The credentials of a client and a server, in files like those of a service account; and served certificates.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(super) struct Shown {
     pub(super) der: Vec<u8>,
 }
 
-/// What shops show: the first, and what it is replaced by.
+/// The certificates of shops: the first one, and its replacement.
 pub(super) static SHOWN: LazyLock<[Shown; 2]> = LazyLock::new(|| {
     [0, 1].map(|_| {
         let key = KeyPair::generate().unwrap();

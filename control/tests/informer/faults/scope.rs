@@ -1,4 +1,4 @@
-//! What the loop of a case reads.
+//! The sources of the loop in a case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_control::options::Secrets;
 use super::super::fake_api::Seen;
 use super::cluster::{CERTIFIED, NAMESPACE, Subject, kind_of, name_of};
 
-/// What is read, and how.
+/// The sources, and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     /// Every collection, of the whole cluster.
@@ -21,7 +21,7 @@ pub(super) enum Scope {
 impl Scope {
     pub(super) const ALL: [Self; 2] = [Self::Everything, Self::SecretPoller];
 
-    /// How often a Secret is asked for by name in a minute, at most, where nothing is wrong.
+    /// The maximum number of reads of a Secret by name in a minute without faults.
     pub(super) const ROUTINE: u8 = 3;
 
     pub(super) const fn as_str(self) -> &'static str {

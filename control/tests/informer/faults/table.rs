@@ -8,21 +8,21 @@ use super::super::fake_api::{Answer, Seen, Step};
 use super::super::{MS, frame};
 use super::cluster::{expired, internal, kind_of, name_of};
 
-/// What the server does to requests while the fault lasts: a minute, in which the cluster changes too.
+/// The effect on requests while the fault lasts: a minute, in which the cluster changes too.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// What a request gets, given the sound answer; it is the so-many-th of its collection, or for its object, since the fault
-    /// began.
+    /// The answer to a request, given that of a healthy server and the number of the request for its collection or
+    /// object since the fault began.
     pub(super) fault: Fault,
     pub(super) credentials: Credentials,
     /// Whether a backup is restored at its beginning: resourceVersions go on from an older one.
     pub(super) restored: bool,
-    /// How long after a list another one is due, where that is to be within the minute. The cluster changes then when lists have
-    /// begun to fail.
+    /// The interval of periodic lists, if they are due within the minute. The cluster changes after lists have begun to
+    /// fail.
     pub(super) lists_due: Option<Duration>,
-    /// What is served during the minute.
+    /// The routes that serve during the minute.
     pub(super) meanwhile: Meanwhile,
-    /// Whether the loop says of itself that it is degraded when the minute is over.
+    /// Whether the loop reports itself as degraded at the end of the minute.
     pub(super) degraded: bool,
     /// Whether it may say otherwise for a moment, in which each of its sources happens to have what it wants.
     pub(super) flickers: bool,
@@ -30,13 +30,13 @@ pub(super) struct Row {
     pub(super) requests: Requests,
     /// How long after the end of the fault everything is served as it is.
     pub(super) recovers: Duration,
-    /// How far apart the collections are asked for again, where one that is answered is news for the others.
+    /// The time between repeated requests for the collections, if a success notifies the others.
     pub(super) apart: Option<Duration>,
 }
 
 pub(super) type Fault = fn(&Seen, usize, Answer) -> Answer;
 
-/// What the server asks of whoever connects.
+/// The credentials that the server requires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Credentials {
     /// Nothing.
@@ -47,18 +47,18 @@ pub(super) enum Credentials {
     Authority,
 }
 
-/// What is served while the fault lasts.
+/// The routes that serve while the fault lasts.
 #[derive(Clone, Copy)]
 pub(super) enum Meanwhile {
-    /// What was served before.
+    /// The routes from before.
     AsBefore,
-    /// What the cluster has come to, but for what went: nothing counts as gone.
+    /// The changes of the cluster without deletions: no object counts as deleted.
     Added,
-    /// What the cluster has come to.
+    /// All changes of the cluster.
     Followed,
 }
 
-/// Where the bound on requests comes from.
+/// The reason for the bound on requests.
 #[derive(Clone, Copy)]
 pub(super) enum Requests {
     /// Pauses that double to 30 s, and so many requests after each.
@@ -83,7 +83,7 @@ impl Requests {
 
 /// The longest pause, and a moment.
 const PAUSE: Duration = Duration::from_secs(32);
-/// A watch that has lasted for a second is good news, which the others follow within another; and a moment.
+/// A watch that has lasted for a second notifies the others, which follow within another second, with a tolerance.
 const TOGETHER: Duration = Duration::from_secs(3);
 /// Within it, lists are due again and again, and long before a watch ends.
 pub(super) const LISTS_DUE: Duration = Duration::from_secs(5);
@@ -260,7 +260,7 @@ fn watches() -> Vec<Row> {
             to_watch(seen, sound, Answer::steps(vec![Step::Send(half), Step::Cut]))
         })
         .together(),
-        // Each that has lasted for a second is news for the others, who find as little.
+        // Each watch that has lasted for a second notifies the others, which fail in turn.
         Row::new("watches are cut after two seconds", |seen, _, sound| {
             to_watch(seen, sound, Answer::steps(vec![Step::Pause(MS(2000)), Step::Cut]))
         })
@@ -333,12 +333,12 @@ fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() { faulty } else { sound }
 }
 
-/// What lists get, and who asks for one object; watches are refused, so that there are lists at all.
+/// The faulty answer for lists, and for reads of one object; watches are refused, so that lists are made.
 fn to_list(seen: &Seen, faulty: Answer) -> Answer {
     if seen.is_watch() { Answer::status(410) } else { faulty }
 }
 
-/// What lists get while watches are sound.
+/// The faulty answer for lists while watches succeed.
 fn to_due(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() || name_of(seen).is_some() { sound } else { faulty }
 }
