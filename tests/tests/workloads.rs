@@ -306,3 +306,36 @@ async fn a_rollout_keeps_within_its_strategy() {
     let why = shop.refused(&patch).await;
     assert!(why.contains("spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_stay_and_are_adopted() {
+    let Some(shop) = Shop::with(SHOP, &[]).await else { return };
+    let pod = shop.pod("web").await;
+    let owner = "get replicasets -l app=web -o jsonpath={.items[*].metadata.ownerReferences[*].kind}";
+    assert_eq!(shop.run(owner).await, "Deployment");
+    let names = "get deployments,replicasets,pods -l app=web -o name";
+    let sets = "get replicasets -l app=web -o name";
+    let set = shop.run(sets).await;
+    let manifest = shop.run("get deployment web -o json").await;
+    shop.run("delete deployment web --cascade=orphan").await;
+    assert_eq!(shop.run(owner).await, "");
+    shop.ask("/").await;
+    assert_eq!(shop.run(names).await, format!("{set}\npod/{pod}"));
+    // It goes on working as a ReplicaSet does.
+    shop.run(&format!("scale {set} --replicas=2")).await;
+    shop.run(&format!("wait --for=jsonpath={{.status.readyReplicas}}=2 {set} --timeout=30s")).await;
+    shop.run(&format!("scale {set} --replicas=1")).await;
+    shop.run(&format!("wait --for=jsonpath={{.status.replicas}}=1 {set} --timeout=30s")).await;
+
+    let mut manifest: Value = serde_json::from_str(&manifest).unwrap();
+    manifest["metadata"] = serde_json::json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
+    shop.kubectl.fed(&["create", "-f", "-"], &manifest.to_string()).await;
+    shop.run("rollout status deployment/web --timeout=30s").await;
+    assert_eq!(shop.run(owner).await, "Deployment");
+    assert_eq!(shop.run(sets).await, set);
+    // Without a Deployment, it goes with its Pods.
+    shop.run("delete deployment web --cascade=orphan").await;
+    shop.run(&format!("delete {set}")).await;
+    shop.run("wait --for=delete pods -l app=web --timeout=30s").await;
+    assert_eq!(shop.run(names).await, "");
+}

@@ -120,7 +120,7 @@ impl Fleet {
                 Some(seen) = deployments.recv() => see(&mut self.deployments, seen),
                 Some(seen) = services.recv() => see(&mut self.services, seen),
                 Some(seen) = pods.recv() => self.see_pod(seen),
-                Some(seen) = sets.recv() => self.see_set(&seen),
+                Some(seen) = sets.recv() => self.see_set(seen),
                 Some((pod, what)) = happened.recv() => self.note(&pod, &what),
             }
             // Further events that have arrived are taken along, so that a burst of changes costs one round.
@@ -133,6 +133,7 @@ impl Fleet {
             while let Ok(seen) = pods.try_recv() {
                 self.see_pod(seen);
             }
+            self.sets.release(&mut self.keeper, &self.client, &self.deployments).await;
             self.act(&tell).await;
             if !adopted {
                 adopted = self.adopt().await;
@@ -174,10 +175,15 @@ impl Fleet {
         ended.iter().for_each(|pod| self.end(&pod.name_any()));
     }
 
-    fn see_set(&mut self, seen: &Seen<ReplicaSet>) {
-        if let Seen::Gone(set) = seen {
-            let name = ObjectName::new(set.namespace().unwrap_or_default(), set.name_any());
-            self.keeper.forget(Kept::ReplicaSet, &name);
+    fn see_set(&mut self, seen: Seen<ReplicaSet>) {
+        match seen {
+            Seen::All(all) => all.iter().for_each(|set| self.sets.see_orphan(set, false)),
+            Seen::Put(set) => self.sets.see_orphan(&set, false),
+            Seen::Gone(set) => {
+                self.sets.see_orphan(&set, true);
+                let name = ObjectName::new(set.namespace().unwrap_or_default(), set.name_any());
+                self.keeper.forget(Kept::ReplicaSet, &name);
+            }
         }
     }
 
@@ -210,14 +216,11 @@ impl Fleet {
 
     /// Starts and ends processes.
     async fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
-        let desired: BTreeMap<ObjectName, Desired> = self
-            .deployments
-            .values()
-            .filter_map(|one| self.sets.desired(one))
-            .map(|desired| (desired.name.clone(), desired))
-            .collect();
-        let orphans = self.replicas.values().map(|(replica, _)| replica.workload.clone());
-        let mut names: Vec<ObjectName> = desired.keys().cloned().chain(orphans).collect();
+        let of_deployments = self.deployments.values().filter_map(|one| self.sets.desired(one));
+        let desired = self.sets.orphans().chain(of_deployments);
+        let desired: BTreeMap<ObjectName, Desired> = desired.map(|one| (one.name.clone(), one)).collect();
+        let left = self.replicas.values().map(|(replica, _)| replica.workload.clone());
+        let mut names: Vec<ObjectName> = desired.keys().cloned().chain(left).collect();
         names.sort();
         names.dedup();
         for name in names {
@@ -239,8 +242,11 @@ impl Fleet {
         while self.processes.try_join_next().is_some() {}
     }
 
-    /// Asks the server whether a Deployment still exists.
+    /// Asks the server whether a Deployment still exists. What was left without one needs none.
     async fn exists(&self, desired: &Desired) -> bool {
+        if !self.deployments.contains_key(&desired.name) {
+            return true;
+        }
         match self.api::<Deployment>(&desired.name).get_opt(&desired.name.name).await {
             Ok(Some(found)) => {
                 found.metadata.deletion_timestamp.is_none() && found.metadata.uid.as_ref() == Some(&desired.uid)

@@ -69,18 +69,24 @@ impl Keeper {
     ) -> kube::Result<()> {
         let api = self.api(kept, name);
         let written = self.written.entry((kept, name.clone())).or_default();
-        let apply = PatchParams::apply("tidegate-dev").force();
         if written.object != object {
-            let answer = api.patch(&name.name, &apply, &Patch::Apply(&object)).await?;
+            let answer = api.patch(&name.name, &manager(), &Patch::Apply(&object)).await?;
             let uid = answer.uid().unwrap_or_default();
             *written = Written { object, status: Value::Null, uid, ends: written.ends };
         }
+        self.put_status(kept, name, status).await
+    }
+
+    /// Brings the status of an object that was written before to the desired state.
+    pub(super) async fn put_status(&mut self, kept: Kept, name: &ObjectName, status: Value) -> kube::Result<()> {
+        let api = self.api(kept, name);
+        let Some(written) = self.written.get_mut(&(kept, name.clone())) else { return Ok(()) };
         if written.status != status {
             let part = json!({
                 "apiVersion": written.object["apiVersion"], "kind": written.object["kind"],
                 "metadata": {"name": &*name.name}, "status": status,
             });
-            api.patch_status(&name.name, &apply, &Patch::Apply(&part)).await?;
+            api.patch_status(&name.name, &manager(), &Patch::Apply(&part)).await?;
             written.status = status;
         }
         Ok(())
@@ -136,6 +142,11 @@ impl Keeper {
         let namespace = if name.namespace.is_empty() { NAMESPACE } else { &name.namespace };
         Api::namespaced_with(self.client.clone(), namespace, &resource(kept))
     }
+}
+
+/// The parameters of an apply: these fields belong to nobody else.
+fn manager() -> PatchParams {
+    PatchParams::apply("tidegate-dev").force()
 }
 
 fn resource(kept: Kept) -> ApiResource {

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tidegate_config::object::ObjectName;
@@ -13,9 +14,14 @@ use super::keeper::{Keeper, Kept};
 use super::objects::{self, REVISION, Template, turn};
 use super::workload::{Desired, Replica};
 
-/// The templates of each Deployment, the current one last.
+/// The templates of Deployments.
 #[derive(Default)]
-pub(super) struct Sets(BTreeMap<ObjectName, Vec<Template>>);
+pub(super) struct Sets {
+    /// Those of each Deployment, the current one last.
+    templates: BTreeMap<ObjectName, Vec<Template>>,
+    /// Deployments that went without their ReplicaSets (`--cascade=orphan`), with the number of replicas of the last one.
+    orphans: BTreeMap<ObjectName, usize>,
+}
 
 /// A Deployment, the revision in its annotation, and its replicas.
 pub(super) type Deployed = (Desired, Option<String>, Vec<Replica>);
@@ -28,7 +34,7 @@ impl Sets {
         }
         let desired = Desired::of(deployment)?;
         let paused = deployment.spec.as_ref().is_some_and(|spec| spec.paused == Some(true));
-        let before = || self.0.get(&desired.name)?.last().filter(|last| last.desired.uid == desired.uid);
+        let before = || self.templates.get(&desired.name)?.last().filter(|last| last.desired.uid == desired.uid);
         let before = if paused { before() } else { None };
         Some(match before {
             Some(last) => Desired { replicas: desired.replicas, ..last.desired.clone() },
@@ -36,12 +42,85 @@ impl Sets {
         })
     }
 
+    /// The state to keep for ReplicaSets without a Deployment.
+    pub(super) fn orphans(&self) -> impl Iterator<Item = Desired> {
+        self.orphans.iter().filter_map(|(name, replicas)| {
+            let last = self.templates.get(name)?.last()?;
+            Some(Desired { replicas: *replicas, ..last.desired.clone() })
+        })
+    }
+
+    /// Finds out what became of the ReplicaSets of Deployments that are gone. Those that exist without an owner stay.
+    pub(super) async fn release(
+        &mut self,
+        keeper: &mut Keeper,
+        client: &kube::Client,
+        deployments: &BTreeMap<ObjectName, Deployment>,
+    ) {
+        let gone: Vec<ObjectName> = self
+            .templates
+            .iter()
+            .filter(|(name, templates)| {
+                let uid = deployments.get(name).and_then(|deployment| deployment.metadata.uid.as_ref());
+                !self.orphans.contains_key(name) && templates.last().is_some_and(|last| Some(&last.desired.uid) != uid)
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), &name.namespace);
+            let (mut left, mut replicas) = (Vec::new(), 0);
+            for template in self.templates.remove(&name).unwrap_or_default() {
+                let set = objects::set_name(&name.name, template.hash);
+                match sets.get_opt(&set).await {
+                    Ok(Some(found)) if found.owner_references().is_empty() => {
+                        replicas = wanted(&found);
+                        left.push(template);
+                    }
+                    Ok(_) => keeper.forget(Kept::ReplicaSet, &ObjectName::new(&*name.namespace, set)),
+                    Err(_) => {}
+                }
+            }
+            if !left.is_empty() {
+                self.orphans.insert(name.clone(), replicas);
+                self.templates.insert(name, left);
+            }
+        }
+    }
+
+    /// Takes note of a ReplicaSet without a Deployment: somebody has scaled it, or it is gone.
+    pub(super) fn see_orphan(&mut self, set: &ReplicaSet, gone: bool) {
+        let of_set = |name: &ObjectName, template: &Template| {
+            set.namespace().as_deref() == Some(&*name.namespace)
+                && set.name_any() == objects::set_name(&name.name, template.hash)
+        };
+        for (name, replicas) in &mut self.orphans {
+            let Some(templates) = self.templates.get_mut(name) else { continue };
+            if gone {
+                templates.retain(|template| !of_set(name, template));
+            } else if templates.last().is_some_and(|last| of_set(name, last)) {
+                *replicas = wanted(set);
+            }
+        }
+        self.orphans.retain(|name, _| self.templates.get(name).is_some_and(|templates| !templates.is_empty()));
+    }
+
     /// Writes the ReplicaSets, and the current revision into its Deployment. Returns `true` if every write succeeded.
-    pub(super) async fn write(&mut self, keeper: &mut Keeper, client: &kube::Client, all: Vec<Deployed>) -> bool {
-        self.0.retain(|name, _| all.iter().any(|(desired, ..)| desired.name == *name));
-        let (mut wanted, mut settled) = (BTreeSet::new(), true);
+    /// `orphans` are the replicas without a Deployment.
+    pub(super) async fn write(
+        &mut self,
+        keeper: &mut Keeper,
+        client: &kube::Client,
+        all: Vec<Deployed>,
+        orphans: &[&Replica],
+    ) -> bool {
+        self.templates
+            .retain(|name, _| self.orphans.contains_key(name) || all.iter().any(|(desired, ..)| desired.name == *name));
+        let (mut known, mut settled) = (BTreeSet::new(), true);
         for (desired, told_number, replicas) in all {
-            let templates = self.0.entry(desired.name.clone()).or_default();
+            let templates = self.templates.entry(desired.name.clone()).or_default();
+            if self.orphans.remove(&desired.name).is_some() {
+                adopt(templates, &desired, keeper);
+            }
             // Another Deployment of the same name has a history of its own.
             templates.retain(|template| template.desired.uid == desired.uid);
             let running = |hash: u32| replicas.iter().filter(|one| one.revision == hash && !one.is_ending()).count();
@@ -53,7 +132,7 @@ impl Sets {
                 let name = objects::set_name(&desired.name.name, template.hash);
                 let name = ObjectName::new(&*desired.name.namespace, name);
                 settled &= told(keeper.put(Kept::ReplicaSet, &name, object, status).await, true, &name);
-                wanted.insert(name);
+                known.insert(name);
             }
             if told_number.as_ref() != Some(&number) {
                 let patch = Patch::Merge(json!({"metadata": {"annotations": {REVISION: number}}}));
@@ -62,6 +141,45 @@ impl Sets {
                 settled &= told(patched.map(|_| ()), true, &desired.name);
             }
         }
-        keeper.retain(Kept::ReplicaSet, &wanted).await && settled
+        settled &= self.write_orphans(keeper, orphans, &mut known).await;
+        keeper.retain(Kept::ReplicaSet, &known).await && settled
     }
+
+    /// Writes the status of the ReplicaSets without a Deployment, and adds their names to the known ones.
+    async fn write_orphans(
+        &self,
+        keeper: &mut Keeper,
+        replicas: &[&Replica],
+        known: &mut BTreeSet<ObjectName>,
+    ) -> bool {
+        let mut settled = true;
+        for name in self.orphans.keys() {
+            let own: Vec<&Replica> = replicas.iter().copied().filter(|replica| replica.workload == *name).collect();
+            for template in self.templates.get(name).into_iter().flatten() {
+                let (_, status) = objects::replica_set(template, 0, &own);
+                let set = ObjectName::new(&*name.namespace, objects::set_name(&name.name, template.hash));
+                settled &= told(keeper.put_status(Kept::ReplicaSet, &set, status).await, true, &set);
+                known.insert(set);
+            }
+        }
+        settled
+    }
+}
+
+/// Gives the ReplicaSets that a Deployment selects to it. The others stay without one, and nothing runs for them any more.
+fn adopt(templates: &mut [Template], desired: &Desired, keeper: &mut Keeper) {
+    for template in templates {
+        if template.desired.selector == desired.selector {
+            template.desired.uid.clone_from(&desired.uid);
+        } else {
+            let set = objects::set_name(&desired.name.name, template.hash);
+            keeper.forget(Kept::ReplicaSet, &ObjectName::new(&*desired.name.namespace, set));
+        }
+    }
+}
+
+/// The number of replicas that a ReplicaSet asks for.
+fn wanted(set: &ReplicaSet) -> usize {
+    let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    usize::try_from(replicas).unwrap_or_default()
 }

@@ -51,7 +51,9 @@ impl Fleet {
                 deployments.push((desired, deployment.annotations().get(REVISION).cloned(), replicas));
             }
         }
-        self.sets.write(&mut self.keeper, &self.client, deployments).await
+        let without = |replica: &&Replica| !self.deployments.contains_key(&replica.workload);
+        let orphans: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).filter(without).collect();
+        self.sets.write(&mut self.keeper, &self.client, deployments, &orphans).await
     }
 
     /// Writes a Pod for every process until it has ended. Returns `true` if every write succeeded.
