@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use prometheus::Registry;
 use tidegate_control::client::{self, Deadlines};
-use tidegate_control::{ApiServer, CachedControl, CachedStates, start_cached};
+use tidegate_control::{ApiServer, CachedControl, CachedStates, awaited, start_cached};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -95,13 +95,13 @@ async fn healthz(State(pages): State<Pages>) -> Response {
     health(&pages.health)
 }
 
-/// Readiness for clients: every kind can be served, or cannot be served for good.
+/// Readiness for clients: there is no kind that still has to be waited for.
 async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
     let states = pages.states.borrow().clone();
     let refusal = if pages.ending.is_cancelled() {
         Some("the process is ending".to_owned())
     } else {
-        states.iter().find(|(_, state)| !state.settled()).map(|(name, _)| format!("{name} are not listed yet"))
+        awaited(&states).map(|name| format!("{name} are not listed yet"))
     };
     let status = if refusal.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let mut text = refusal.map_or_else(|| "ready\n".to_owned(), |why| format!("not ready: {why}\n"));

@@ -41,7 +41,9 @@ mod clock;
 mod sync;
 
 pub use api_server::ApiServer;
-pub use cached::{CachedControl, CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, start_cached};
+pub use cached::{
+    CachedControl, CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited, start_cached,
+};
 pub use cluster_cache::{
     Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredCached,
     RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,

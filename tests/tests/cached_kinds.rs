@@ -120,6 +120,25 @@ async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_clust
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_was_not_there_keeps_no_cache_waiting_through_an_outage() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let link = Link::to(&dev.kubeconfig).await;
+    let kubeconfig = link.kubeconfig(&dev.kubeconfig);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let arguments = ["--cache-kinds", "services,widgets", "--cache-dir", folder, "--cache-write-after", "50ms"];
+    let cache = CacheServer::start(&kubeconfig, &arguments).await;
+    cache.ready().await;
+    assert!(details(cache.admin).await.contains("cached widgets: absent"));
+    cache.end().await;
+    link.cut();
+    let cache = CacheServer::start(&kubeconfig, &arguments).await;
+    cache.ready().await;
+    let text = details(cache.admin).await;
+    assert!(text.contains("cached services: stale, as of 2") && text.contains("cached widgets: not listed yet"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_kind_goes_and_comes_with_its_definition() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };

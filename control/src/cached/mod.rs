@@ -10,5 +10,5 @@ pub(crate) use discovery::look_up;
 pub use follow::{CachedControl, start_cached};
 pub(crate) use follow::{CachedFollower, follow, unknown};
 pub use kind::{CachedKind, ServedKind};
-pub use state::{CachedStanding, CachedState, CachedStates};
+pub use state::{CachedStanding, CachedState, CachedStates, awaited};
 pub(crate) use state::{Tell, served};

@@ -48,6 +48,15 @@ impl CachedState {
     }
 }
 
+/// The first kind that still has to be waited for. Where other kinds were restored from disk, one that cannot be looked up is not
+/// waited for: whether the API server has it, nobody knows while it is away.
+#[must_use]
+pub fn awaited(states: &CachedStates) -> Option<&Arc<str>> {
+    let restored = states.values().any(|state| matches!(state.standing, CachedStanding::Kept(_)));
+    let settled = |state: &CachedState| state.settled() || restored && state.failing.is_some();
+    states.iter().find(|(_, state)| !settled(state)).map(|(name, _)| name)
+}
+
 impl CachedStanding {
     /// The age of stale objects as a second since the epoch; 0 for others.
     fn stale_since_s(self) -> i64 {
