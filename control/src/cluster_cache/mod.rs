@@ -91,7 +91,7 @@ impl KeptSource {
         self.collection_as(self.whole)
     }
 
-    /// Its collection where objects are kept whole, or as far as routing reads them.
+    /// The name of its collection for complete objects, or for the fields that routing reads.
     fn collection_as(&self, whole: bool) -> Arc<str> {
         let Self { source: Source { kind, namespace }, selection, .. } = self;
         let whole = if whole { ", whole" } else { "" };

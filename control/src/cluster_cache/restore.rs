@@ -101,8 +101,9 @@ pub(super) fn open(
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
 
-/// Drops what was kept for other options, once something has been kept for these that is newer. Before that it is the last good state,
-/// for a process that is started with the earlier options again while the API server is away.
+/// Removes collections that were kept with other options, once newer ones were kept with the current options. Until
+/// then they are the last good state for a process that is started with the earlier options again while the API server
+/// is unavailable.
 fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusable> {
     let positions = store.collections()?;
     let of_these = |name: &str| wanted.contains(name);
@@ -119,14 +120,14 @@ fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusa
     if !other.is_empty() {
         tracing::warn!(
             collections = ?other,
-            "the cluster cache holds collections that were kept with other options; they stay until newer ones are kept with these"
+            "the cluster cache has collections that were kept with other options; they are removed once newer ones have been kept"
         );
     }
     Ok(())
 }
 
-/// The collection that a source is restored from: its own, or that of the other form where it is newer. From that, no watch can go on:
-/// a list has to make its own.
+/// The collection that a source is restored from: its own, or that of the other form if it is newer. No watch can be
+/// resumed from the latter: a list must create the source's own.
 fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptSource) -> Option<(Arc<str>, Position, bool)> {
     let of = |whole: bool| {
         let name = kept.collection_as(whole);
