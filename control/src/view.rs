@@ -77,9 +77,9 @@ pub struct SourceState {
 pub struct Past {
     /// The generation whose routes are held.
     pub held: Option<Generation>,
-    /// The oldest generation of those that can all be restored.
+    /// The oldest generation of the range that can be rolled back to.
     pub oldest: Option<Generation>,
-    /// The generation that was held last, if it is older than those: it can be restored as well.
+    /// The generation that was held last, if it is older than those: it can be rolled back to as well.
     pub apart: Option<Generation>,
     /// The current generation.
     pub newest: Generation,
