@@ -51,20 +51,20 @@ impl fmt::Display for ByCommand {
             Command::Rollback(_) => write!(f, "rolled back to generation {generation}")?,
             Command::Freeze | Command::Thaw => write!(f, "frozen at generation {generation}")?,
         }
-        write!(f, " since {}, whatever the cluster's routes are", text(*since))
+        write!(f, " since {}, regardless of the cluster's routes", text(*since))
     }
 }
 
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "as it was, until {} at the latest: ", text(self.until))?;
+        write!(f, "unchanged until {} at the latest, waiting for ", text(self.until))?;
         for (number, object) in self.awaited.iter().enumerate() {
             write!(f, "{}{object}", if number > 0 { ", " } else { "" })?;
             if object.kind == Kind::Service {
                 f.write_str(" or its endpoints")?;
             }
         }
-        f.write_str(" not seen yet")
+        Ok(())
     }
 }
 
@@ -100,15 +100,15 @@ mod tests {
     fn what_does_not_serve_says_why() {
         let since = THEN + Duration::from_millis(1_790_000_000_500);
         let held = |command| ByCommand { command, generation: Generation(41), since };
-        let cluster = "since 2026-09-21T14:13:20.500Z, whatever the cluster's routes are";
+        let cluster = "since 2026-09-21T14:13:20.500Z, regardless of the cluster's routes";
         check(&held(Command::Freeze), &format!("frozen at generation 41 {cluster}"));
         check(&held(Command::Rollback(Generation(41))), &format!("rolled back to generation 41 {cluster}"));
         let awaited = [(Kind::Service, "cart"), (Kind::Secret, "tls")];
         let awaited = awaited.map(|(kind, name)| ObjectRef::new(kind, ObjectName::new("shop", name))).into();
         let unit = Unit::Host(HostPattern::Exact("a.test".into()).into());
         let wait = Wait { unit, until: THEN, awaited };
-        let want = "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/cart or its endpoints, \
-                    Secret shop/tls not seen yet";
+        let want = "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/cart or its endpoints, \
+                    Secret shop/tls";
         check(&wait, want);
     }
 }

@@ -137,7 +137,7 @@ fn a_certificate_stays_while_the_secret_of_the_next_one_is_on_its_way() {
     bench.reconcile();
     bench.check_certificates(1);
     bench.check_withheld(&[
-        "host web.example: as it was, until 1970-01-01T00:01:01.000Z at the latest: Secret shop/b not seen yet",
+        "host web.example: unchanged until 1970-01-01T00:01:01.000Z at the latest, waiting for Secret shop/b",
     ]);
     bench.apply(Kind::Secret, certificate("b"));
     bench.reconcile();

@@ -67,7 +67,7 @@ fn frozen_routes_stay_and_their_endpoints_follow() {
 fn who_asks_is_told_who_holds_what_since_when() {
     let mut bench = Bench::web();
     let routes = bench.published.clone().expect("a model");
-    let whatever = "since 1970-01-01T00:00:50.000Z, whatever the cluster's routes are";
+    let whatever = "since 1970-01-01T00:00:50.000Z, regardless of the cluster's routes";
     for (command, how) in [(Command::Freeze, "frozen at"), (Command::Rollback(FIRST), "rolled back to")] {
         bench.reconciler.hold(command, FIRST, routes.clone(), bench.now);
         bench.reconcile();

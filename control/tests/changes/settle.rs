@@ -66,8 +66,9 @@ fn who_asks_is_told_what_is_waited_for() {
     bench.check_withheld(&[]);
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
-    let why = "Service shop/new or its endpoints not seen yet";
-    let waits = |until| format!("host web.example: as it was, until 1970-01-01T00:01:{until}Z at the latest: {why}");
+    let why = "Service shop/new or its endpoints";
+    let waits =
+        |until| format!("host web.example: unchanged until 1970-01-01T00:01:{until}Z at the latest, waiting for {why}");
     bench.check_withheld(&[&waits("01.000")]);
     bench.now += Duration::from_millis(400);
     bench.apply(Kind::Service, service("new"));

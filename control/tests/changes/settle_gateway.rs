@@ -92,7 +92,7 @@ fn a_working_route_waits_for_the_service_and_the_endpoints_that_it_would_move_to
         check(&mut bench, kind, "10.0.0.1");
         let unit = if kind == Kind::HttpRoute || kind == Kind::GrpcRoute { "host" } else { "connections for" };
         let why =
-            "as it was, until 1970-01-01T00:01:01.000Z at the latest: Service shop/new or its endpoints not seen yet";
+            "unchanged until 1970-01-01T00:01:01.000Z at the latest, waiting for Service shop/new or its endpoints";
         bench.check_withheld(&[&format!("{unit} * of shop/edge/one: {why}")]);
         // The endpoints that it still has stay current.
         bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.9"]));

@@ -150,9 +150,9 @@ fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
     let held = ByCommand { command: Command::Freeze, generation: Generation(7), since };
     let web = [ingress("web", 2026, &json!({}), &[("Prefix", "/")])];
     let text = |withheld: &NotServing, url| explained_beside(&web, withheld, url);
-    let frozen = "frozen at generation 7 since 1970-01-01T00:00:00.000Z, whatever the cluster's routes are";
+    let frozen = "frozen at generation 7 since 1970-01-01T00:00:00.000Z, regardless of the cluster's routes";
     let waiting =
-        "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/new or its endpoints not seen yet";
+        "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/new or its endpoints";
     let both = NotServing { held: Some(held), waits: waits.clone() };
     check(&text(&both, "web.example/"), "held", &[frozen, waiting]);
     check(&text(&both, "none.example/"), "held", &[frozen]);
@@ -212,7 +212,7 @@ fn connections_that_are_passed_on_are_explained() {
     let withheld = NotServing { held: None, waits: vec![wait] };
     let explained = |url: &str| explained_in(gateway::options(&["192.0.2.1"]), &objects, &withheld, url);
     let waiting =
-        "as it was, until 1970-01-01T00:00:00.000Z at the latest: Service shop/new or its endpoints not seen yet";
+        "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/new or its endpoints";
     check(&explained("tcp://192.0.2.1:5432"), "held", &[waiting]);
     check(&explained("tls://a.pass.example:443"), "held", &[]);
 }
