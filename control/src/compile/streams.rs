@@ -1,4 +1,4 @@
-//! Where the connections go that are passed on as bytes: those of one host of a listener, each of which is a unit.
+//! The routes of connections that are passed on as bytes. Each host of a listener is a unit.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,12 +11,12 @@ use tidegate_config::object::{Age, ObjectRef};
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
 
-/// What is compiled of the connections for a host.
+/// The compiled form of the connections for a host.
 #[derive(Default)]
 pub(super) struct StreamUnit {
-    /// The oldest of the routes that ask for them.
+    /// The oldest of the routes that claim them.
     route: Option<Arc<StreamRoute>>,
-    /// What the owners of the others are told.
+    /// The findings for the owners of the others.
     findings: Vec<Finding>,
 }
 
@@ -98,12 +98,12 @@ impl Kind for Streams {
     }
 }
 
-/// The order of routes for one host: the older one serves; kinds have names apart.
+/// The precedence of routes for one host: the older one serves, then by kind and name.
 fn order(route: &StreamRoute) -> (&Age, &ObjectRef) {
     (&route.origin.age, &route.origin.object)
 }
 
-/// The Service ports that connections go to, each once.
+/// The Service ports of a route, without duplicates.
 pub(crate) fn used(route: &StreamRoute) -> BTreeSet<BackendKey> {
     route.targets().map(|target| target.backend.clone()).collect()
 }

@@ -1,5 +1,5 @@
-//! One write of the conditions of an object of the Gateway API. Others write into the same lists, so what is there is read, and
-//! of it only what is ours is another. Pure: time is an argument.
+//! Updates the conditions of an object of the Gateway API. Other controllers write to the same lists, so the object is
+//! read first, and only our entries are changed. Pure: time is an argument.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -14,12 +14,12 @@ use super::FIELD_MANAGER;
 use super::send::Prepared;
 use crate::informer::Resource;
 
-/// Parents that the API lets a status have.
+/// The API's limit of parents in a status.
 const PARENTS_MAX: usize = 32;
-/// Ancestors that the API lets a status have.
+/// The API's limit of ancestors in a status.
 const ANCESTORS_MAX: usize = 16;
 
-/// Where the object is: the path of its collection.
+/// The path of the object's collection.
 pub(super) fn collection(object: &ObjectRef) -> String {
     let namespace = object.kind.namespaced().then_some(&*object.name.namespace);
     Resource::of(object.kind).path(namespace)
@@ -30,16 +30,17 @@ pub(super) fn get(object: &ObjectRef) -> Prepared {
     Request::new(collection(object)).get(&object.name.name, &kube::api::GetParams::default())
 }
 
-/// Writes a status, if the object is still as it was read. A merge patch replaces the lists, and touches no other field.
+/// Writes a status, if the object has not changed since it was read. A merge patch replaces the lists and leaves all
+/// other fields unchanged.
 pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value) -> Prepared {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let body = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
     Request::new(collection(object)).patch_subresource("status", &object.name.name, &params, &Patch::Merge(body))
 }
 
-/// What an object is read as.
+/// The parts of an object as it was read.
 pub(super) struct Stands {
-    /// Its version.
+    /// Its resourceVersion.
     pub(super) resource_version: String,
     /// Its generation.
     generation: i64,
@@ -47,7 +48,7 @@ pub(super) struct Stands {
 }
 
 impl Stands {
-    /// Reads an object; `None` for one without a version.
+    /// Parses an object; `None` if it has no resourceVersion.
     pub(super) fn of(mut object: Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let resource_version = metadata.get("resourceVersion")?.as_str()?.to_owned();
@@ -56,7 +57,8 @@ impl Stands {
         Some(Self { resource_version, generation, status })
     }
 
-    /// The fields of the status that are to be others; `None` where all is well, and where the object is newer than what is said.
+    /// The fields of the status to write; `None` if nothing differs, or if the object has a later generation than the
+    /// status.
     pub(super) fn merged(
         &self,
         object: &ObjectRef,
@@ -101,7 +103,7 @@ impl Stands {
 struct Clock(Timestamp);
 
 impl Clock {
-    /// A condition with the time since which it has its status: that of the one before, unless the status is another one.
+    /// A condition with its `lastTransitionTime`: that of the previous one, unless the status has changed.
     fn stamp(&self, condition: &Condition, before: &[Value]) -> Value {
         let same = |it: &&Value| {
             let text = |field| it.get(field).and_then(Value::as_str);
@@ -117,7 +119,7 @@ impl Clock {
     }
 }
 
-/// Conditions of types that are not ours stay, and stand first.
+/// Conditions of other types are kept, and come first.
 fn conditions(before: &[Value], own: &[Condition], types: &[&str], clock: &Clock) -> Value {
     let foreign = |it: &&Value| !it.get("type").and_then(Value::as_str).is_some_and(|kind| types.contains(&kind));
     let stay = before.iter().filter(foreign).cloned();
@@ -138,8 +140,8 @@ fn listeners(before: &[Value], own: &[ListenerStatus], clock: &Clock) -> Value {
     own.iter().map(one).collect()
 }
 
-/// Entries of other controllers stay as they are and where they are. Where they leave no room, ours are left out: one entry too many
-/// would have the API server refuse all.
+/// Entries of other controllers are kept in place. If they leave no space, ours are omitted: with one entry too many,
+/// the API server would reject all.
 fn parents(
     before: &[Value],
     own: &[ParentStatus],
@@ -178,7 +180,7 @@ mod tests {
                "lastTransitionTime": time})
     }
 
-    /// What is written over a status; nothing where `want` is null.
+    /// Compares the written status; `want` is null if nothing is written.
     #[track_caller]
     fn check(kind: Kind, status: Value, own: &OwnStatus, want: Value) {
         let object = json!({"metadata": {"resourceVersion": "7", "generation": 2}, "status": status});

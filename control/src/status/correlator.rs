@@ -1,8 +1,8 @@
-//! What has been told, what there is to tell now, and how much of it at once. Pure: time is an argument, and what is to be
-//! written comes out as data.
+//! The Events that were written, and the next one to write, with a rate limit. Pure: time is an argument, and writes
+//! are returned as data.
 //!
-//! A finding is told when it comes up; told to be so still every now and then while it stands, because API servers forget
-//! Events; and told to be so again when it comes up again. In between nothing is written.
+//! A finding gets an Event when it appears; the Event is renewed periodically while the finding stands, because API
+//! servers delete old Events; and it is renewed when the finding reappears. Otherwise nothing is written.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,79 +13,78 @@ use tidegate_config::object::{ObjectRef, Uid};
 
 use super::event::{EventRecord, namespace};
 
-/// After this long it is told that something is so still. Twice this is less than [`KEPT`]: what another leader told just
-/// before it ended is told anew before it is forgotten.
+/// The interval for renewing the Event of a standing finding. Twice this is less than [`KEPT`]: Events that a previous
+/// leader wrote just before its end are renewed before they expire.
 const RENEW: Duration = Duration::from_secs(20 * 60);
-/// How long API servers keep an Event that is not written any more, by default (`--event-ttl`).
+/// The default time after which API servers delete an Event that is not renewed (`--event-ttl`).
 const KEPT: Duration = Duration::from_secs(3600);
-/// How much news there may be of an object at once, and how long it takes until there may be one more: as much as
-/// client-go's filter lets through.
+/// The number of Events for an object in a burst, and the interval of further ones: as in the spam filter of client-go.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(5 * 60);
-/// Objects of which something is remembered; of further ones nothing is told.
+/// The limit of objects with a history; for further objects no Events are written.
 const OBJECTS_MAX: usize = 4096;
-/// A namespace in which we may not write is left alone for so long at first: an API server that has just started refuses what it
-/// will allow. Each further refusal doubles it, up to the second.
+/// The pause for a namespace after a denied write: an API server that has just started denies requests at first. Each
+/// further denial doubles it, up to the second value.
 const FORBIDDEN_FIRST: Duration = Duration::from_secs(5);
 const FORBIDDEN_MAX: Duration = Duration::from_secs(10 * 60);
-/// Failures in a row after which it is given up to tell something.
+/// The number of consecutive failures after which an Event is skipped.
 const FAILURES_MAX: u32 = 5;
 
-/// What to do about an object now.
+/// The next write for an object.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Next<'n> {
-    /// Make the Event of a notice.
+    /// Create the Event.
     Create(&'n EventRecord),
-    /// Tell in it that it is so still, or again. It has been told so often; `None` when nobody here knows.
+    /// Renew the Event; with its current count, or `None` if this process does not know it.
     Renew(&'n EventRecord, Option<i32>),
-    /// Nothing until then, or at all until something else is found.
+    /// Nothing until this time, or until the findings change.
     Rest(Option<Instant>),
-    /// There is no room for it.
+    /// There is no space for another object.
     Full,
 }
 
-/// What has been told of all objects, by one leader since it leads.
+/// The history of all objects, since this process became the leader.
 #[derive(Debug, Default)]
 pub(super) struct EventCorrelator {
     objects: HashMap<ObjectRef, EventHistory>,
-    /// Namespaces in which we may not write.
+    /// Namespaces with denied writes.
     forbidden: HashMap<Arc<str>, Forbidden>,
 }
 
-/// How a namespace is left alone.
+/// The pause of a namespace.
 #[derive(Clone, Copy, Debug)]
 struct Forbidden {
     until: Instant,
-    /// How long it is left alone by now.
+    /// The length of the current pause.
     pause: Duration,
 }
 
-/// What has been told of one object.
+/// The history of one object.
 #[derive(Debug)]
 struct EventHistory {
     uid: Option<Uid>,
     events: Vec<Event>,
-    /// When nothing counts any more of the news there was.
+    /// When the rate limiter's bucket is full again.
     even_at: Instant,
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    /// That of its notice.
+    /// The id of its [`EventRecord`].
     id: u64,
-    /// How often it has been told; `None` when somebody else made it.
+    /// Its count; `None` if another process created it.
     count: Option<i32>,
-    /// When it was last told.
+    /// When it was last written.
     at: Instant,
-    /// Whether it is so now.
+    /// Whether the finding stands now.
     stands: bool,
-    /// Whether it was not so for a while since it was last told.
+    /// Whether the finding was gone for a while since the last write.
     again: bool,
 }
 
 impl EventCorrelator {
-    /// What to do about an object of which these notices stand now; with its uid, where there is such an object.
+    /// The next write for an object with these standing records; `uid` is that of the object, if it exists.
     pub(super) fn next<'n>(
         &mut self,
         object: &ObjectRef,
@@ -117,7 +116,7 @@ impl EventCorrelator {
         if let Some(next) = renewals.chain(news_wait).min() {
             return Next::Rest(Some(next));
         }
-        // Nothing stands. It is remembered for as long as it makes a difference.
+        // No finding stands. The history is kept while it affects later writes.
         let until = told.events.iter().map(|event| event.at + KEPT).fold(told.even_at, Instant::max);
         if until > now {
             return Next::Rest(Some(until));
@@ -126,8 +125,8 @@ impl EventCorrelator {
         Next::Rest(None)
     }
 
-    /// A notice has been told, or is not going to be: it is due again when what stands is. `count` is how often it has been
-    /// told, where that is known.
+    /// Records that an Event was written or skipped; the next write is due as for a standing finding. `count` is its
+    /// count, if known.
     pub(super) fn recorded(&mut self, object: &ObjectRef, notice: u64, count: Option<i32>, now: Instant) {
         self.forbidden.remove(namespace(object));
         let Some(told) = self.objects.get_mut(object) else { return };
@@ -140,23 +139,23 @@ impl EventCorrelator {
         told.failures = 0;
     }
 
-    /// The Event of a notice is not there any more.
+    /// The Event no longer exists.
     pub(super) fn vanished(&mut self, object: &ObjectRef, notice: u64) {
         if let Some(told) = self.objects.get_mut(object) {
             told.events.retain(|event| event.id != notice);
         }
     }
 
-    /// We may not write where Events about this object are.
+    /// Writing Events in the namespace of this object was denied.
     pub(super) fn forbid(&mut self, object: &ObjectRef, now: Instant) {
-        // One that nobody has tried for as long again is another story.
+        // A namespace without attempts for as long as its pause starts anew.
         self.forbidden.retain(|_, forbidden| now < forbidden.until + forbidden.pause);
         let before = self.forbidden.get(namespace(object));
         let pause = before.map_or(FORBIDDEN_FIRST, |before| (before.pause * 2).min(FORBIDDEN_MAX));
         self.forbidden.insert(namespace(object).into(), Forbidden { until: now + pause, pause });
     }
 
-    /// Something could not be told; whether to try once more.
+    /// Records a failed write; returns `true` if another attempt should follow.
     pub(super) fn failed(&mut self, object: &ObjectRef) -> bool {
         self.objects.get_mut(object).is_some_and(|told| {
             told.failures += 1;
@@ -166,7 +165,7 @@ impl EventCorrelator {
 }
 
 impl EventHistory {
-    /// Takes what stands now. Events about an earlier object of the name are not about this one.
+    /// Updates the findings that stand. Events about an earlier object of the same name do not apply to this one.
     fn look(&mut self, uid: Option<Uid>, notices: &[EventRecord], now: Instant) {
         if uid.is_some() && self.uid != uid {
             self.uid = uid;
@@ -180,7 +179,7 @@ impl EventHistory {
         self.events.retain(|event| event.stands || now < event.at + KEPT);
     }
 
-    /// What to do about the first of the notices that is due, as far as its Event says, if there is one.
+    /// The write for the first record that is due, judged by its Event, if it has one.
     fn first<'n>(&self, notices: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<Next<'n>> {
         notices.iter().find_map(|notice| {
             let event = self.events.iter().find(|event| event.id == notice.id);
@@ -188,7 +187,7 @@ impl EventHistory {
         })
     }
 
-    /// From when there may be news of it.
+    /// When the rate limiter allows the next Event.
     fn news_at(&self, now: Instant) -> Instant {
         self.even_at.checked_sub(REFILL * (BURST - 1)).map_or(now, |at| at.max(now))
     }

@@ -1,23 +1,23 @@
-//! Who leads: one Lease (`coordination.k8s.io/v1`), by the rules of client-go, so that other tools read it as they read
-//! any other. Pure: time is an argument, and what is to be sent comes out as data.
+//! Leader election with one Lease (`coordination.k8s.io/v1`), by the rules of client-go, so that other tools can read
+//! it. Pure: time is an argument, and requests are returned as data.
 //!
-//! No clock is compared with another one. A candidate takes the Lease of a silent leader only after it has itself seen
-//! the same version for the whole duration of the Lease, by its own monotonic clock; a leader stops before that long
-//! has passed since it began to send its last renewal that was confirmed. Wall-clock times are written for people, and
-//! no decision reads them.
+//! Clocks of different processes are never compared. A candidate takes the Lease of a silent leader only after it has
+//! itself observed the same version for the whole duration of the Lease, by its own monotonic clock; a leader stops
+//! earlier, counted from the time before it sent its last confirmed renewal. Wall-clock times are written for people
+//! only and never used for decisions.
 
 #[cfg(test)]
 mod simulation;
 
 use std::time::{Duration, Instant};
 
-/// How long each step of an election lasts. The defaults are those of client-go.
+/// The durations of an election. The defaults are those of client-go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// How long a Lease stands that nobody renews.
+    /// The duration of a Lease without renewal.
     pub lease: Duration,
-    /// How long a leader leads from the beginning of its last confirmed renewal; less than the above by what a write
-    /// that is already under way may take, and by what clocks may differ in speed.
+    /// The time for which a leader leads, from the start of its last confirmed renewal. It is less than `lease` by the
+    /// duration of a write in progress and the difference in speed between clocks.
     pub lead: Duration,
     /// The pause between two attempts.
     pub retry: Duration,
@@ -30,15 +30,15 @@ impl Default for Terms {
     }
 }
 
-/// No Lease of another is believed to stand for longer than this without a renewal.
+/// The maximum duration for which another's Lease is respected without a renewal.
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
-/// What a Lease says.
+/// The content of a Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
-    /// `holderIdentity`; empty when its holder has stepped down.
+    /// `holderIdentity`; empty after the holder has released it.
     pub(crate) holder: String,
-    /// `leaseDurationSeconds`; `None` where it says nothing that can be.
+    /// `leaseDurationSeconds`; `None` if it is missing or invalid.
     pub(crate) duration: Option<Duration>,
     /// `acquireTime`, in µs since the Unix epoch.
     pub(crate) acquired_us: i64,
@@ -48,7 +48,7 @@ pub(crate) struct Claim {
     pub(crate) transitions: i32,
 }
 
-/// A Lease as the API server holds it.
+/// A Lease as read from the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// Its resourceVersion.
@@ -56,41 +56,41 @@ pub(crate) struct Seen {
     pub(crate) claim: Claim,
 }
 
-/// A Lease to be written: created, or put in the place of one version and no other.
+/// A Lease to write: created, or updated from one version only.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bid {
-    /// The version that it replaces; `None` to create it.
+    /// The version to update; `None` to create it.
     pub(crate) over: Option<String>,
     pub(crate) claim: Claim,
-    /// When sending it began.
+    /// When the request was started.
     begun: Instant,
 }
 
-/// One candidate's view of the election.
+/// One candidate's state of the election.
 #[derive(Debug)]
 pub(crate) struct Election {
     identity: String,
     terms: Terms,
-    /// The Lease as it was last known, and since when it has been known so.
+    /// The Lease as last known, and since when that version is known.
     known: Option<(Seen, Instant)>,
-    /// Whether that is how it was in this round: nothing has been sent since.
+    /// Whether that was read in this round, with no request since.
     fresh: bool,
-    /// Until when we lead.
+    /// The end of the leadership, if this candidate leads.
     until: Option<Instant>,
 }
 
 impl Election {
-    /// A candidate that knows nothing yet. Its identity must be that of no other candidate, also not of an earlier process.
+    /// A candidate without any knowledge. Its identity must be unique, also among earlier processes.
     pub(crate) fn new(identity: String, terms: Terms) -> Self {
         Self { identity, terms, known: None, fresh: false, until: None }
     }
 
-    /// Whether the Lease has to be read before there can be a bid.
+    /// Whether the Lease must be read before the next bid.
     pub(crate) fn must_read(&self) -> bool {
         !self.fresh
     }
 
-    /// Takes what was read; `None` when there is no Lease.
+    /// Records the Lease as read; `None` if it does not exist.
     pub(crate) fn read(&mut self, seen: Option<Seen>, now: Instant) {
         self.fresh = true;
         let Some(seen) = seen else {
@@ -100,14 +100,14 @@ impl Election {
         if seen.claim.holder != self.identity {
             self.until = None;
         }
-        // Only another version shows that its holder lives.
+        // Only a new version shows that the holder is alive.
         if self.known.as_ref().is_none_or(|(known, _)| known.version != seen.version) {
             self.known = Some((seen, now));
         }
     }
 
-    /// What to send now: a renewal, or a claim to a Lease that nobody holds any more. It is one attempt: whatever becomes
-    /// of it, unless it is [`Election::won`] the Lease is read again before the next.
+    /// The next write: a renewal, or a claim to a Lease that has no holder or has expired. Each bid is one attempt:
+    /// unless it is followed by [`Election::won`], the Lease must be read again before the next.
     pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
         if !std::mem::take(&mut self.fresh) {
             return None;
@@ -117,7 +117,7 @@ impl Election {
         let Some((known, since)) = &self.known else { return Some(Bid { over: None, claim: first, begun: now }) };
         let old = &known.claim;
         let claim = if old.holder == self.identity {
-            // A write that changes nothing makes no new version, and then nobody would see it; the clock may stand still.
+            // A write without changes creates no new version, and would not be observed; the clock may stand still.
             let renewed_us = if wall_us == old.renewed_us { wall_us.saturating_add(1) } else { wall_us };
             Claim { acquired_us: old.acquired_us, renewed_us, transitions: old.transitions, ..first }
         } else {
@@ -130,19 +130,20 @@ impl Election {
         Some(Bid { over: Some(known.version.clone()), claim, begun: now })
     }
 
-    /// The API server has taken a bid, and this is the version it made of it.
+    /// The API server has accepted a bid and created this version.
     pub(crate) fn won(&mut self, bid: Bid, version: String, now: Instant) {
         self.until = Some(bid.begun + self.terms.lead);
         self.known = Some((Seen { version, claim: bid.claim }, now));
         self.fresh = true;
     }
 
-    /// Until when we lead, if we do or did.
+    /// The end of the current or last leadership.
     pub(crate) const fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Steps down at once. What to send, so that the next leader need not wait; nothing when the Lease is not ours.
+    /// Ends the leadership at once. Returns the write that releases the Lease, so that the next leader need not wait;
+    /// `None` if the Lease is not ours.
     pub(crate) fn release(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
         self.until = None;
         self.fresh = false;
@@ -157,8 +158,8 @@ impl Election {
 mod tests {
     use super::*;
 
-    /// What a candidate named `a` sends that reads this Lease (holder, seconds, transitions) and reads it again, unchanged,
-    /// so many seconds later: what it replaces, and the transitions it writes.
+    /// Compares the bid of a candidate named `a` that reads this Lease (holder, seconds, transitions) and reads it
+    /// again, unchanged, after so many seconds: the version to update, and the transitions.
     #[track_caller]
     fn check(lease: Option<(&str, Option<u64>, i32)>, later_s: u64, want: Option<(Option<&str>, i32)>) {
         let begin = crate::clock::now();

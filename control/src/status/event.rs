@@ -1,7 +1,7 @@
-//! An Event (`events.k8s.io/v1`) that tells a finding: what it is called and what it says. Pure.
+//! The Event (`events.k8s.io/v1`) of a finding: its name and content. Pure.
 //!
-//! Its name follows from what it tells and of which object. So whoever has something to tell that has been told already,
-//! before a restart or by another replica, finds the name taken and can be quiet.
+//! The name is derived from the finding and the object. If the finding was reported already, before a restart or by
+//! another replica, an Event of that name exists, and nothing is written.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -16,23 +16,24 @@ use tidegate_config::object::{ObjectRef, Uid};
 use super::FIELD_MANAGER;
 use super::send::Prepared;
 
-/// Who tells; people see it as where an Event is from. It is the controller of our IngressClass as `deploy/` has it.
+/// The reporting controller, which people see as the source of an Event. It is the controller of our IngressClass in
+/// `deploy/`.
 const CONTROLLER: &str = "tidegate.io/ingress";
-/// What was being done about the object.
+/// The action that was taken on the object.
 const ACTION: &str = "Route";
-/// Bytes of a note (Kubernetes, `NoteLengthLimit`).
+/// The maximum length of a note in bytes (Kubernetes, `NoteLengthLimit`).
 const NOTE_BYTES_MAX: usize = 1024;
-/// Bytes of a `reportingInstance` (Kubernetes, `ReportingInstanceLengthLimit`).
+/// The maximum length of a `reportingInstance` in bytes (Kubernetes, `ReportingInstanceLengthLimit`).
 const INSTANCE_BYTES_MAX: usize = 128;
-/// Bytes of a name (a DNS subdomain, RFC 1123).
+/// The maximum length of a name in bytes (a DNS subdomain, RFC 1123).
 const NAME_BYTES_MAX: usize = 253;
-/// Events about what is in no namespace go here, where kubectl looks for them as well.
+/// The namespace of Events about cluster-scoped objects, as kubectl expects.
 const NAMESPACE: &str = "default";
 
-/// A finding as it is told.
+/// The content of an Event about a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct EventRecord {
-    /// The same for the same finding about the same object in every process, and another for every other.
+    /// A hash, equal for the same finding about the same object in every process, and different for others.
     pub(super) id: u64,
     reason: &'static str,
     kind: &'static str,
@@ -40,7 +41,7 @@ pub(super) struct EventRecord {
 }
 
 impl EventRecord {
-    /// A finding about the object with this uid.
+    /// The record of a finding about the object with this uid.
     pub(super) fn of(uid: Uid, finding: &Finding) -> Self {
         let reason = finding.problem.reason();
         let kind = match finding.problem.severity() {
@@ -56,9 +57,9 @@ impl EventRecord {
     }
 }
 
-/// FNV-1a of 64 bits: the same in every release, as a name has to be. A collision would cost a notice and no more.
+/// FNV-1a of 64 bits: the same in every release, because names depend on it. A collision only loses an Event.
 fn fingerprint(parts: [&str; 3]) -> u64 {
-    // A byte that stands in no text ends each part.
+    // Each part ends with a byte that never occurs in UTF-8.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -80,24 +81,24 @@ fn collection(object: &ObjectRef) -> Request {
     Request::new(format!("/apis/events.k8s.io/v1/namespaces/{}/events", namespace(object)))
 }
 
-/// Makes the Event of a notice, told by `by` at a time.
+/// Creates the Event of a record, reported by `by` at this time.
 pub(super) fn create(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Timestamp) -> Prepared {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let event = serde_json::to_vec(&event(object, uid, notice, by, at)).map_err(request::Error::SerializeBody)?;
     collection(object).create(&params, event)
 }
 
-/// Asks how often the Event of a notice has been told, by a patch that changes nothing: the right to patch is enough.
+/// Reads the count of a record's Event with a patch that changes nothing: the permission to patch suffices.
 pub(super) fn ask(object: &ObjectRef, notice: &EventRecord) -> Prepared {
     patch(object, notice, json!({}))
 }
 
-/// How often an Event has been told.
+/// The number of times that an Event was reported.
 pub(super) fn count(event: &Event) -> i32 {
     event.series.as_ref().map_or(1, |series| series.count)
 }
 
-/// Tells in the Event of a notice that it is so still or again, for the so manieth time; from 2 on.
+/// Renews the Event of a record with this count, which is at least 2.
 pub(super) fn renew(object: &ObjectRef, notice: &EventRecord, count: i32, at: Timestamp) -> Prepared {
     let series = EventSeries { count, last_observed_time: MicroTime(at) };
     patch(object, notice, json!({"series": series}))
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(body(ask(&object, &notice)), (method, uri, json!({})));
     }
 
-    /// Where the Event about an object is, and what it is called but for its last 16 digits.
+    /// Compares the namespace of the Event about an object, and its name without the last 16 digits.
     #[track_caller]
     fn check(object: &ObjectRef, want_namespace: &str, want_name: &str) {
         let event =
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut() {
         let object = object(Kind::Ingress, "shop", "web");
-        // Each value is shown up to its own bound, in characters; a note has one in bytes.
+        // Each value is cut to its own limit in characters; the note has one in bytes.
         for fill in ["ü", "日", "𝄞"] {
             let notice = EventRecord::of(uid(), &missing(&object, &fill.repeat(2000), &fill.repeat(2000)));
             assert!((1020..=1024).contains(&notice.note.len()) && notice.note.ends_with('…'), "{}", notice.note.len());

@@ -1,4 +1,5 @@
-//! The one worker that tells findings: object after object, it asks what is found and writes what of that has to be told.
+//! The single worker that writes Events: for one object after another, it gets the findings and writes the Events that
+//! are due.
 
 use std::time::Duration;
 
@@ -16,20 +17,20 @@ use crate::clock;
 use crate::queue::Lane;
 use crate::reconcile::ObjectFindings;
 
-/// When an object is looked at again about which the loop cannot say anything now.
+/// The delay before an object is checked again whose findings the loop does not know yet.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
-/// When an object is looked at again.
+/// The next check of an object.
 enum Then {
-    /// After a while, or when something else is found.
+    /// After this delay, or when the findings change.
     Rest(Option<Duration>),
-    /// After a delay that grows with its failures.
+    /// After a delay that grows with consecutive failures.
     Retry,
 }
 
 impl Reporter {
-    /// Tells what is found, for as long as the queue lives. What has been told is remembered until this ends: whoever
-    /// leads after that may have told more.
+    /// Writes Events while the queue exists. The history is dropped at the end of leadership: the next leader may have
+    /// written more.
     pub(super) async fn tell(&self, lead: &Lead) {
         let queue = &self.view.reports.events;
         let mut correlator = EventCorrelator::default();
@@ -81,7 +82,8 @@ impl Reporter {
                     correlator.recorded(object, notice.id, Some(count), now);
                 }
                 Err(Refusal::Gone) if !made => correlator.vanished(object, notice.id),
-                // Its namespace is going, and the object with it; or it is there; or it never will be.
+                // The namespace is terminating, and the object with it; or the Event exists; or it will never be
+                // accepted.
                 Err(Refusal::Gone | Refusal::Exists | Refusal::Refused(_)) => {
                     correlator.recorded(object, notice.id, None, now);
                 }
@@ -110,7 +112,7 @@ impl Reporter {
         uid: Option<Uid>,
         notice: &EventRecord,
     ) -> Result<i32, Refusal> {
-        // There are notices only of an object with a uid.
+        // Records only exist for objects with a uid.
         let uid = uid.ok_or(Refusal::Gone)?;
         let event = event::create(object, uid, notice, &self.identity, wall());
         self.send::<IgnoredAny>(lead, event).await.map(|IgnoredAny| 1)
@@ -134,6 +136,6 @@ impl Reporter {
 }
 
 fn wall() -> Timestamp {
-    // A clock before year 1 or after year 9999 says nothing.
+    // A time before year 1 or after year 9999 is invalid.
     Timestamp::try_from(clock::wall()).unwrap_or_default()
 }

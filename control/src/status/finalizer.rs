@@ -12,7 +12,8 @@ use super::send::{Prepared, Refusal};
 use super::{FIELD_MANAGER, Lead, READINGS_MAX, Reporter};
 
 impl Reporter {
-    /// Adds the finalizer of a class in use, or takes it away from one that is not; again where somebody else wrote in between.
+    /// Adds the finalizer to a class in use, or removes it from an unused one; repeated after a conflict with another
+    /// write.
     pub(super) async fn hold_class(&self, object: &ObjectRef, in_use: bool, lead: &Lead) -> Result<(), Refusal> {
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, get(object)).await?;
@@ -27,8 +28,8 @@ impl Reporter {
     }
 }
 
-/// Writes the finalizers of a class, if it is still as it was read; `None` where they are as they ought to be. A class that is being
-/// deleted takes no more of them.
+/// Writes the finalizers of a class, if it has not changed since it was read; `None` if they are correct. A class that
+/// is being deleted accepts no new finalizers.
 fn patch(class: &ObjectRef, read: &Value, in_use: bool) -> Option<Prepared> {
     let metadata = read.get("metadata")?;
     let mut finalizers = metadata.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -51,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The finalizers that are written over others; nothing where `want` is `None`.
+    /// Compares the written finalizers; `want` is `None` if nothing is written.
     #[track_caller]
     fn check(before: &Value, deleted: bool, in_use: bool, want: Option<Value>) {
         let time = deleted.then_some("2026-01-01T00:00:00Z");

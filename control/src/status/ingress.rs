@@ -1,4 +1,4 @@
-//! One write of an Ingress's status: where it is reached, and nothing else of it.
+//! Writes the addresses in the status of an Ingress.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
@@ -9,7 +9,8 @@ use tidegate_config::project::PublicAddress;
 use super::FIELD_MANAGER;
 use super::send::Prepared;
 
-/// A merge patch on the subresource `status`, which replaces the list of addresses and touches no other field.
+/// A merge patch on the subresource `status`, which replaces the list of addresses and leaves all other fields
+/// unchanged.
 pub(super) fn patch(ingress: &ObjectName, addresses: &[PublicAddress]) -> Prepared {
     let collection = format!("/apis/networking.k8s.io/v1/namespaces/{}/ingresses", ingress.namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

@@ -1,5 +1,5 @@
-//! The election against the API server: reads and writes the Lease, and says until when this process leads. What to write,
-//! and when, is decided in `election.rs`.
+//! The election against the API server: reads and writes the Lease, and publishes until when this process leads. The
+//! decisions are made in `election.rs`.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,20 +17,20 @@ use super::election::{Bid, Claim, Election, Seen, Terms};
 use crate::backoff::share;
 use crate::clock;
 
-/// How long stepping down may take at the end of the process. The Lease runs out by itself in any case.
+/// The timeout for releasing the Lease at the end of the process. It expires by itself in any case.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
 
-/// A candidate at work.
+/// A running candidate.
 pub(super) struct Campaign {
     api: Api<Lease>,
     name: String,
     election: Election,
     terms: Terms,
-    /// The Lease as it was last read or written. What others keep in it stays there.
+    /// The Lease as last read or written. Fields of others are kept.
     lease: Lease,
-    /// Until when this process leads.
+    /// The end of this process's leadership.
     lead: watch::Sender<Option<Instant>>,
-    /// Whether the last attempt failed, so that the first failure is logged and not each.
+    /// Whether the last attempt failed, so that only the first failure is logged as a warning.
     failing: bool,
 }
 
@@ -47,7 +47,7 @@ impl Campaign {
         Self { api, name, election, terms, lease: Lease::default(), lead, failing: false }
     }
 
-    /// Takes part for ever.
+    /// Takes part in the election; never returns.
     pub(super) async fn run(&mut self) {
         loop {
             match self.attempt().await {
@@ -60,12 +60,12 @@ impl Campaign {
             }
             let until = self.election.until();
             self.lead.send_if_modified(|before| std::mem::replace(before, until) != until);
-            // Candidates that began together need not go on together.
+            // A random part, so that candidates that started together spread out.
             sleep(self.terms.retry + share(self.terms.retry / 5, fastrand::u64(..))).await;
         }
     }
 
-    /// Steps down, so that the next leader need not wait until the Lease has run out.
+    /// Releases the Lease, so that the next leader need not wait until it expires.
     pub(super) async fn release(&mut self) {
         self.lead.send_replace(None);
         let Some(bid) = self.election.release(clock::now(), wall_us()) else { return };
@@ -76,7 +76,7 @@ impl Campaign {
         }
     }
 
-    /// One round: reads the Lease unless it is known, and renews or claims it when that is our turn.
+    /// One round: reads the Lease unless it is known, and renews or claims it if possible.
     async fn attempt(&mut self) -> Result<(), String> {
         let patience = self.terms.lead / 2;
         if self.election.must_read() {
@@ -92,7 +92,7 @@ impl Campaign {
                 self.lease = lease;
                 Ok(())
             }
-            // Another candidate was faster, which is no failure.
+            // Another candidate was faster, which is not a failure.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(()),
             Ok(Err(why)) => Err(why.to_string()),
             Err(_elapsed) => Err("no answer".to_owned()),
@@ -117,7 +117,7 @@ impl Campaign {
     }
 }
 
-/// What a Lease says, as elections read it.
+/// The content of a Lease for the election.
 fn seen(lease: &Lease) -> Seen {
     let spec = lease.spec.clone().unwrap_or_default();
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -134,12 +134,12 @@ fn seen(lease: &Lease) -> Seen {
     }
 }
 
-/// A claim as a Lease says it.
+/// The spec of a Lease for a claim.
 fn claimed(claim: &Claim, spec: LeaseSpec) -> LeaseSpec {
     let time = |us: i64| Timestamp::from_microsecond(us).ok().map(MicroTime);
     LeaseSpec {
         holder_identity: Some(claim.holder.clone()),
-        // Rounded up: others must not take it for shorter than it is.
+        // Rounded up, so that others do not assume a shorter duration.
         lease_duration_seconds: claim.duration.and_then(|it| i32::try_from(it.as_millis().div_ceil(1000)).ok()),
         acquire_time: time(claim.acquired_us),
         renew_time: time(claim.renewed_us),

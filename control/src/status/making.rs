@@ -1,5 +1,5 @@
-//! The one worker that makes Services for Gateways: Gateway after Gateway, it asks what is to be there, reads what is, and writes
-//! what differs.
+//! The single worker that creates Services for Gateways: for one Gateway after another, it gets the desired objects,
+//! reads the existing ones, and writes the differences.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::reconcile::Made;
 use crate::sources::{Endpoints, GatewayInfrastructure};
 
 impl Reporter {
-    /// Makes what is to be there, for as long as the queue lives.
+    /// Writes the desired objects while the queue exists.
     pub(super) async fn make(&self, lead: &Lead) {
         let queue = &self.view.reports.gateways;
         while let Some(gateway) = queue.get().await {
@@ -47,7 +47,7 @@ impl Reporter {
         }
     }
 
-    /// Has there be for a Gateway what is to be; how much was written.
+    /// Applies the desired objects of a Gateway; returns the number of writes.
     async fn make_for(&self, gateway: &ObjectRef, made: &Made, lead: &Lead) -> Result<usize, Refusal> {
         let mut writes = 0;
         for (name, uid) in &made.stale {
@@ -61,7 +61,7 @@ impl Reporter {
         Ok(writes + written + self.make_slices(desired, &service, lead).await?)
     }
 
-    /// The Service as it stands in the end.
+    /// Applies the Service; returns it, with the number of writes.
     async fn make_service(
         &self,
         gateway: &ObjectRef,
@@ -72,7 +72,7 @@ impl Reporter {
         let (name, desired) = (&made.service, service::service(&gateway.name, uid, made));
         let (mut stands, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
         if stands.as_ref().is_some_and(|stands| !service::is_ours(stands, uid, controller)) {
-            let why = format!("Service {name} is there already, and not of this Gateway");
+            let why = format!("Service {name} already exists and does not belong to this Gateway");
             return Err(Refusal::Refused(why));
         }
         if let Some(old) = stands.take_if(|stands| service::must_go(stands, &desired)) {
@@ -118,7 +118,7 @@ impl Reporter {
         Ok(writes)
     }
 
-    /// An object, where it is there.
+    /// An object, if it exists.
     async fn read(&self, kind: Kind, name: &ObjectName, lead: &Lead) -> Result<Option<Value>, Refusal> {
         match self.send::<Value>(lead, service::get(kind, name)).await {
             Ok(object) => Ok(Some(object)),

@@ -1,13 +1,13 @@
-//! Metrics of what is written to the cluster.
+//! Metrics of writes to the cluster.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-/// What becomes of a write of a status, and of an Event; see [`super::send::outcome`].
+/// The outcomes of writes; see [`super::send::outcome`].
 const STATUS: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
 const SERVICE: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
 const EVENT: [&str; 6] = ["written", "known", "gone", "later", "refused", "failed"];
 
-/// Handles of the metrics.
+/// The metrics.
 #[derive(Clone, Debug)]
 pub(super) struct ReportMetrics {
     pub(super) leader: IntGauge,
@@ -18,15 +18,15 @@ pub(super) struct ReportMetrics {
 }
 
 impl ReportMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When a metric of the same name is registered already.
+    /// Returns an error if a metric of the same name is already registered.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let leader = IntGauge::new("tidegate_leader", "1 while this replica is the one that writes to the cluster.")?;
         registry.register(Box::new(leader.clone()))?;
         let dropped =
-            IntCounter::new("tidegate_events_dropped_total", "Findings and objects that are not told for now.")?;
+            IntCounter::new("tidegate_events_dropped_total", "Findings and objects that are not reported for now.")?;
         registry.register(Box::new(dropped.clone()))?;
         let writes = |name: &str, help: &str, outcomes: &[&str]| {
             let writes = IntCounterVec::new(Opts::new(name, help), &["outcome"])?;

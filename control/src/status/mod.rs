@@ -1,6 +1,6 @@
-//! What is told to the cluster, after it is in effect and by one replica only: publish first, report later. The loop names
-//! the objects whose status is not what it ought to be, and the objects about which something else is found than before;
-//! here they wait, and the leader writes at its own pace. Nothing here can make the loop wait.
+//! Reports to the cluster, written after a change is in effect and by one replica only. The loop queues the objects
+//! whose status differs from the desired one, and the objects whose findings have changed; the leader writes them at
+//! its own pace. Nothing here can block the loop.
 
 mod conditions;
 mod election;
@@ -42,44 +42,47 @@ use crate::reconcile::{ChangedFindings, Desired, PendingStatusUpdates};
 use crate::view::{Readiness, View};
 pub use election::Terms;
 
-/// Who the API server notes as the owner of the fields that are written.
+/// The field manager of our writes.
 const FIELD_MANAGER: &str = "tidegate";
-/// Writes of status under way at a time. Of Events there is one.
+/// The number of concurrent writers of status. There is one for Events.
 const WRITERS: usize = 4;
-/// The pause of a writer after it has written an address: all together make at most 40 such writes a second, and Events 10.
+/// The pause of a writer after it has written an address: all together make at most 40 such writes a second; Events are
+/// limited to 10.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The pause of a writer after it has written conditions, which people and programs wait for. An API server that finds them too
-/// many says so.
+/// The pause of a writer after it has written conditions, which people and programs wait for. An overloaded API server
+/// answers with Retry-After.
 const CONDITIONS_PAUSE: Duration = Duration::from_millis(1);
-/// How many routes are attached to a listener is written after this long: a thousand routes that come together are one number.
+/// The delay for writing a changed number of attached routes: a thousand new routes become one write.
 const COUNT_AFTER: Duration = Duration::from_millis(200);
-/// Readings of an object for one write: others write into its status as well, and may do so in between.
+/// The maximum number of attempts of one write after conflicts with other writers.
 const READINGS_MAX: usize = 5;
-/// The pause of a writer before each look at an object: most have nothing to write, and each look takes a turn of the loop.
+/// The pause of a writer before each check of an object: most have nothing to write, and each check takes time of the
+/// loop.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
-/// How long a write may take.
+/// The timeout of a write.
 const WRITE_MAX: Duration = Duration::from_secs(15);
-/// What somebody else has written over is repaired after this long, so that two who disagree do not keep the API server busy.
+/// The delay before a value that another client has overwritten is restored, so that two disagreeing writers do not
+/// overload the API server.
 const REPAIR_AFTER: Duration = Duration::from_secs(2);
-/// What is found is told after this long, if it is so still: the objects of an application come one after the other, and
-/// what is missing until they are all there is nothing to tell.
+/// The delay before a finding is reported, if it still stands: the objects of an application arrive one after another,
+/// and references that are missing only in between are not reported.
 const TELL_AFTER: Duration = Duration::from_secs(2);
-/// An API server that wants to be left alone is, by all writers, for no longer than this; by what it did not take, for as long as
-/// it wants.
+/// The maximum time for which all writers respect a Retry-After of the API server; the rejected write itself waits for
+/// the whole time.
 const LATER_MAX: Duration = Duration::from_secs(10);
-/// Failed writes are tried again after as much as a second at first, and as much as five minutes at last.
+/// The delays after failed writes: at most a second at first, and at most five minutes at last.
 const RETRIES: Retries = Retries { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
-/// Where the loop names what has to be written. Cloning it is cheap and gives the same one.
+/// The queues of reports. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     /// Objects whose status may have to be written.
     statuses: Workqueue<ObjectRef>,
-    /// Objects about which something may have to be told.
+    /// Objects whose Events may have to be written.
     events: Workqueue<ObjectRef>,
-    /// Gateways for which something may have to be made.
+    /// Gateways whose infrastructure may have to be written.
     gateways: Workqueue<ObjectRef>,
-    /// Whether anybody here writes. Otherwise nothing is kept.
+    /// Whether this process writes. Otherwise the queues stay empty.
     wanted: Arc<AtomicBool>,
 }
 
@@ -89,7 +92,7 @@ impl Reports {
         Self { statuses, events, gateways, wanted: Arc::default() }
     }
 
-    /// Whether to name anything at all.
+    /// Whether this process writes reports.
     pub(crate) fn wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
     }
@@ -118,22 +121,22 @@ fn queue<K: Clone + Eq + Hash>(meter: Meter) -> Workqueue<K> {
     Workqueue::new(Queue::new(meter, RETRIES), share, |_| 0)
 }
 
-/// Until when this process leads, as far as it does.
+/// The end of this process's leadership, if it leads.
 #[derive(Clone, Debug)]
 struct Lead(watch::Receiver<Option<Instant>>);
 
 impl Lead {
-    /// Until when, if we lead now.
+    /// The end of the leadership, if this process leads now.
     fn until(&self) -> Option<Instant> {
         self.0.borrow().filter(|until| clock::now() < *until)
     }
 
-    /// Waits until we lead. `false` when we never will.
+    /// Waits until this process leads. `false` if the election has ended.
     async fn gained(&mut self) -> bool {
         self.0.wait_for(|until| until.is_some_and(|until| clock::now() < until)).await.is_ok()
     }
 
-    /// Waits until we lead no more. `false` when it is not known any more.
+    /// Waits until this process no longer leads. `false` if the election has ended.
     async fn lost(&mut self) -> bool {
         loop {
             self.0.borrow_and_update();
@@ -146,7 +149,7 @@ impl Lead {
     }
 }
 
-/// Whether the last write of a kind failed, so that the first failure is logged loudly and not each.
+/// Whether the last write of a kind failed, so that only the first failure is logged as a warning.
 #[derive(Clone, Debug, Default)]
 struct LogFirstFailure(Arc<AtomicBool>);
 
@@ -164,17 +167,17 @@ impl LogFirstFailure {
     }
 }
 
-/// Until when the API server is left alone because it wants to be. Clones are the same one.
+/// The end of a pause that the API server has requested. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct RetryAfterGate(Arc<watch::Sender<Option<Instant>>>);
 
 impl RetryAfterGate {
-    /// The API server wants to be left alone for so long.
+    /// The API server requests this pause.
     fn begin(&self, time: Duration) {
         self.0.send_replace(Some(clock::now() + time.min(LATER_MAX)));
     }
 
-    /// Waits until it is over.
+    /// Waits until the pause is over.
     async fn over(&self) {
         loop {
             let until = self.0.borrow().filter(|until| clock::now() < *until);
@@ -193,11 +196,11 @@ pub struct Reporter {
     identity: String,
     terms: Terms,
     metrics: ReportMetrics,
-    /// Statuses that are not written.
+    /// Failed writes of status.
     unwritten: LogFirstFailure,
-    /// Events that are not written.
+    /// Failed writes of Events.
     untold: LogFirstFailure,
-    /// What is not made for Gateways.
+    /// Failed writes of Gateways' infrastructure.
     unmade: LogFirstFailure,
     retry_after: RetryAfterGate,
 }
@@ -209,11 +212,11 @@ impl fmt::Debug for Reporter {
 }
 
 impl Reporter {
-    /// A reporter for the loop behind a view. Its client's deadlines are best [`crate::client::Deadlines::WRITE`]; its
-    /// identity must be that of no other process, also not of an earlier one in the same pod.
+    /// A reporter for the loop behind a view. Its client should have the deadlines [`crate::client::Deadlines::WRITE`];
+    /// its identity must be unique, also among earlier processes in the same pod.
     ///
     /// # Errors
-    /// When its metrics are registered already.
+    /// Returns an error if its metrics are already registered.
     pub fn new(
         view: View,
         client: kube::Client,
@@ -226,14 +229,15 @@ impl Reporter {
         Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, unmade, retry_after })
     }
 
-    /// The same, with another pace of the election.
+    /// The same, with other durations of the election.
     #[must_use]
     pub fn paced(mut self, terms: Terms) -> Self {
         self.terms = terms;
         self
     }
 
-    /// Runs until it is stopped, once the cluster is known as it is now and not as it was kept over a restart; then it steps down and leaves what is written to the next leader.
+    /// Starts once the state of the cluster is current, and runs until `stop` is cancelled; then it releases the Lease
+    /// and leaves pending writes to the next leader.
     pub async fn run(self, stop: CancellationToken) {
         let mut readiness = self.view.readiness();
         let known = readiness.wait_for(Readiness::may_report);
@@ -247,12 +251,12 @@ impl Reporter {
             () = campaign.run() => {}
             () = self.follow(Lead(lead)) => {}
         }
-        // Writes that were under way are given up by now, so that none comes after those of the next leader.
+        // Pending writes are cancelled by now, so that none follows those of the next leader.
         self.begin(false);
         campaign.release().await;
     }
 
-    /// Has everything looked at whenever the lead is gained, writes while it is ours, and keeps nothing while it is not.
+    /// Queues all objects when the leadership is gained, writes while it lasts, and drops the queues otherwise.
     async fn follow(&self, mut lead: Lead) {
         loop {
             self.begin(false);
@@ -260,7 +264,7 @@ impl Reporter {
                 gained = lead.gained() => if !gained { return },
                 () = self.idle() => return,
             }
-            // From now on the loop names what changes, and then, once, all there is.
+            // From now on the loop queues changes, and then, once, all objects.
             self.begin(true);
             if self.view.look_again().await.is_none() {
                 return;
@@ -276,12 +280,12 @@ impl Reporter {
 
     fn begin(&self, leading: bool) {
         if self.view.reports.wanted.swap(leading, Ordering::AcqRel) != leading {
-            tracing::info!(leading, lease = %self.lease, "who writes to the cluster");
+            tracing::info!(leading, lease = %self.lease, "the leadership has changed");
         }
         self.metrics.leader.set(i64::from(leading));
     }
 
-    /// Takes what still waits and leaves it, for as long as the queues live: who gains the lead looks at everything.
+    /// Drops queued keys while the queues exist: the leadership starts with a check of all objects.
     async fn idle(&self) {
         async fn leave<K: Clone + Eq + Hash>(queue: &Workqueue<K>) {
             while let Some(held) = queue.get().await {
@@ -292,7 +296,7 @@ impl Reporter {
         tokio::join!(leave(statuses), leave(events), leave(gateways));
     }
 
-    /// All writers, for as long as the queues live.
+    /// Runs all writers while the queues exist.
     async fn write(&self, lead: &Lead) {
         let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
         tokio::join!(statuses, self.tell(lead), self.make(lead));
@@ -305,7 +309,7 @@ impl Reporter {
         }
     }
 
-    /// What the loop says at this moment is written, whatever it was when the key was added.
+    /// Writes the status that is desired now, independently of when the key was queued.
     async fn write_status(&self, held: Held<ObjectRef>, lead: &Lead) {
         self.retry_after.over().await;
         sleep(LOOK_PAUSE).await;
@@ -333,8 +337,8 @@ impl Reporter {
             held.succeeded();
             return;
         }
-        // The object is held over the pause. If it is named again before the watch tells what was written, it is not looked at
-        // before that either.
+        // The key is held over the pause. If it is queued again before the watch reports the write, it is not checked
+        // earlier either.
         sleep(pause).await;
         match written {
             Ok(()) | Err(Refusal::Gone) => {
@@ -348,7 +352,7 @@ impl Reporter {
         }
     }
 
-    /// Reads the object, and writes of its status what is ours and differs; again where somebody else wrote in between.
+    /// Reads the object and writes our part of the status if it differs; repeated after a conflict with another write.
     async fn write_conditions(
         &self,
         object: &ObjectRef,
@@ -356,10 +360,10 @@ impl Reporter {
         own: &OwnStatus,
         lead: &Lead,
     ) -> Result<(), Refusal> {
-        let mut refusal = Refusal::Failed("others write it all the time".to_owned());
+        let mut refusal = Refusal::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, conditions::get(object)).await?;
-            let stands = Stands::of(read).ok_or_else(|| Refusal::Failed("no object that can be read".to_owned()))?;
+            let stands = Stands::of(read).ok_or_else(|| Refusal::Failed("the object cannot be read".to_owned()))?;
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
             let Some(status) = stands.merged(object, said_by, own, now) else { return Ok(()) };
             let patch = conditions::patch(object, &stands.resource_version, status);
@@ -372,7 +376,8 @@ impl Reporter {
         Err(refusal)
     }
 
-    /// Sends a write. One that could come after our time as the leader is given up; the next leader does it.
+    /// Sends a write. A write that could arrive after the end of our leadership is cancelled; the next leader repeats
+    /// it.
     async fn send<T: DeserializeOwned>(&self, lead: &Lead, request: Prepared) -> Result<T, Refusal> {
         let failed = |why: &str| Err(Refusal::Failed(why.to_owned()));
         let Some(until) = lead.until() else { return failed("the lead is lost") };

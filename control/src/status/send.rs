@@ -1,4 +1,4 @@
-//! One write, and what the API server made of it: the same for every kind of report.
+//! One write to the API server and its result, for every kind of report.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use serde::de::DeserializeOwned;
 
 use crate::backoff::retry_after;
 
-/// No more of an answer is read than this; an object has its limit below (etcd, 1.5 MiB).
+/// The size limit of a response; objects are smaller (etcd, 1.5 MiB).
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long a server is left alone that does not say how long it wants to be.
+/// The pause for a busy server that does not request one.
 const LATER: Duration = Duration::from_secs(1);
 
-/// A request, or why it could not be put together.
+/// A request, or the error of building it.
 pub(super) type Prepared = Result<http::Request<Vec<u8>>, request::Error>;
 
-/// Why nothing was written.
+/// The reason why nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// There is an object of that name already.
+    /// An object of that name exists.
     Exists,
-    /// The object is another one than was read.
+    /// The object has changed since it was read.
     Conflict,
-    /// The object or its namespace is not there any more, or is going.
+    /// The object or its namespace does not exist, or is being deleted.
     Gone,
-    /// The API server wants to be left alone for so long.
+    /// The API server is busy and requests this pause.
     Later(Duration),
-    /// We have no right to it.
+    /// The permission is missing.
     Forbidden(String),
-    /// The API server says no for another reason, and would again.
+    /// The API server rejects the request for another reason, and would do so again.
     Refused(String),
-    /// There was no answer that says anything.
+    /// There was no usable response.
     Failed(String),
 }
 
 impl Refusal {
-    /// Why, for the log.
+    /// The reason, for the log.
     pub(super) fn why(&self) -> &str {
         match self {
-            Self::Exists => "it is there already",
-            Self::Conflict => "others write it at the same time",
+            Self::Exists => "it already exists",
+            Self::Conflict => "another client has changed it",
             Self::Gone => "it is gone",
             Self::Later(_) => "the API server is busy",
             Self::Forbidden(why) | Self::Refused(why) | Self::Failed(why) => why,
@@ -61,7 +61,7 @@ pub(super) const fn outcome<T>(result: &Result<T, Refusal>) -> &'static str {
     }
 }
 
-/// Sends a write and reads the object that it has made.
+/// Sends a write and parses the resulting object.
 pub(super) async fn send<T: DeserializeOwned>(client: &kube::Client, request: Prepared) -> Result<T, Refusal> {
     let request = request.map_err(|why| Refusal::Refused(why.to_string()))?;
     let answer = client.send(request.map(Body::from)).await.map_err(|why| Refusal::Failed(why.to_string()))?;
@@ -71,7 +71,7 @@ pub(super) async fn send<T: DeserializeOwned>(client: &kube::Client, request: Pr
     if head.status.is_success() {
         return serde_json::from_slice(&bytes).map_err(|why| Refusal::Failed(why.to_string()));
     }
-    // Before the API server itself there may be others, which answer in other forms.
+    // Proxies in between may answer in other formats.
     let status: Status = serde_json::from_slice(&bytes).unwrap_or_default();
     Err(refusal(head.status.as_u16(), &status, retry_after(&head.headers)))
 }
@@ -88,7 +88,7 @@ fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> Refusal {
         409 if status.reason == "AlreadyExists" => Refusal::Exists,
         409 => Refusal::Conflict,
         429 => Refusal::Later(asked.or(told).unwrap_or(LATER)),
-        // Other credentials, another version or more time may change these.
+        // Other credentials, another version or more time may help.
         401 | 408 => Refusal::Failed(why()),
         400..=499 => Refusal::Refused(why()),
         _ => Refusal::Failed(why()),

@@ -1,7 +1,7 @@
-//! The Service of a Gateway, and its EndpointSlices, as they are to stand in the cluster. Pure.
+//! The desired Service of a Gateway, and its EndpointSlices. Pure.
 //!
-//! A selector selects Pods of its own namespace alone, and a Gateway is in any: so the Service has none, and slices that have the
-//! endpoints of the edge's own Service, with the ports of this one.
+//! A selector only selects Pods of the Service's namespace, and a Gateway can be in any: so the Service has no
+//! selector, and EndpointSlices with the endpoints of the edge's own Service and the ports of this one.
 
 use std::net::IpAddr;
 
@@ -17,15 +17,15 @@ use crate::informer::Resource;
 use crate::options::ServiceType;
 use crate::sources::{Endpoints, GatewayInfrastructure};
 
-/// The annotation with a hash of what was applied: what is applied no more differs by it.
+/// The annotation with a hash of the applied object: it differs if a field is no longer applied.
 const APPLIED: &str = "tidegate.io/applied";
-/// The label by which EndpointSlices are of a Service.
+/// The label of EndpointSlices with the name of their Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Who writes our slices, so that the controllers of Kubernetes leave them alone.
+/// The manager of our slices, so that the controllers of Kubernetes ignore them.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "tidegate.io");
-/// Endpoints that the API lets one slice have.
+/// The API's limit of endpoints in one slice.
 const ENDPOINTS_MAX: usize = 1000;
-/// Annotations of a Service by which kube-proxy and others are told what to do with it are the owner's; these are none of a slice.
+/// The address types of slices.
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 fn path(kind: Kind, namespace: &str) -> Request {
@@ -43,7 +43,8 @@ pub(super) fn slices_of(service: &ObjectName) -> Prepared {
     path(Kind::EndpointSlice, &service.namespace).list(&selector)
 }
 
-/// Applies an object. One that is there has to have its uid; one that is not must not be somebody else's by now.
+/// Applies an object. An existing one must have this uid; without a uid, an existing object of another owner gives a
+/// conflict.
 pub(super) fn apply(kind: Kind, name: &ObjectName, mut object: Value, uid: Option<&str>) -> Prepared {
     if let Some(uid) = uid {
         object["metadata"]["uid"] = json!(uid);
@@ -53,7 +54,7 @@ pub(super) fn apply(kind: Kind, name: &ObjectName, mut object: Value, uid: Optio
     path(kind, &name.namespace).patch(&name.name, &params, &Patch::Apply(object))
 }
 
-/// Deletes an object, if it is still the one that was read.
+/// Deletes an object, if it still has this uid.
 pub(super) fn delete(kind: Kind, name: &ObjectName, uid: &str) -> Prepared {
     let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     path(kind, &name.namespace).delete(&name.name, &DeleteParams { preconditions, ..DeleteParams::default() })
@@ -64,20 +65,20 @@ pub(super) fn uid_of(object: &Value) -> Option<&str> {
     object["metadata"]["uid"].as_str()
 }
 
-/// Whether we have made a Service for the Gateway with this uid.
+/// Whether we created a Service for the Gateway with this uid.
 pub(super) fn is_ours(service: &Value, owner: Uid, controller: &str) -> bool {
     let owners = service["metadata"]["ownerReferences"].as_array();
     let owned = owners.into_iter().flatten().any(|it| it["uid"] == owner.to_string() && it["controller"] == true);
     owned && service["metadata"]["annotations"][CONTROLLER_ANNOTATION] == controller
 }
 
-/// Whether a Service has to be made again: whether it is headless cannot be changed.
+/// Whether a Service must be created again: a Service cannot become headless, or the other way round.
 pub(super) fn must_go(stands: &Value, desired: &Value) -> bool {
     let headless = |service: &Value| service["spec"]["clusterIP"] == "None";
     headless(stands) != headless(desired)
 }
 
-/// Whether anything that is desired is not so. What else stands there is others'.
+/// Whether any desired field differs. Other fields belong to other writers.
 pub(super) fn differs(stands: &Value, desired: &Value) -> bool {
     match (stands, desired) {
         (Value::Object(stands), Value::Object(desired)) => {
@@ -91,7 +92,7 @@ pub(super) fn differs(stands: &Value, desired: &Value) -> bool {
     }
 }
 
-/// The Service that is to be there for the Gateway with this name and uid.
+/// The desired Service for the Gateway with this name and uid.
 pub(super) fn service(gateway: &ObjectName, uid: Uid, made: &GatewayInfrastructure) -> Value {
     let port = |(transport, port, target): &(_, u16, u16)| json!({"name": port_name(*transport, *port), "protocol": format!("{transport}"), "port": port, "targetPort": target});
     let ports: Vec<Value> = made.ports.iter().map(port).collect();
@@ -105,13 +106,13 @@ pub(super) fn service(gateway: &ObjectName, uid: Uid, made: &GatewayInfrastructu
     }
     match made.kind {
         Some(ServiceType::LoadBalancer) => {
-            // As for the edge's own Service: it keeps the addresses of clients, and sends nothing to nodes without a pod.
+            // As for the edge's own Service: preserves client addresses, and sends nothing to nodes without a pod.
             spec["externalTrafficPolicy"] = json!("Local");
             if let Some(address) = made.addresses.first() {
                 spec["loadBalancerIP"] = json!(address);
             }
         }
-        // No `externalIPs`: who may write a Gateway would draw the traffic of any address to it (CVE-2020-8554).
+        // No `externalIPs`: a user who may write a Gateway could take over the traffic of any address (CVE-2020-8554).
         Some(ServiceType::NodePort | ServiceType::ClusterIp) | None => {}
     }
     let owner = json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": Kind::Gateway.as_str(), "name": gateway.name,
@@ -121,12 +122,12 @@ pub(super) fn service(gateway: &ObjectName, uid: Uid, made: &GatewayInfrastructu
     stamped(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
 }
 
-/// The name of a port, which ties that of the Service to that of a slice.
+/// The name of a port, which connects the ports of the Service and of a slice.
 fn port_name(transport: impl std::fmt::Display, port: u16) -> String {
     format!("{transport}-{port}").to_ascii_lowercase()
 }
 
-/// With a hash of what is applied.
+/// Adds the hash of the applied object.
 fn stamped(mut object: Value) -> Value {
     let digest = ring::digest::digest(&ring::digest::SHA256, object.to_string().as_bytes());
     let hex: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -134,8 +135,8 @@ fn stamped(mut object: Value) -> Value {
     object
 }
 
-/// The EndpointSlices that are to be there for a Service with this uid, one for each family of addresses that there are any of, in
-/// the order of the families. `edge` are the slices of the edge's own Service, where it leads to the edge's pods.
+/// The desired EndpointSlices of a Service with this uid, one for each address family with endpoints, in the order of
+/// the families. `edge` are the slices of the edge's own Service, if the endpoints are those of its pods.
 pub(super) fn slices(made: &GatewayInfrastructure, uid: &str, edge: &[Value]) -> Vec<(ObjectName, Value)> {
     let of = |family: &&str| {
         let endpoints = match &made.endpoints {
@@ -147,17 +148,17 @@ pub(super) fn slices(made: &GatewayInfrastructure, uid: &str, edge: &[Value]) ->
     FAMILIES.iter().filter_map(of).collect()
 }
 
-/// Every endpoint of the edge, ready or not, as it stands there.
+/// Every endpoint of the edge, ready or not, unchanged.
 fn of_edge(edge: &[Value], family: &str) -> Vec<Value> {
     let slices = edge.iter().filter(|slice| slice["addressType"] == family);
     let mut endpoints: Vec<Value> =
         slices.flat_map(|slice| slice["endpoints"].as_array()).flatten().take(ENDPOINTS_MAX).cloned().collect();
-    // The order of slices, and of endpoints in them, says nothing.
+    // The order of slices and of their endpoints is irrelevant.
     endpoints.sort_by_cached_key(|endpoint| endpoint["addresses"].to_string());
     endpoints
 }
 
-/// Addresses, as far as an endpoint may have them.
+/// The addresses that are allowed for endpoints.
 fn at(addresses: &[IpAddr], family: &str) -> Vec<Value> {
     let fits = |address: &&IpAddr| {
         let local = match address {
@@ -178,7 +179,7 @@ fn slice(made: &GatewayInfrastructure, uid: &str, family: &str, endpoints: Vec<V
         made.labels.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
     labels.insert(SERVICE_NAME.to_owned(), json!(service.name));
     labels.insert(MANAGED_BY.0.to_owned(), json!(MANAGED_BY.1));
-    // A Service without a cluster address tells others by this label.
+    // Headless Services have this label.
     if made.kind.is_none() {
         labels.insert("service.kubernetes.io/headless".to_owned(), json!(""));
     }
@@ -189,7 +190,7 @@ fn slice(made: &GatewayInfrastructure, uid: &str, family: &str, endpoints: Vec<V
     (name, stamped(slice))
 }
 
-/// Whether a slice of the Service is one that we have written.
+/// Whether we wrote a slice of the Service.
 pub(super) fn is_our_slice(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1
 }

@@ -1,6 +1,6 @@
-//! Which addresses a Gateway has, and where it listens: on an address of its own out of a pool, or on ports of its own that a
-//! Service leads to. Either is a function of the Gateways as they are now, so that replicas agree. What a Gateway has been given
-//! stands in its status or in its Service, and it keeps that.
+//! The addresses and sockets of a Gateway: an address of its own from a pool, or ports of its own that a Service
+//! targets. Both are functions of the current Gateways, so that replicas agree. A Gateway keeps what it was assigned,
+//! which is stored in its status or in its Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,20 +19,20 @@ use crate::sources::reader::Reader;
 /// The addresses of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct Assigned {
-    /// Where clients reach it.
+    /// The addresses for clients, for the status.
     pub(super) addresses: Vec<StatusAddress>,
-    /// The local addresses that it listens on.
+    /// The local addresses of its sockets.
     pub(super) listening: Vec<IpAddr>,
-    /// The ports that it listens on, by those that clients connect to; `None` where they are the same.
+    /// The ports of its sockets by the ports for clients; `None` if they are the same.
     pub(super) targets: Option<Targets>,
-    /// Why the Gateway cannot be accepted with what it asks for.
+    /// The reason why the requested addresses are not supported, so that the Gateway is not accepted.
     pub(super) unsupported: Option<Fault>,
-    /// Why not all of what it asks for can be given.
+    /// The reason why some requested addresses were not assigned.
     pub(super) unusable: Option<Fault>,
 }
 
 impl Assigned {
-    /// The sockets for a port, which clients connect to.
+    /// The sockets for a port of a listener.
     pub(super) fn sockets(&self, transport: Transport, port: u16) -> impl Iterator<Item = SocketAddr> {
         let target = match &self.targets {
             None => Some(port),
@@ -43,7 +43,7 @@ impl Assigned {
     }
 }
 
-/// Gives a Gateway its addresses.
+/// Assigns the addresses of a Gateway.
 pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
     if let Some(fault) = unsupported(gateway) {
         return Assigned { unsupported: Some(fault), ..Assigned::default() };
@@ -54,7 +54,7 @@ pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
     }
 }
 
-/// Why a Gateway cannot be accepted with the addresses that it asks for.
+/// The reason why the requested addresses are not supported.
 pub(super) fn unsupported(gateway: &Gateway) -> Option<Fault> {
     let address = gateway.addresses.iter().find_map(|address| match address {
         GatewayAddress::Ip(_) => None,
@@ -81,7 +81,7 @@ fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
     Assigned { addresses, listening, unusable, ..Assigned::default() }
 }
 
-/// Where the Service of a Gateway is, is where the Gateway is. It listens before the Service is there.
+/// With Services, the addresses of its Service are those of the Gateway. It listens before the Service exists.
 fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> Assigned {
     let targets = Some(targets_of(reader, gateway, to_pods.ports));
     let listening = listening_of_operator(reader);
@@ -107,7 +107,7 @@ fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> A
     Assigned { addresses, listening, targets, unusable, unsupported: None }
 }
 
-/// The addresses that the operator has the edge listen on: one that stands for all of them, or each.
+/// The addresses of the operator's listeners: an unspecified one if there is one, or else each.
 fn listening_of_operator(reader: &Reader<'_>) -> Vec<IpAddr> {
     let (all_v6, all_v4) = (IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED));
     let own: BTreeSet<IpAddr> = reader.options.binds.iter().map(|bind| bind.key.address.ip()).collect();
@@ -130,7 +130,7 @@ fn public(address: &PublicAddress) -> Option<StatusAddress> {
     }
 }
 
-/// The addresses that a Gateway names.
+/// The addresses in the spec of a Gateway.
 pub(super) fn wanted(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
     gateway.addresses.iter().filter_map(|address| match address {
         GatewayAddress::Ip(address) => *address,
@@ -138,12 +138,13 @@ pub(super) fn wanted(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// Whether a Gateway leaves an address to the edge.
+/// Whether a Gateway requests any address from the pool.
 fn leaves_one(gateway: &Gateway) -> bool {
     gateway.addresses.is_empty() || gateway.addresses.contains(&GatewayAddress::Ip(None))
 }
 
-/// The addresses of all Gateways: what they name, then what they have, then what is left; the older one before the younger.
+/// The addresses of all Gateways: requested ones first, then those already assigned, then free ones; older Gateways go
+/// first.
 fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     let Some(options) = &reader.options.sources.gateway else { return BTreeMap::new() };
     let pool: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();

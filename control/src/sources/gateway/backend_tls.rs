@@ -1,4 +1,4 @@
-//! BackendTLSPolicy: which Services are spoken to over TLS, and by what their certificates are verified.
+//! BackendTLSPolicy: the Services that are reached over TLS, and the verification of their certificates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use crate::sources::reader::{Reader, Sought};
 use crate::topology::Key;
 
 impl<'w> Reader<'w> {
-    /// A target as the policy for its Service port has it; as it is where there is none.
+    /// Applies the policy for the Service port of a target; without one the target is unchanged.
     ///
     /// # Errors
-    /// Why the policy cannot be followed. Then no request goes there: not in plain text, and not unverified.
+    /// Returns the reason if the policy is invalid. The target gets no requests then, neither in plain text nor
+    /// unverified.
     pub(super) fn secured(&mut self, target: Target) -> Result<Target, Fault> {
         let Some(policy) = self.policy_of(&target.backend) else { return Ok(target) };
         let verified = verification(self, policy)?;
@@ -31,7 +32,8 @@ impl<'w> Reader<'w> {
         Ok(Target { protocol, tls: Some(tls), ..target })
     }
 
-    /// The policy for a Service port: one for the port by its name before one for all ports, then the older one.
+    /// The policy for a Service port: one for the named port takes precedence over one for all ports, then the older
+    /// one.
     fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
         let (service, world) = (&backend.service, self.world());
         self.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&service.namespace)));
@@ -89,7 +91,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
 }
 
-/// Whether an older policy is for the same target.
+/// Whether an older policy has the same target.
 fn conflict(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Option<Fault> {
     let (name, world) = (&policy.age.name, reader.world());
     reader.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&name.namespace)));
@@ -100,7 +102,7 @@ fn conflict(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Option<Fault>
     Some(Fault::new("Conflicted", format!("BackendTLSPolicy {} is for the same target and older", rival.age.name)))
 }
 
-/// How closely a policy names a Service port, the lesser the closer; `None` where it does not.
+/// The specificity of a policy for a Service port, the lower the more specific; `None` if it does not apply.
 fn rank(policy: &BackendTlsPolicy, service: &ObjectName, port: Option<&Arc<str>>) -> Option<u8> {
     let is_it = |object: &ObjectReference| object.kind == GroupKind::Known(Kind::Service) && object.name == *service;
     let targets = policy.targets.iter().filter(|target| is_it(&target.object));
@@ -111,10 +113,10 @@ fn rank(policy: &BackendTlsPolicy, service: &ObjectName, port: Option<&Arc<str>>
     ranks.min()
 }
 
-/// Of a reference to authorities.
+/// The reason for an invalid reference to a CA bundle.
 const INVALID_REFERENCE: &str = "InvalidCACertificateRef";
 
-/// The server name to ask for, and what verifies the endpoint.
+/// The server name for TLS, and the verification of the endpoint.
 fn verification(
     reader: &mut Reader<'_>,
     policy: &BackendTlsPolicy,
@@ -125,7 +127,8 @@ fn verification(
         Authorities::System => None,
         Authorities::These(references) => {
             let owner = ObjectRef::new(Kind::BackendTlsPolicy, policy.age.name.clone());
-            // With a name less, somebody whom the policy means would be refused, which its owner is told of.
+            // An unreadable name makes the policy invalid: without it, endpoints that the policy allows would be
+            // rejected.
             Some(reader.granted_authorities(&owner, references)?.0)
         }
     };
@@ -139,11 +142,11 @@ fn verification(
 }
 
 impl Reader<'_> {
-    /// The certificates of the authorities that are referred to, which are ConfigMaps, and the first reference of several that is of no
-    /// use.
+    /// The certificates of the referenced CA bundles, which are ConfigMaps, and the fault of the first unusable one, if
+    /// others are usable.
     ///
     /// # Errors
-    /// The first reason why there are none.
+    /// Returns the first fault if none is usable.
     pub(super) fn granted_authorities(
         &mut self,
         owner: &ObjectRef,

@@ -1,4 +1,4 @@
-//! GatewayClass: which Gateways are ours.
+//! GatewayClass: selects the Gateways of this controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::options::GatewayServices;
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 
-/// The features that can be there, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
+/// The features that can be supported, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -65,18 +65,19 @@ const FEATURES: &[&str] = &[
     "UDPRoute",
 ];
 
-/// The feature that is there where Services are made for Gateways.
+/// The feature that is supported if Services are created for Gateways.
 const INFRASTRUCTURE: &str = "GatewayInfrastructure";
 
-/// The minor numbers of the first and of the last release of the API whose definitions are known here, v1.x.
+/// The minor versions of the oldest and the latest supported release of the API, v1.x.
 const RELEASES: [u16; 2] = [2, 7];
 
-/// Why a class is not accepted.
+/// The reason why a class is not accepted.
 pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
     class.parameters.as_ref().map(|reference| parameters("spec.parametersRef", reference))
 }
 
-/// The definitions that are of no release of the API that is known here, and of which. All are read as well as they can be.
+/// The CustomResourceDefinitions of unsupported releases of the API, by release. All of them are read as far as
+/// possible.
 fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
     let mut kinds_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (kind, release) in releases.iter().filter(|(_, release)| !is_known(release)) {
@@ -86,14 +87,14 @@ fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
         return None;
     }
     let told = kinds_of.iter().map(|(release, kinds)| {
-        let release = if release.is_empty() { "no release that they say" } else { release };
+        let release = if release.is_empty() { "an unknown release" } else { release };
         format!("{} are of {release}", kinds.join(", "))
     });
     let (told, [first, last]) = (told.collect::<Vec<_>>().join("; "), RELEASES);
     Some(Fault::new("UnsupportedVersion", format!("The definitions of {told}; supported are v1.{first} to v1.{last}")))
 }
 
-/// Whether a release is one of [`RELEASES`]: `v1.7.0`, or a candidate for it.
+/// Whether a release is one of [`RELEASES`]: `v1.7.0`, or a release candidate.
 fn is_known(release: &str) -> bool {
     let minor = release.strip_prefix("v1.").and_then(|rest| rest.split_once('.')).map(|(minor, _)| minor);
     let [first, last] = RELEASES;
@@ -108,7 +109,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let Some(class) = class else { return reporting };
     let mut conditions = Conditions::about(reader.generation(object));
     conditions.judge("Accepted", "Accepted", fault(class).as_ref());
-    // Where no definitions are told of, as over a restart, nothing is known of them.
+    // While no definitions have been read, as after a restart, their releases are unknown.
     if !world.releases.is_empty() {
         conditions.judge("SupportedVersion", "SupportedVersion", unsupported(&world.releases).as_ref());
     }
@@ -143,7 +144,7 @@ mod tests {
             let want = format!("The definitions of gateways are of {unknown}; supported are v1.2 to v1.7");
             check(&[(Gateway, unknown), (HttpRoute, "v1.7.0")], Some(&want));
         }
-        let want = "The definitions of httproutes are of no release that they say; gateways, tcproutes are of v1.9.1; supported are \
+        let want = "The definitions of httproutes are of an unknown release; gateways, tcproutes are of v1.9.1; supported are \
                     v1.2 to v1.7";
         check(&[(Gateway, "v1.9.1"), (HttpRoute, ""), (TcpRoute, "v1.9.1")], Some(want));
     }

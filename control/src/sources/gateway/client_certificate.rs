@@ -1,5 +1,5 @@
-//! The certificate that a Gateway shows to endpoints (`spec.tls.backend.clientCertificateRef`): routes and connections of its listeners
-//! take it along wherever they are spoken to over TLS.
+//! The client certificate of a Gateway for TLS to endpoints (`spec.tls.backend.clientCertificateRef`). It applies to
+//! all routes and connections of its listeners that use TLS to backends.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const REFERENCE: Sought = Sought {
     wrong_kind: INVALID,
 };
 
-/// The certificate of a Gateway; `None` where it names none.
+/// The certificate of a Gateway; `None` if it has no reference.
 pub(super) fn of_gateway(
     reader: &mut Reader<'_>,
     object: &ObjectRef,
@@ -31,7 +31,7 @@ pub(super) fn of_gateway(
     Some(reader.granted_certificate(object, reference, &REFERENCE).map(Arc::clone))
 }
 
-/// A route as a Gateway with this certificate has it.
+/// A route with this client certificate.
 pub(super) fn shown_by_route(route: &Arc<Route>, certificate: &Arc<Certificate>) -> Arc<Route> {
     let Action::Forward(shares) = &route.action else {
         return guarded(route, route.action.clone(), certificate);
@@ -47,7 +47,7 @@ pub(super) fn shown_by_route(route: &Arc<Route>, certificate: &Arc<Certificate>)
     guarded(route, Action::Forward(shares.iter().map(share).collect()), certificate)
 }
 
-/// The same of a route whose connections are passed on.
+/// The same for a route whose connections are passed on.
 pub(super) fn shown_by_stream(route: &Arc<StreamRoute>, certificate: &Arc<Certificate>) -> Arc<StreamRoute> {
     let target =
         |to: &StreamTarget| StreamTarget { tls: to.tls.as_ref().map(|tls| showing(tls, certificate)), ..to.clone() };

@@ -1,48 +1,51 @@
-//! Conditions, as they are put together.
+//! Builds lists of conditions.
 
 use std::fmt;
 
 use tidegate_config::project::gateway::{Condition, ObjectReference, Text, Unreadable};
 
-/// Why a condition is not as it should be: a reason of the API, and a sentence for people.
+/// The reason and the message of a condition that reports a problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The reason, in one word.
     pub reason: &'static str,
-    /// Why, for people.
+    /// The message for people.
     pub message: String,
 }
 
 impl Fault {
-    /// A fault.
+    /// A fault with this reason and message.
     pub(in crate::sources) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
-/// A reference as messages name it.
+/// A reference in messages.
 pub(super) fn named<T: fmt::Display>(reference: &Result<T, Unreadable>) -> String {
-    reference.as_ref().map_or_else(|_| "what cannot be read".to_owned(), T::to_string)
+    reference.as_ref().map_or_else(|_| "an unreadable reference".to_owned(), T::to_string)
 }
 
-/// That a field refers to parameters: Tidegate takes none.
+/// The fault of a field that refers to parameters: Tidegate supports none.
 pub(super) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> Fault {
-    Fault::new("InvalidParameters", format!("{field} names {}, and Tidegate takes no parameters", named(reference)))
+    Fault::new(
+        "InvalidParameters",
+        format!("{field} refers to {}, and Tidegate supports no parameters", named(reference)),
+    )
 }
 
-/// The conditions of one object or listener, all about one generation.
+/// The conditions of one object or listener, with one observed generation.
 pub(super) struct Conditions {
     generation: i64,
     list: Vec<Condition>,
 }
 
 impl Conditions {
-    /// None yet, about this generation.
+    /// An empty list for this generation.
     pub(super) const fn about(generation: i64) -> Self {
         Self { generation, list: Vec::new() }
     }
 
-    /// Adds one with any status.
+    /// Adds a condition with any status.
     pub(super) fn put(
         &mut self,
         kind: &'static str,
@@ -56,7 +59,7 @@ impl Conditions {
         self.list.push(condition);
     }
 
-    /// Adds one that is true with `good` as its reason, unless there is a fault.
+    /// Adds a condition with the status `True` and `good` as its reason, or with the status `False` for a fault.
     pub(super) fn judge(&mut self, kind: &'static str, good: &'static str, fault: Option<&Fault>) {
         match fault {
             None => self.put(kind, "True", good, ""),
@@ -64,7 +67,7 @@ impl Conditions {
         }
     }
 
-    /// All of them, in the order of their types.
+    /// The conditions, in the order of their types.
     pub(super) fn into_list(mut self) -> Vec<Condition> {
         self.list.sort_unstable();
         self.list

@@ -1,4 +1,4 @@
-//! Gateway: its listeners, and those of the ListenerSets that it lets in, on the addresses that it has.
+//! Gateway: its listeners, and those of the ListenerSets that it allows, on its addresses.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,10 @@ use super::overlap;
 use crate::sources::attachment::{Attachment, Besides, BindClaim, Report};
 use crate::sources::reader::Reader;
 
-/// Listeners of one Gateway and all of its ListenerSets.
+/// The limit of listeners of one Gateway with all of its ListenerSets.
 const LISTENERS_MAX: usize = 1024;
 
-/// Of a listener that no port is left for.
+/// The message for a listener without a port on the pods.
 const NO_PORT: &str = "no port of the edge's pods is left for it (--gateway-ports)";
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -62,7 +62,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     }
 }
 
-/// What is made for a Gateway. One that is refused keeps what it has, so that it does not lose its addresses by a mistake.
+/// The desired infrastructure of a Gateway. A Gateway that is not accepted keeps the existing one, so that it does not
+/// lose its addresses because of a mistake.
 fn made_for(
     reader: &mut Reader<'_>,
     gateway: &Gateway,
@@ -85,14 +86,14 @@ fn made_for(
     infrastructure(reader, gateway, &targets, &own).filter(|_| !lost)
 }
 
-/// Why the Gateway as a whole is not accepted.
+/// The reason why the Gateway as a whole is not accepted.
 fn refusal(gateway: &Gateway, class: Option<Fault>, assigned: &Assigned) -> Option<Fault> {
     let infrastructure = gateway.infrastructure.parameters.as_ref();
     let infrastructure = infrastructure.map(|reference| parameters("spec.infrastructure.parametersRef", reference));
     infrastructure.or(class).or_else(|| assigned.unsupported.clone())
 }
 
-/// The ListenerSets that name a Gateway, the oldest first.
+/// The ListenerSets that refer to a Gateway, oldest first.
 fn sets_of<'w>(reader: &mut Reader<'w>, gateway: &ObjectRef) -> Vec<&'w Arc<ListenerSet>> {
     let mut sets: Vec<_> = reader.listener_sets().collect();
     sets.retain(|set| parent_of(set).is_some_and(|parent| parent == *gateway));
@@ -100,23 +101,23 @@ fn sets_of<'w>(reader: &mut Reader<'w>, gateway: &ObjectRef) -> Vec<&'w Arc<List
     sets
 }
 
-/// The Gateway that a ListenerSet names.
+/// The Gateway that a ListenerSet refers to.
 pub(crate) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
     let parent = set.parent.as_ref().ok()?;
     (parent.kind == GroupKind::Known(Kind::Gateway)).then(|| ObjectRef::new(Kind::Gateway, parent.name.clone()))
 }
 
-/// The listeners of a Gateway and its sets.
+/// The listeners of a Gateway and its ListenerSets.
 struct Merged<'w> {
     listeners: Vec<&'w Listener>,
     offered: Vec<Offered>,
-    /// The TLS of each, where it ends here.
+    /// The TLS settings of each listener that terminates TLS.
     tls: Vec<Option<Arc<ListenerTls>>>,
-    /// How many of them are the Gateway's own.
+    /// The number of the Gateway's own listeners, which come first.
     own: usize,
-    /// Why sets are refused as a whole.
+    /// The ListenerSets that are refused as a whole, with the reasons.
     refused: Vec<(ObjectRef, Fault)>,
-    /// The certificate that is shown to endpoints, where one is named.
+    /// The client certificate for endpoints, if the Gateway refers to one.
     client: Option<Result<Arc<Certificate>, Fault>>,
 }
 
@@ -155,7 +156,7 @@ fn merged<'w>(
     Merged { listeners, offered: all, tls, own, refused, client }
 }
 
-/// A socket that the operator has is nobody else's.
+/// Refuses a listener without a port on the pods, or on a socket that the operator's listeners use.
 fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Offered) {
     let transport = listener.transport;
     let own = |socket: SocketAddr, key: &BindKey| key.address == socket && key.transport() == transport;
@@ -171,7 +172,7 @@ fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Of
     }
 }
 
-/// The sockets, each with its listeners, those of the most specific hosts first.
+/// The sockets with their listeners, those with the most specific hosts first.
 fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[(BindKey, BindClaim)]> {
     let mut binds: BTreeMap<BindKey, Vec<Bound>> = BTreeMap::new();
     for ((listener, offered), tls) in merged.listeners.iter().zip(&merged.offered).zip(&merged.tls) {
@@ -202,7 +203,7 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
     binds.into_iter().map(sorted).collect()
 }
 
-/// The more specific pattern is the lesser: names, then the longer suffix, then no host at all.
+/// The order of patterns by specificity: exact names, then longer suffixes, then any host.
 fn specificity(host: &HostPattern) -> (u8, Reverse<usize>) {
     match host {
         HostPattern::Exact(name) => (0, Reverse(name.len())),
@@ -212,24 +213,24 @@ fn specificity(host: &HostPattern) -> (u8, Reverse<usize>) {
     }
 }
 
-/// Whether clients without a valid certificate are let in anywhere.
+/// Whether any port accepts clients without a valid certificate.
 fn insecure(gateway: &Gateway) -> bool {
     let by_port = gateway.tls.by_port.iter().filter_map(|(_, own)| own.as_ref());
     gateway.tls.frontend.iter().chain(by_port).any(|asked| asked.mode == ValidationMode::AllowInsecureFallback)
 }
 
-/// Which listeners are not accepted.
+/// The message about listeners that are not accepted.
 pub(super) fn not_accepted(listeners: &[&str]) -> Option<String> {
     (!listeners.is_empty()).then(|| format!("not accepted: listeners {}", listeners.join(", ")))
 }
 
-/// That no port is left for any of the listeners.
+/// The fault of a Gateway if none of its listeners has a port on the pods.
 fn without_ports(listeners: &[Offered]) -> Option<Fault> {
     let lacks = |listener: &Offered| listener.refused.as_ref().is_some_and(|fault| fault.message == NO_PORT);
     (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| Fault::new("NoResources", NO_PORT))
 }
 
-/// Which listeners refer to what cannot be used.
+/// The fault of a Gateway if references of listeners are unusable.
 fn unresolved(listeners: &[Offered]) -> Option<Fault> {
     let names: Vec<&str> =
         listeners.iter().filter(|it| it.unresolved.is_some()).map(|listener| &*listener.section).collect();
@@ -265,7 +266,7 @@ fn own_status(
     let client = merged.client.as_ref().and_then(|client| client.as_ref().err().cloned());
     conditions.judge("ResolvedRefs", "ResolvedRefs", client.or_else(|| unresolved(own)).as_ref());
     if insecure {
-        let message = "clients without a valid certificate are let in";
+        let message = "clients without a valid certificate are accepted";
         conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);
     }
     let of_sets = merged.offered.iter().filter(|listener| listener.owner.kind == Kind::ListenerSet && listener.sound());

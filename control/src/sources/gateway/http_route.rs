@@ -1,4 +1,4 @@
-//! HTTPRoute and GRPCRoute: rules become routes of every listener that takes the route.
+//! HTTPRoute and GRPCRoute: rules become routes of every listener that the route is attached to.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::sources::attachment::{Attachment, Claim, ClaimTerms, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
-/// Matches of one rule, for the order of routes.
+/// The limit of matches in one rule, for the order of routes.
 const MATCHES_MAX: u32 = 64;
 
-/// A rule, whichever kind of route it stands in.
+/// A rule of either kind of route.
 struct Rule<'p> {
     place: usize,
     name: Option<&'p Arc<str>>,
@@ -27,7 +27,7 @@ struct Rule<'p> {
     filters: &'p HttpFilters,
     backends: &'p [HttpBackend],
     settings: Arc<Settings>,
-    /// Why it keeps no sessions although it asks for that.
+    /// The reason why the requested session persistence is not in effect.
     unkept: Option<&'p SessionRefused>,
 }
 
@@ -152,7 +152,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
     }
 }
 
-/// Why a route is not accepted because of its rules, or what is said of those that are not in effect.
+/// The fault of a route that is not accepted because of its rules, or the message about dropped rules.
 fn faults(broken: &[usize], rules: usize, unsupported: Option<Fault>) -> (Option<Fault>, Option<String>) {
     if broken.is_empty() {
         return (None, None);

@@ -1,5 +1,5 @@
-//! The Service of a Gateway: its name, which ports of the edge's pods it leads to, and what is to stand in it. All of it is a
-//! function of the objects, so that replicas agree and a restart changes nothing.
+//! The Service of a Gateway: its name, its target ports on the edge's pods, and its content. All of it is a function of
+//! the objects, so that replicas agree and a restart changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,65 +18,66 @@ use super::gateway_object::parent_of;
 use crate::options::{GatewayServices, ServiceType, ToPods};
 use crate::sources::reader::Reader;
 
-/// The label by which what is made for a Gateway is found (<https://gateway-api.sigs.k8s.io/geps/gep-1762/>).
+/// The label with the name of the Gateway that an object was created for
+/// (<https://gateway-api.sigs.k8s.io/geps/gep-1762/>).
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
-/// The label that names its class.
+/// The label with the name of its class.
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// The label that says which program made it.
+/// The label with the program that created it.
 const MANAGED_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "tidegate");
-/// Characters of the name of a Service (RFC 1035), and of the value of a label.
+/// The maximum length of the name of a Service (RFC 1035), and of the value of a label.
 const LABEL_CHARACTERS_MAX: usize = 63;
 
-/// What is made for a Gateway.
+/// The desired infrastructure of a Gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayInfrastructure {
-    /// The Service.
+    /// The name of the Service.
     pub service: ObjectName,
-    /// Labels of it.
+    /// Its labels.
     pub labels: Texts,
-    /// Annotations of it.
+    /// Its annotations.
     pub annotations: Texts,
     /// Its type; `None` for a headless one.
     pub kind: Option<ServiceType>,
-    /// Its ports, each with the port that it leads to, in ascending order.
+    /// Its ports, each with its target port, in ascending order.
     pub ports: Box<[(Transport, u16, u16)]>,
-    /// The addresses that it is to have.
+    /// The requested addresses.
     pub addresses: Box<[IpAddr]>,
-    /// Where it leads.
+    /// Its endpoints.
     pub endpoints: Endpoints,
 }
 
-/// Where the Service of a Gateway leads.
+/// The endpoints of a Gateway's Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Endpoints {
-    /// To the endpoints of this Service.
+    /// The endpoints of this Service.
     Of(ObjectName),
-    /// To these addresses.
+    /// These addresses.
     At(Box<[IpAddr]>),
 }
 
-/// The ports that a Gateway has of the edge's pods, by those of its listeners.
+/// The target ports of a Gateway on the edge's pods, by the ports of its listeners.
 pub(super) type Targets = BTreeMap<(Transport, u16), u16>;
 
-/// The name of the Service of a Gateway: `GATEWAY-CLASS`, as far as that can be one, and unlike that of any other Gateway.
+/// The name of the Service of a Gateway: `GATEWAY-CLASS`, or if that is not a valid name, a shortened one with a hash.
 pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     let whole = format!("{}-{}", gateway.age.name.name, gateway.class.name);
     gateway.age.name.beside(label(&whole, is_service_name))
 }
 
-/// Whether a Service can have a name (RFC 1035), as long as that is short enough.
+/// Whether the text is a valid Service name (RFC 1035), apart from its length.
 fn is_service_name(text: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(plain)
 }
 
-/// A number that follows from a text, in every release.
+/// A hash that is the same in every release.
 fn hash(text: &str) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// A text as a label can hold it: itself, or as much of it as fits with a hash of the whole.
+/// A text as the value of a label: unchanged if it is valid, otherwise shortened, with a hash of the whole text.
 fn label(text: &str, fits: impl Fn(&str) -> bool) -> String {
     if text.len() <= LABEL_CHARACTERS_MAX && fits(text) {
         return text.to_owned();
@@ -90,7 +91,7 @@ fn label(text: &str, fits: impl Fn(&str) -> bool) -> String {
     format!("{prefix}{kept}{hash}")
 }
 
-/// What is made for a Gateway; `None` where nothing is.
+/// The desired infrastructure of a Gateway; `None` if nothing is created.
 pub(super) fn infrastructure(
     reader: &Reader<'_>,
     gateway: &Gateway,
@@ -125,49 +126,46 @@ pub(super) fn infrastructure(
     })
 }
 
-/// Whose the name is that the Service of a Gateway would have.
+/// A conflict about the name of a Gateway's Service.
 pub(super) struct Taken {
     service: ObjectName,
     by: Owner,
 }
 
-/// Who has a Service.
+/// The owner of a Service.
 enum Owner {
     /// Another Gateway.
     Gateway(ObjectName),
-    /// Another Gateway, when it is made: it is older.
+    /// An older Gateway, whose Service does not exist yet.
     Older(ObjectName),
-    /// Somebody who is not this edge.
+    /// Not this edge.
     Other,
 }
 
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, by } = self;
-        write!(f, "Service {service}, whose name follows from those of this Gateway and its class, ")?;
+        write!(f, "Service {service}, whose name is derived from this Gateway and its class, ")?;
         match by {
             Owner::Gateway(other) => {
-                write!(f, "is that of Gateway {other}: one of the two Gateways needs another name")
+                write!(f, "belongs to Gateway {other}: one of the two Gateways needs another name")
             }
             Owner::Older(other) => {
-                write!(
-                    f,
-                    "is to be that of Gateway {other}, which is older: one of the two Gateways needs another name"
-                )
+                write!(f, "is reserved for Gateway {other}, which is older: one of the two Gateways needs another name")
             }
             Owner::Other => write!(
                 f,
-                "is there already and was not made by this edge for a Gateway, so it is left as it is: that Service or this Gateway \
+                "already exists and was not created by this edge for a Gateway, so it is left unchanged: that Service or this Gateway \
                  needs another name"
             ),
         }
     }
 }
 
-/// The Service of a Gateway, where it is there.
+/// The Service of a Gateway, if it exists.
 ///
 /// # Errors
-/// Whose a Service of that name is.
+/// Returns the owner if a Service of that name belongs to another one.
 pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Result<Option<&'w GatewayService>, Taken> {
     let name = service_name(gateway);
     let Some(service) = reader.service(&name) else { return Ok(None) };
@@ -183,10 +181,10 @@ pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Resu
     }
 }
 
-/// The same; and where it is not there yet, it may be made for an older Gateway.
+/// The same; a Service that does not exist yet may be reserved for an older Gateway.
 ///
 /// # Errors
-/// Whose a Service of that name is, or is to be.
+/// Returns the owner if a Service of that name belongs to another one, or will.
 pub(super) fn service_or_older<'w>(
     reader: &mut Reader<'w>,
     gateway: &Gateway,
@@ -199,7 +197,7 @@ pub(super) fn service_or_older<'w>(
     }
 }
 
-/// The oldest Gateway for which a Service is made whose name is that of a younger one's.
+/// The oldest Gateway with a Service of the same name that is older than this one.
 fn older_of_same_name(reader: &mut Reader<'_>, gateway: &Gateway) -> Option<ObjectName> {
     let own = &gateway.age.name;
     let name = service_name(gateway);
@@ -210,14 +208,14 @@ fn older_of_same_name(reader: &mut Reader<'_>, gateway: &Gateway) -> Option<Obje
     others.into_iter().find(|other| is_made(reader, other)).map(|other| other.age.name.clone())
 }
 
-/// Whether a Gateway is accepted, so that a Service is made for it.
+/// Whether a Gateway is accepted, so that a Service is created for it.
 fn is_made(reader: &mut Reader<'_>, gateway: &Gateway) -> bool {
     let class = reader.gateway_class(&gateway.class);
     let accepted = class.is_some_and(|class| class::fault(class).is_none());
     accepted && gateway.infrastructure.parameters.is_none() && unsupported(gateway).is_none()
 }
 
-/// The ports of a Gateway and of the ListenerSets that name it, where each is a port of pods of its own.
+/// The target ports of a Gateway and of its ListenerSets, if Gateways have ports of their own on the pods.
 pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, last): (u16, u16)) -> Targets {
     let mut gateways: Vec<_> = reader.gateways().collect();
     gateways.sort_by(|a, b| a.age.cmp(&b.age));
@@ -237,13 +235,15 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
     let operator: BTreeSet<u16> = reader.options.binds.iter().map(|bind| bind.key.address.port()).collect();
     let mut taken: BTreeSet<(Transport, u16)> = BTreeSet::new();
     let mut all: BTreeMap<&ObjectName, Targets> = BTreeMap::new();
-    // Where it begins to look follows from the Gateway alone, so that replicas agree whose news of others are not the same.
+    // The first candidate depends only on the Gateway and its port, so that replicas with different views of other
+    // Gateways agree.
     let count = u32::from(last - first) + 1;
     let begin = |name: &ObjectName, transport: Transport, port: u16| {
         hash(&format!("{name} {transport} {port}")) % u64::from(count)
     };
     let place = |place: u64| first.checked_add(u16::try_from(place).ok()?);
-    // Who may write a Service could claim another Gateway's port in it. What several claim is kept only by the one that begins there.
+    // A user who may write Services could claim another Gateway's port in one. A port with several claims is kept only
+    // by the Gateway whose first candidate it is.
     let mut claims: BTreeMap<(Transport, u16), u32> = BTreeMap::new();
     for gateway in &gateways {
         let Ok(Some(service)) = service_of(reader, gateway) else { continue };
@@ -284,7 +284,7 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
     all.remove(&gateway.age.name).unwrap_or_default()
 }
 
-/// The ports that listeners ask for.
+/// The ports of listeners.
 pub(super) fn ports_of(listeners: &[Listener]) -> impl Iterator<Item = (Transport, u16)> {
     listeners.iter().filter_map(|listener| {
         let spec = listener.spec.as_ref().ok()?;
@@ -292,7 +292,7 @@ pub(super) fn ports_of(listeners: &[Listener]) -> impl Iterator<Item = (Transpor
     })
 }
 
-/// What a protocol is spoken over; `None` for one that is not known.
+/// The transport of a protocol; `None` for an unknown protocol.
 pub(super) const fn transport(protocol: &ListenerProtocol) -> Option<Transport> {
     match protocol {
         ListenerProtocol::Http | ListenerProtocol::Https | ListenerProtocol::Tls | ListenerProtocol::Tcp => {

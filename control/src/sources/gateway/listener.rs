@@ -1,4 +1,4 @@
-//! Listeners, of Gateways and of ListenerSets: what each of them is, and which of them contradict each other.
+//! Listeners of Gateways and ListenerSets: the offer of each, and conflicts between them.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::infrastructure::transport;
 use super::offer::Offered;
 use crate::sources::reader::{Reader, Sought};
 
-/// Of a listener whose protocol is not spoken here.
+/// The reason for a listener with an unsupported protocol.
 const UNSUPPORTED: &str = "UnsupportedProtocol";
 
-/// The kinds of routes that a protocol is for.
+/// The kinds of routes for a protocol.
 const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     match protocol {
         ListenerProtocol::Http | ListenerProtocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
@@ -31,14 +31,15 @@ const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     }
 }
 
-/// What one listener offers by itself, before it is compared with others; and its TLS, which concerns nobody who attaches to it.
+/// The offer of one listener, before it is compared with others; and its TLS settings, which do not matter for attached
+/// objects.
 pub(super) fn offered(
     reader: &mut Reader<'_>,
     owner: &ObjectRef,
     listener: &Listener,
     (gateway, tls): (&ObjectRef, &GatewayTls),
 ) -> (Offered, Option<Arc<Terminated>>) {
-    // Names have no dots before their first slash, so that a ListenerSet is no Gateway.
+    // Namespaces contain no dots, so the tables of ListenerSets and Gateways never have the same name.
     let prefix = if owner.kind == Kind::ListenerSet { "listener.set/" } else { "" };
     let table = format!("{prefix}{}/{}", owner.name, listener.name);
     let mut offered = Offered {
@@ -65,14 +66,14 @@ pub(super) fn offered(
     let Some(mode) = mode(spec) else { return (offered, None) };
     offered.passes_on = mode == TlsListenerMode::Passthrough;
     let certificates = if offered.passes_on { Vec::new() } else { certificates(reader, owner, spec, &mut offered) };
-    // The API verifies clients of HTTPS alone.
+    // The API only defines client verification for HTTPS.
     let asked = tls.validation(spec.port).filter(|_| mode == TlsListenerMode::Http);
     let clients = asked.and_then(|asked| clients(reader, gateway, asked, &mut offered));
     let certificates = certificates.into();
     (offered, Some(Arc::new(Terminated { mode, certificates, clients })))
 }
 
-/// What becomes of the connections of a listener that speaks TLS.
+/// The TLS mode of a listener; `None` without TLS.
 fn mode(spec: &ListenerSpec) -> Option<TlsListenerMode> {
     match &spec.protocol {
         ListenerProtocol::Https => Some(TlsListenerMode::Http),
@@ -87,7 +88,7 @@ fn mode(spec: &ListenerSpec) -> Option<TlsListenerMode> {
 fn read(spec: &ListenerSpec, offered: &mut Offered) {
     offered.port = spec.port;
     offered.transport = transport(&spec.protocol).unwrap_or(offered.transport);
-    // Protocols without names pass a hostname over.
+    // Protocols without hostnames ignore the field.
     if !matches!(spec.protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp) {
         offered.host = spec.host.clone();
     }
@@ -109,7 +110,7 @@ fn read(spec: &ListenerSpec, offered: &mut Offered) {
             });
             if let Some(unfit) = unfit {
                 let (named, protocol) = (named(unfit), &spec.protocol);
-                let message = format!("allowedRoutes.kinds names {named}, which is no kind of routes for {protocol}");
+                let message = format!("allowedRoutes.kinds names {named}, which is not a kind of route for {protocol}");
                 offered.unresolved = Some(Fault::new("InvalidRouteKinds", message));
             }
         }
@@ -123,7 +124,7 @@ const CERTIFICATE_REF: Sought = Sought {
     wrong_kind: "InvalidCertificateRef",
 };
 
-/// A listener serves with the certificates that can be used; without any, it does not.
+/// The usable certificates; without any, the listener does not serve.
 fn certificates(
     reader: &mut Reader<'_>,
     owner: &ObjectRef,
@@ -137,7 +138,7 @@ fn certificates(
             Err(why) => fault = fault.or(Some(why)),
         }
     }
-    let missing = || Fault::new("InvalidCertificateRef", "tls.certificateRefs names no certificate");
+    let missing = || Fault::new("InvalidCertificateRef", "tls.certificateRefs has no certificate");
     if usable.is_empty() {
         let why = fault.clone().unwrap_or_else(missing);
         offered.idle = Some(Fault::new("Invalid", why.message.clone()));
@@ -149,7 +150,7 @@ fn certificates(
     usable
 }
 
-/// How the certificates of clients are verified. Without authorities that can be used the listener takes nobody.
+/// The verification of client certificates. Without a usable CA bundle the listener accepts no client.
 fn clients(
     reader: &mut Reader<'_>,
     gateway: &ObjectRef,
@@ -173,15 +174,15 @@ fn clients(
     }
 }
 
-/// What two listeners on one port cannot be together.
+/// A conflict of two listeners on one port.
 enum Clash {
     Hostname,
     Protocol,
-    /// Both: protocols that cannot share a port, for the same hosts.
+    /// Both: different protocols that cannot share a port, for the same host.
     Listener,
 }
 
-/// Whether two listeners contradict each other. Equal numbers of TCP and UDP ports are two ports.
+/// The conflict of two listeners, if there is one. TCP and UDP ports are separate.
 fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
     use ListenerProtocol::{Https, Tcp, Tls, Udp};
     if a.port != b.port || (a.protocol == Udp) != (b.protocol == Udp) {
@@ -199,13 +200,13 @@ fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
     }
 }
 
-/// Whether a listener asks for its port: also one whose protocol is not spoken here.
+/// Whether a listener occupies its port, which includes one with an unsupported protocol.
 fn competes(offered: &Offered) -> bool {
     offered.refused.as_ref().is_none_or(|fault| fault.reason == UNSUPPORTED)
 }
 
-/// Refuses each of the later listeners that contradicts an earlier one which is not refused; and of the first `equals`, which are of
-/// one object, both of two that contradict each other.
+/// Refuses each listener that conflicts with an earlier one that is not refused. Of the first `equals` listeners, which
+/// belong to one object, both of two conflicting ones are refused.
 pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: usize) {
     let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
     for (place, spec) in specs.iter().enumerate() {
@@ -213,7 +214,7 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
         let rivals = if place < equals { 0..equals } else { 0..place };
         let clash = rivals.filter(|rival| *rival != place).find_map(|rival| {
             let other = offered.get(rival)?;
-            // Of equals a conflict refuses both, so one that is refused for a conflict alone still counts.
+            // A conflict among these refuses both, so one that is refused only for a conflict still counts.
             let counts = competes(other) || place < equals && other.conflicts;
             let clash = specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| clash(spec, rival))?;
             Some((clash, format!("{} of {}", other.section, other.owner)))
@@ -227,7 +228,7 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
             Clash::Hostname => {
                 Fault::new("HostnameConflict", format!("listener {rival} has the same hostname and port"))
             }
-            // The API has the third reason for the listeners of sets alone.
+            // The API defines this reason for listeners of ListenerSets only.
             Clash::Listener if own.owner.kind == Kind::ListenerSet => {
                 cannot_share("ListenerConflict", "same hostname and port")
             }
@@ -236,7 +237,7 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
     }
 }
 
-/// What is said of a listener in the status of its Gateway or ListenerSet; how many routes are attached is not known here.
+/// The status of a listener in its Gateway or ListenerSet; the number of attached routes is filled in later.
 pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
     let mut conditions = Conditions::about(generation);
     conditions.judge("Accepted", "Accepted", offered.refused.as_ref());
@@ -251,7 +252,7 @@ pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
         }
         Some(fault) => {
             conditions.put("Conflicted", "False", "NoConflicts", "");
-            // The API has the reason for the listeners of sets alone.
+            // The API defines this reason for listeners of ListenerSets only.
             let is_told = offered.owner.kind == Kind::ListenerSet && fault.reason == "PortUnavailable";
             let reason = if is_told { fault.reason } else { "Invalid" };
             conditions.judge("Programmed", "Programmed", Some(&Fault::new(reason, fault.message.clone())));

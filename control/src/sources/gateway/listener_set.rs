@@ -1,4 +1,4 @@
-//! ListenerSet: listeners that somebody else adds to a Gateway. The Gateway merges them; here is what their owner is told.
+//! ListenerSet: additional listeners for a Gateway. The Gateway merges them; this file makes the status of the set.
 
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::OwnStatus;
@@ -32,7 +32,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         Some(message) => conditions.put("Accepted", "True", "ListenersNotValid", message),
     }
     let programmed = refused.map(|fault| not_programmed(&listeners, fault)).or_else(|| {
-        // What is sound and serves nothing lacks something of its Gateway.
+        // If no valid listener serves, the reason is the Gateway.
         let idle = sound.iter().find_map(|listener| listener.idle.as_ref());
         let why = idle.filter(|_| !sound.iter().any(|listener| listener.serves()));
         why.map(|why| Fault::new("ParentNotProgrammed", why.message.clone()))
@@ -43,7 +43,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
 }
 
-/// Why a set is not programmed that is not accepted.
+/// The fault of the condition `Programmed` for a set that is not accepted.
 fn not_programmed(listeners: &[&Offered], fault: Fault) -> Fault {
     let unavailable = |listener: &&Offered| listener.refused.clone().filter(|fault| fault.reason == "PortUnavailable");
     let ports: Option<Vec<Fault>> = listeners.iter().map(unavailable).collect();

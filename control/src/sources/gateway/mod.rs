@@ -1,7 +1,8 @@
-//! Gateway API (`gateway.networking.k8s.io`): a Gateway of one of our classes offers its listeners, and those of the ListenerSets
-//! that it lets in; a route claims hosts of the listeners that take it. Every listener has a route table of its own.
+//! Gateway API (`gateway.networking.k8s.io`): a Gateway of one of our classes offers its listeners, and those of the
+//! ListenerSets that it allows; a route claims hosts of the listeners that it is attached to. Every listener has its
+//! own route table.
 //!
-//! What is decided here is told by conditions, which are data: [`OwnStatus`](tidegate_config::project::gateway::OwnStatus).
+//! The results are reported as conditions, which are data: [`OwnStatus`](tidegate_config::project::gateway::OwnStatus).
 
 mod address;
 mod backend_tls;

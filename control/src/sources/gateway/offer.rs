@@ -1,4 +1,4 @@
-//! What a Gateway offers to routes.
+//! The listeners that a Gateway offers to routes.
 
 use std::sync::Arc;
 
@@ -9,66 +9,66 @@ use tidegate_config::project::gateway::AllowedNamespaces;
 use super::condition::Fault;
 use crate::topology::Key;
 
-/// The listeners of a Gateway, and those of the ListenerSets that name it. Routes and ListenerSets read it in place of the Gateway,
-/// so that they are attached again only when it differs.
+/// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read the offer
+/// instead of the Gateway, so that they are attached again only when it changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// In the order in which they are merged: the Gateway's own, then those of the sets from the oldest.
+    /// The listeners in the order in which they are merged: the Gateway's own, then those of the sets, oldest first.
     pub listeners: Box<[Offered]>,
-    /// Why ListenerSets are refused as a whole.
+    /// The ListenerSets that are refused as a whole, with the reasons.
     pub refused: Box<[(ObjectRef, Fault)]>,
-    /// Whether the Gateway itself is not accepted, whatever its listeners are.
+    /// Whether the Gateway itself is not accepted, independently of its listeners.
     pub not_accepted: bool,
-    /// The certificate that is shown to endpoints.
+    /// The client certificate for endpoints.
     pub client: Option<Arc<Certificate>>,
 }
 
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offered {
-    /// The Gateway or ListenerSet that it stands in.
+    /// Its Gateway or ListenerSet.
     pub owner: ObjectRef,
     /// Its name there.
     pub section: Arc<str>,
-    /// The port; 0 for that of a listener that cannot be read.
+    /// The port; 0 for a listener that cannot be read.
     pub port: u16,
-    /// What it is a port of.
+    /// The transport of the port.
     pub transport: Transport,
-    /// The hosts that it takes.
+    /// Its hostname.
     pub host: HostPattern,
-    /// The kinds of routes that it takes.
+    /// The allowed kinds of routes.
     pub kinds: Box<[Kind]>,
-    /// The namespaces of routes that it takes.
+    /// The allowed namespaces of routes.
     pub namespaces: AllowedNamespaces,
-    /// Where its routes are.
+    /// The table of its routes.
     pub table: TableName,
-    /// Whether TLS goes on from here unread.
+    /// Whether TLS is passed through.
     pub passes_on: bool,
-    /// Why it is not accepted.
+    /// The reason why it is not accepted.
     pub refused: Option<Fault>,
-    /// Whether that is another listener that it contradicts.
+    /// Whether the reason is a conflict with another listener.
     pub conflicts: bool,
-    /// Why something that it refers to cannot be used.
+    /// The fault of an unusable reference.
     pub unresolved: Option<Fault>,
-    /// Why it is accepted and does not serve.
+    /// The reason why it is accepted but does not serve.
     pub idle: Option<Fault>,
-    /// Which other listener clients may take it for.
+    /// The fault of an overlap with another listener over HTTP/2.
     pub overlap: Option<Fault>,
 }
 
 impl Offered {
-    /// The key under which the routes that are attached to it are found.
+    /// The key of the routes that are attached to it.
     pub(super) fn key(&self) -> Key {
         Key::Listener(self.owner.clone(), Arc::clone(&self.section))
     }
 
-    /// Whether there is nothing wrong with it by itself, whatever its Gateway lacks.
+    /// Whether it is valid by itself, independently of its Gateway.
     #[must_use]
     pub fn sound(&self) -> bool {
         self.refused.is_none() && self.idle.as_ref().is_none_or(|fault| fault.reason != "Invalid")
     }
 
-    /// Whether requests can come to it.
+    /// Whether it can receive requests.
     #[must_use]
     pub const fn serves(&self) -> bool {
         self.refused.is_none() && self.idle.is_none()

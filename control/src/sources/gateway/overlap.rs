@@ -1,5 +1,5 @@
-//! Listeners of one port that a client may take for each other: over HTTP/2 it sends requests for another host on a connection that it
-//! has, as soon as the certificate is for that host too (RFC 9113 section 9.1.1).
+//! Overlapping listeners of one port: an HTTP/2 client reuses a connection for requests to another host if the
+//! certificate is also valid for that host (RFC 9113 section 9.1.1).
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use tidegate_config::model::{ListenerTls, TlsMode};
 use super::condition::Fault;
 use super::offer::Offered;
 
-/// Notes of each listener where TLS ends whether its certificates or else its host overlap with those of another one on the port.
+/// Records for each listener that terminates TLS whether its certificates, or else its hostname, overlap with those of
+/// another one on the port.
 pub(super) fn note(offered: &mut [Offered], tls: &[Option<Arc<ListenerTls>>]) {
     let found: Vec<Option<Fault>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
     for (listener, fault) in offered.iter_mut().zip(found) {
@@ -34,7 +35,7 @@ fn overlap(offered: &[Offered], tls: &[Option<Arc<ListenerTls>>], place: usize) 
     Some(Fault::new("OverlappingHostnames", message))
 }
 
-/// Whether a certificate of one is for a name of a certificate of the other.
+/// Whether a certificate of one is valid for a name of a certificate of the other.
 fn certificates(one: &ListenerTls, other: &ListenerTls) -> bool {
     let pairs = one.certificates.iter().flat_map(|one| other.certificates.iter().map(move |other| (one, other)));
     pairs.into_iter().any(|(one, other)| {

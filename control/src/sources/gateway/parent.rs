@@ -1,4 +1,4 @@
-//! Parents of routes: which listeners take a route, and what its owner is told of each parent.
+//! Parents of routes: the listeners that a route is attached to, and the status for each parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::rival;
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
-/// A route while its parents are looked for.
+/// A route whose parents are resolved.
 pub(super) struct Seeker<'r> {
     /// The route.
     pub(super) object: &'r ObjectRef,
-    /// How old it is.
+    /// Its age.
     pub(super) age: &'r Age,
     /// `spec.parentRefs`.
     pub(super) parents: &'r Arc<[ParentRef]>,
@@ -27,25 +27,25 @@ pub(super) struct Seeker<'r> {
     pub(super) hostnames: &'r Hostnames,
 }
 
-/// What became of a route for all of its parents.
+/// The attachment of a route to all of its parents.
 #[derive(Default)]
 pub(super) struct Joined {
-    /// The parents that are ours, by their places, each with why it does not take the route.
+    /// The parents that are ours, by index, each with the reason if the route is not accepted there.
     pub(super) parents: Vec<(usize, Option<Fault>)>,
-    /// The virtual hosts that it has.
+    /// The virtual hosts that the route claims.
     pub(super) hosts: BTreeSet<VirtualHost>,
-    /// The tables, among those of the hosts, of listeners that pass TLS on.
+    /// The tables, among those of the hosts, of listeners with TLS passthrough.
     pub(super) passed_on: BTreeSet<TableName>,
-    /// The certificates that Gateways show to endpoints, by the tables of their listeners.
+    /// The client certificates of Gateways, by the tables of their listeners.
     pub(super) clients: BTreeMap<TableName, Arc<Certificate>>,
-    /// The listeners that it counts for.
+    /// The listeners that count the route as attached.
     pub(super) listeners: BTreeSet<Key>,
-    /// The listeners that older routes of another kind keep it off, with the route that does.
+    /// The listeners that an older route of another kind keeps it off, with that route.
     lost: BTreeMap<Key, ObjectRef>,
 }
 
 impl Seeker<'_> {
-    /// Looks at all parents.
+    /// Resolves all parents.
     pub(super) fn join(&self, reader: &mut Reader<'_>) -> Joined {
         let mut joined = Joined::default();
         for (place, parent) in self.parents.iter().enumerate() {
@@ -83,7 +83,7 @@ impl Seeker<'_> {
         let patterns = rival::patterns(hostnames);
         let (mut taken, mut lost) = (false, None);
         for listener in listeners {
-            // The host of the listener decides which requests come to its table, so that the route's own is what stands there.
+            // The listener's hostname selects the requests for its table, so the route's own hostnames suffice there.
             let common = patterns.iter().filter_map(|pattern| Some((pattern, pattern.meet(&listener.host)?)));
             let (common, hosts): (Vec<&HostPattern>, Vec<HostPattern>) = common.unzip();
             if common.is_empty() {
@@ -123,7 +123,7 @@ impl Seeker<'_> {
 }
 
 impl Joined {
-    /// What the owner of the route is told of the listeners that others keep it off.
+    /// The findings about the listeners that other routes keep it off.
     pub(super) fn findings(&self, object: &ObjectRef) -> impl Iterator<Item = Finding> {
         self.lost.iter().map(move |(listener, winner)| {
             let problem = Problem::ListenerLost { listener: listener.to_string(), winner: winner.clone() };
@@ -132,7 +132,7 @@ impl Joined {
     }
 }
 
-/// The Gateway or ListenerSet that a reference names, with what its Gateway offers; `None` where that is not ours.
+/// The Gateway or ListenerSet of a reference, with the offer of its Gateway; `None` if that is not ours.
 fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<Offer>)> {
     match &parent.parent.kind {
         GroupKind::Known(Kind::Gateway) => {

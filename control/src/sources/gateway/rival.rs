@@ -1,5 +1,5 @@
-//! An HTTPRoute and a GRPCRoute whose hostnames meet on one listener: the API lets the older one attach, and refuses the other one
-//! there as a whole.
+//! An HTTPRoute and a GRPCRoute with intersecting hostnames on one listener: the API accepts the older one, and rejects
+//! the other one for that listener.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn other_kind(kind: Kind) -> Option<Kind> {
     (kind == Kind::HttpRoute || kind == Kind::GrpcRoute).then_some(other)
 }
 
-/// The hostnames of a route, with no hostnames as the pattern of any.
+/// The hostnames of a route; without any, the pattern for all hosts.
 pub(super) fn patterns(hostnames: &Hostnames) -> &[HostPattern] {
     match hostnames {
         Hostnames::Any => &ANY,
@@ -44,8 +44,8 @@ fn meet(one: &[HostPattern], other: &[HostPattern]) -> bool {
     one.iter().any(|one| other.iter().any(|other| one.meet(other).is_some()))
 }
 
-/// The routes of a kind that are attached to a listener and may have one of these hosts of it; all that have are among them. Names are
-/// looked up; for the hosts that a wildcard stands for there is no look-up.
+/// The routes of a kind that are attached to a listener and may have one of these hosts; includes all that do. Exact
+/// names are looked up; for wildcards all attached routes are returned.
 fn sharing<'t>(
     topology: &'t Topology,
     listener: &Offered,
@@ -54,7 +54,7 @@ fn sharing<'t>(
 ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
     let key = listener.key();
     let names: Option<Vec<&Arc<str>>> = hosts.iter().map(exact).collect();
-    // Nobody claims hosts of a listener that does not serve.
+    // There are no claims to hosts of a listener that does not serve.
     let Some(names) = names.filter(|_| listener.serves()) else { return Box::new(topology.attached_to(&key, kind)) };
     let patterns: BTreeSet<HostPattern> = names.into_iter().flat_map(over).collect();
     let table = listener.table.clone();
@@ -70,15 +70,15 @@ fn exact(pattern: &HostPattern) -> Option<&Arc<str>> {
     }
 }
 
-/// The patterns of routes that a name falls under.
+/// The patterns of routes that match a name.
 fn over(name: &Arc<str>) -> impl Iterator<Item = HostPattern> {
     let suffixes = name.match_indices('.').filter_map(|(dot, _)| name.get(dot + 1..));
     let wildcards = suffixes.map(|suffix| HostPattern::Wildcard(suffix.into(), WildcardDepth::Any));
     [HostPattern::Exact(Arc::clone(name)), HostPattern::Any].into_iter().chain(wildcards)
 }
 
-/// The oldest route of the other kind that keeps a route off a listener: it is older, attached there, and its hostnames meet `hosts`,
-/// the hosts that the route would have of the listener.
+/// The oldest route of the other kind that keeps a route off a listener: it is older, attached there, and its hostnames
+/// intersect `hosts`, those of the route on the listener.
 pub(in crate::sources) fn winner(
     (world, topology): (&World, &Topology),
     (object, age): (&ObjectRef, &Age),
@@ -94,7 +94,7 @@ pub(in crate::sources) fn winner(
     older.min().map(|(_, other)| other.clone())
 }
 
-/// What is offered under a key of a listener.
+/// The offered listener of a key.
 fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<&'t Offered> {
     let Key::Listener(owner, section) = listener else { return None };
     let set = world.listener_sets.get(&owner.name).filter(|_| owner.kind == Kind::ListenerSet);
@@ -102,7 +102,7 @@ fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<
     topology.offer(&gateway?)?.listeners.iter().find(|it| it.owner == *owner && it.section == *section)
 }
 
-/// The routes of the other kind, attached to one of these listeners, whose hostnames meet those of a route.
+/// The routes of the other kind, attached to one of these listeners, whose hostnames intersect those of a route.
 fn met(world: &World, topology: &Topology, object: &ObjectRef, listeners: &[Key]) -> BTreeSet<ObjectRef> {
     let Some((kind, (_, own))) = other_kind(object.kind).zip(route(world, object)) else { return BTreeSet::new() };
     let offered = listeners.iter().filter_map(|listener| offered(world, topology, listener));
@@ -110,8 +110,8 @@ fn met(world: &World, topology: &Topology, object: &ObjectRef, listeners: &[Key]
     sharing.filter(|other| route(world, other).is_some_and(|(_, patterns)| meet(patterns, own))).cloned().collect()
 }
 
-/// The routes that have to be attached again because a route is attached to other listeners than before, or is another route: those that
-/// it keeps off now, and those that it, or another one, kept off so far.
+/// The routes that must be attached again after a route was attached to different listeners or has changed: those that
+/// it keeps off now, and those that it, or another one, kept off before.
 pub(crate) fn disturbed(
     world: &World,
     topology: &Topology,
@@ -127,7 +127,8 @@ pub(crate) fn disturbed(
     disturbed
 }
 
-/// The routes that a route of the other kind may keep off a listener, the oldest first. `topology` holds all of them as if each were alone.
+/// The routes that a route of the other kind may keep off a listener, oldest first. `topology` has all of them attached
+/// as if there were no conflicts.
 pub(crate) fn contested(world: &World, topology: &Topology) -> Vec<ObjectRef> {
     let mut found = BTreeSet::new();
     for object in world.names_of(Kind::GrpcRoute, None) {

@@ -1,5 +1,5 @@
-//! What the status of a route says, in the form in which it is kept: most routes are in order, and then the text of their conditions is the
-//! same but for the parents, which the projection holds already.
+//! The status of a route in a compact form: most routes are valid, and their conditions differ only in the parents,
+//! which the projection already holds.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use tidegate_config::project::gateway::{OwnStatus, ParentRef, ParentStatus, Writ
 
 use super::condition::{Conditions, Fault};
 
-/// The status of a route. [`RouteStatus::written`] is what it says in full.
+/// The compact status of a route. [`RouteStatus::written`] returns the full one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteStatus {
     /// `spec.parentRefs`.
     parents: Arc<[ParentRef]>,
-    /// The generation of the route that it is about.
+    /// The observed generation of the route.
     generation: i64,
-    /// Those of the parents that are ours, by their places, each with why it does not take the route.
+    /// The parents that are ours, by index, each with the reason if the route is not accepted there.
     joined: Box<[(usize, Option<Box<Fault>>)]>,
-    /// What is said of the route itself; `None` where that is in order.
+    /// The problems of the route itself; `None` if there are none.
     said: Option<Box<Said>>,
 }
 
-/// What a route's status says of the route itself, to every parent.
+/// The problems of a route that are reported for every parent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Said {
-    /// Why it is not accepted.
+    /// The reason why it is not accepted.
     pub(super) refused: Option<Fault>,
-    /// The first reference that cannot be used.
+    /// The first unusable reference.
     pub(super) unresolved: Option<Fault>,
-    /// Which rules are not in effect.
+    /// The message about rules that are not in effect.
     pub(super) partly: Option<String>,
-    /// What else is not in effect, although it is accepted; most often nothing.
+    /// The message about other parts that are not in effect although it is accepted; usually empty.
     pub(super) accepted: String,
 }
 
 impl RouteStatus {
-    /// That of a route of this generation, with these of its parents.
+    /// The status of a route of this generation, with these of its parents.
     pub(super) fn new(
         parents: &Arc<[ParentRef]>,
         generation: i64,
@@ -47,7 +47,7 @@ impl RouteStatus {
         Self { parents: Arc::clone(parents), generation, joined, said }
     }
 
-    /// What is written, with the parents in order. A route that is wrong by itself is so for every parent.
+    /// The full status, with the parents in order. Problems of the route itself are reported for every parent.
     #[must_use]
     pub fn written(&self) -> OwnStatus {
         let order = Said::default();
@@ -58,7 +58,7 @@ impl RouteStatus {
         OwnStatus { parents, ..OwnStatus::default() }
     }
 
-    /// Why it is not accepted by those of its parents that `asked` picks.
+    /// The reasons why it is not accepted by the parents that `asked` selects.
     pub(crate) fn refusals(&self, asked: impl Fn(&ParentRef) -> bool) -> impl Iterator<Item = &Fault> {
         let refused = self.said.as_deref().and_then(|said| said.refused.as_ref());
         self.joined().filter(move |(parent, _)| asked(parent)).filter_map(move |(_, fault)| fault.or(refused))
@@ -88,7 +88,7 @@ impl Serialize for RouteStatus {
     }
 }
 
-/// A reference as the status repeats it.
+/// A reference for the status.
 fn written(parent: &ParentRef) -> WrittenRef {
     WrittenRef {
         group: parent.parent.kind.group().to_owned().into(),

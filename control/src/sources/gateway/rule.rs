@@ -18,34 +18,34 @@ use tidegate_config::project::{BackendRef, PortRef, gateway};
 use super::condition::Fault;
 use crate::sources::reader::Reader;
 
-/// The rules of one route while they are made.
+/// State for making the rules of one route.
 pub(super) struct Rules<'a, 'w> {
     pub(super) reader: &'a mut Reader<'w>,
     /// The route.
     pub(super) object: &'a ObjectRef,
-    /// What its owner is told.
+    /// The findings.
     pub(super) findings: Vec<Finding>,
-    /// Services that it names and that do not exist, or not yet.
+    /// Services that it refers to and that do not exist (yet).
     pub(super) missing: BTreeSet<ObjectRef>,
-    /// The first reference that cannot be used.
+    /// The first unusable reference.
     pub(super) unresolved: Option<Fault>,
-    /// The first filter that cannot be applied.
+    /// The first unsupported filter.
     pub(super) unsupported: Option<Fault>,
 }
 
-/// What a rule does.
+/// The effect of a rule.
 pub(super) struct Made {
     pub(super) action: Action,
     pub(super) filters: Arc<[Filter]>,
-    /// Who has to let its requests pass.
+    /// The conditions that a request must pass.
     pub(super) guards: Arc<[Guard]>,
-    /// Whether it answers 500 in place of what it says, because its filters cannot be applied.
+    /// Whether the rule answers 500 because its filters cannot be applied.
     pub(super) broken: bool,
 }
 
-/// Why a backend cannot be used.
+/// The reason why a backend cannot be used.
 pub(super) struct Unusable {
-    /// The reason for `ResolvedRefs`, where it is one.
+    /// The reason for the condition `ResolvedRefs`, if it applies.
     reason: Option<&'static str>,
     /// The backend as it is written.
     value: String,
@@ -53,29 +53,29 @@ pub(super) struct Unusable {
 }
 
 impl Made {
-    /// Every request is answered 500.
+    /// Every request is answered with 500.
     fn broken() -> Self {
         Self { broken: true, ..Self::unresolved() }
     }
 
-    /// The same, because it refers to what cannot be used, which [`Rules::unresolved`] tells.
+    /// The same, because of an unusable reference, which [`Rules::unresolved`] records.
     fn unresolved() -> Self {
         Self { action: answered(), filters: Arc::default(), guards: Arc::default(), broken: false }
     }
 }
 
-/// The filters of a rule or of a backend, by what becomes of them.
+/// The applied filters of a rule or of a backend, by type.
 struct Applied {
     edits: Arc<[Filter]>,
     redirect: Option<Redirect>,
     external_auth: Option<Arc<ExternalAuth>>,
 }
 
-/// Why filters cannot be applied.
+/// The reason why filters cannot be applied.
 enum Inapplicable {
-    /// They say what cannot be done.
+    /// They are not supported.
     Unsupported,
-    /// One of them refers to what cannot be used.
+    /// A reference in one of them is unusable.
     Unresolved,
 }
 
@@ -88,7 +88,7 @@ fn share(to: Destination, weight: u32) -> WeightedTarget {
 }
 
 impl<'a, 'w> Rules<'a, 'w> {
-    /// Those of a route of which nothing has been made yet.
+    /// The empty state for a route.
     pub(super) fn of(reader: &'a mut Reader<'w>, object: &'a ObjectRef) -> Self {
         let findings = reader.world().findings_of(object).to_vec();
         Self { reader, object, findings, missing: BTreeSet::new(), unresolved: None, unsupported: None }
@@ -96,7 +96,7 @@ impl<'a, 'w> Rules<'a, 'w> {
 }
 
 impl Rules<'_, '_> {
-    /// What a rule does with requests. `field` is that of the rule.
+    /// The effect of a rule, whose field is `field`.
     pub(super) fn make(&mut self, field: &str, filters: &HttpFilters, backends: &[HttpBackend]) -> Made {
         let Applied { edits, redirect, external_auth } = match self.filters(&format!("{field}.filters"), filters) {
             Ok(applied) => applied,
@@ -113,7 +113,7 @@ impl Rules<'_, '_> {
         Made { action, filters: edits, guards, broken: false }
     }
 
-    /// A share whose backend cannot be used, or one of whose filters cannot be applied, is answered 500.
+    /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500.
     fn share(&mut self, backend: &HttpBackend) -> WeightedTarget {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);
@@ -135,7 +135,7 @@ impl Rules<'_, '_> {
         self.object.kind == Kind::GrpcRoute
     }
 
-    /// The target of a backend, which is asked in gRPC where `grpc` says so.
+    /// The target of a backend, over gRPC if `grpc` is set.
     fn target(
         &mut self,
         field: &str,
@@ -147,13 +147,13 @@ impl Rules<'_, '_> {
         self.told(field, target, tell)
     }
 
-    /// A backend that cannot be read, which its reader has told.
+    /// A backend that cannot be read; the projection has reported it.
     pub(super) fn unreadable<T>(&mut self, field: &str) -> Option<T> {
         self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
         None
     }
 
-    /// A backend, unless it cannot be used: why not is told in the words of what follows for its requests or connections.
+    /// A backend, or the finding and the condition if it cannot be used. `tell` makes the problem.
     pub(super) fn told<T>(
         &mut self,
         field: &str,
@@ -172,12 +172,12 @@ impl Rules<'_, '_> {
         None
     }
 
-    /// The Service port that is named as a backend.
+    /// The Service port of a backend.
     pub(super) fn named(&mut self, to: &gateway::BackendRef) -> Result<Target, Unusable> {
         let (kind, name) = (&to.object.kind, &to.object.name);
         let unresolved = |reason, value: String, why: String| Unusable { reason: Some(reason), value, why };
         let Some(port) = to.port.filter(|_| *kind == GroupKind::Known(Kind::Service)) else {
-            return Err(unresolved("InvalidKind", kind.to_string(), "is no Service".to_owned()));
+            return Err(unresolved("InvalidKind", kind.to_string(), "is not a Service".to_owned()));
         };
         if !self.reader.granted(self.object, &to.object) {
             let own = self.object.kind;
@@ -193,22 +193,23 @@ impl Rules<'_, '_> {
                 self.missing.insert(ObjectRef::new(Kind::Service, name.clone()));
             }
             let udp = if transport == Transport::Udp { "UDP " } else { "" };
-            let why = if absent { "is no Service that exists".to_owned() } else { format!("has no {udp}port {port}") };
+            let why =
+                if absent { "is a Service that does not exist".to_owned() } else { format!("has no {udp}port {port}") };
             unresolved("BackendNotFound", name.to_string(), why)
         })
     }
 
-    /// A target as the policy for its Service port has it.
+    /// A target with the BackendTLSPolicy for its Service port applied.
     pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, Unusable> {
         let name = target.backend.service.clone();
         self.reader.secured(target).map_err(|fault| {
-            let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be followed";
-            // The policy's own status says so.
+            let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be applied";
+            // The policy's own status reports it.
             Unusable { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }
         })
     }
 
-    /// A service without which no request may pass; told why not where it cannot be asked.
+    /// The external authorization service, which every request must pass; `None`, with a finding, if it cannot be used.
     fn asked(&mut self, field: &str, asked: &gateway::ExternalAuth) -> Option<Arc<ExternalAuth>> {
         let grpc = matches!(asked.protocol, AuthProtocol::Grpc { .. });
         let tell = |value, why| Problem::AnsweredWith500 { value, why };
@@ -217,7 +218,7 @@ impl Rules<'_, '_> {
         Some(Arc::new(ExternalAuth { target, protocol, body_bytes_max }))
     }
 
-    /// A mirror whose target cannot be used copies nothing, and its requests go on.
+    /// A mirror filter. With an unusable target nothing is mirrored, and requests are forwarded.
     fn mirrored(&mut self, field: &str, mirror: &RequestMirror) -> Option<Filter> {
         let dropped = |value, why| Problem::RuleDropped { value, why };
         let to = Arc::new(self.target(field, &mirror.to, self.is_grpc(), dropped)?);
@@ -225,7 +226,7 @@ impl Rules<'_, '_> {
         Some(Filter::Mirror(Mirror { to, numerator, denominator }))
     }
 
-    /// Filters that can be applied; none of them is where one cannot.
+    /// The filters; none is applied if one cannot be.
     fn filters(&mut self, field: &str, filters: &HttpFilters) -> Result<Applied, Inapplicable> {
         let reason = match filters.fault {
             None => None,
@@ -263,7 +264,7 @@ impl Rules<'_, '_> {
                 HttpFilter::Extension(reference) => reference.to_string(),
             };
             let field = format!("{field}[{number}]");
-            let why = "is no filter that Tidegate has".to_owned();
+            let why = "is not a supported filter".to_owned();
             let problem = Problem::AnsweredWith500 { value: unsupported, why };
             self.unsupported.get_or_insert_with(|| Fault::new("UnsupportedValue", format!("{field}: {problem}")));
             self.findings.push(Finding::new(self.object.clone(), field, problem));
@@ -274,7 +275,7 @@ impl Rules<'_, '_> {
     }
 }
 
-/// gRPC is spoken in HTTP/2, whatever the Service port says or leaves out.
+/// gRPC uses HTTP/2, independently of the Service port's protocol.
 fn spoken(target: Target, grpc: bool) -> Target {
     let protocol = match (grpc, target.protocol) {
         (true, AppProtocol::Http | AppProtocol::Ws) => AppProtocol::H2c,

@@ -1,5 +1,5 @@
-//! TLSRoute, TCPRoute and UDPRoute: what comes to a listener, or to it for a server name, goes on as bytes, or as datagrams, by the one
-//! rule of the route.
+//! TLSRoute, TCPRoute and UDPRoute: connections to a listener, or to a server name on it, are passed on as bytes, or as
+//! datagrams, by the single rule of the route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::sources::attachment::{Attachment, Besides, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Key;
 
-/// Silence after which a flow of datagrams ends, unless the Service says otherwise: Envoy's default.
+/// The default time without datagrams after which a flow ends, as in Envoy.
 const FLOW_IDLE: Duration = Duration::from_secs(60);
 
 /// The field of the only rule.
@@ -34,7 +34,7 @@ pub(in crate::sources) fn attach_tls(reader: &mut Reader<'_>, object: &ObjectRef
     attach(reader, &seeker, &route.age, route.rule.as_ref())
 }
 
-/// Routes whose listeners know no hosts.
+/// Attaches a TCPRoute or UDPRoute, whose listeners have no hostnames.
 pub(in crate::sources) fn attach_layer4(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
     let routes = if object.kind == Kind::UdpRoute { &world.udp_routes } else { &world.tcp_routes };
@@ -50,7 +50,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
         return Attachment::default();
     }
     let generation = reader.generation(object);
-    // A BackendTLSPolicy is for connections whose TLS ends here, and not for those that are passed on.
+    // A BackendTLSPolicy applies to connections with TLS terminated here, and not to those passed through.
     let ends_here = |host: &&VirtualHost| object.kind == Kind::TlsRoute && !joined.passed_on.contains(&host.table);
     let mut rules = Rules::of(reader, object);
     let as_they_are = rule.map(|rule| rules.stream(age, rule, false));
@@ -79,7 +79,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
 }
 
 impl Rules<'_, '_> {
-    /// Where connections go by a rule; `secured`: over TLS to Services with a BackendTLSPolicy.
+    /// The route of a rule; `secured` applies BackendTLSPolicies.
     fn stream(&mut self, age: &Age, rule: &StreamRule, secured: bool) -> Arc<StreamRoute> {
         let times = Effective::DEFAULT.narrowed(&self.reader.options.defaults);
         let origin = Origin { object: self.object.clone(), age: age.clone(), field: RULE.into(), position: 0 };
@@ -95,7 +95,8 @@ impl Rules<'_, '_> {
         })
     }
 
-    /// Silence after which a flow ends: the longest that a Service of the rule asks for, so that none gets less than it needs.
+    /// The time without datagrams after which a flow ends: the longest of the rule's Services, so that none gets less
+    /// than it needs.
     fn flow_idle(&mut self, rule: &StreamRule) -> Duration {
         let services = rule.backends.iter().filter_map(|share| share.to.as_ref().ok());
         let granted = services.filter_map(|to| self.reader.granted(self.object, &to.object).then_some(&to.object.name));
@@ -104,12 +105,12 @@ impl Rules<'_, '_> {
         idle.map(|service| service.udp_idle_timeout.unwrap_or(FLOW_IDLE)).max().unwrap_or(FLOW_IDLE)
     }
 
-    /// Connections of a share whose backend cannot be used are closed, and its datagrams dropped.
+    /// The backend of a rule. With an unusable one, connections are closed and datagrams dropped.
     fn connections(&mut self, share: &gateway::WeightedBackend, secured: bool) -> WeightedBackend {
         let gateway::WeightedBackend { field, to, weight } = share;
         let target = match to {
             Ok(to) => {
-                // Bytes are not spoken in any protocol, whatever the Service port says.
+                // The bytes are passed on unchanged, independently of the Service port's protocol.
                 let found = self.named(to).map(|target| Target { tls: None, ..target });
                 let found = if secured { found.and_then(|target| self.over_tls(target)) } else { found };
                 self.told(field, found, |value, why| Problem::RuleDropped { value, why })

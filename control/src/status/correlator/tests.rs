@@ -1,4 +1,4 @@
-//! Tables of what is told when.
+//! Tables of Events over time.
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::object::{Kind, ObjectName};
@@ -15,7 +15,7 @@ fn uid(number: u32) -> Option<Uid> {
     Uid::parse(&format!("00000000-0000-0000-0000-{number:012x}"))
 }
 
-/// A notice for each letter, about the object with that uid.
+/// A record for each letter, about the object with that uid.
 fn notices(uid: Option<Uid>, letters: &str) -> Vec<EventRecord> {
     let finding = |letter: char| Finding::new(object("a", "a"), letter, Problem::SetAside { why: String::new() });
     letters.chars().map(|letter| EventRecord::of(uid.unwrap(), &finding(letter))).collect()
@@ -36,14 +36,15 @@ impl Table {
         Self { correlator: EventCorrelator::default(), object: object("a", "a"), uid: uid(1), begin: now, now }
     }
 
-    /// So many seconds after the beginning.
+    /// Sets the time to this second after the start.
     fn at(&mut self, second: u64) -> &mut Self {
         self.now = self.begin + Duration::from_secs(second);
         self
     }
 
-    /// Does all there is to do while these letters stand: `+a` makes an Event, `a3` tells it the third time, and `a?` one
-    /// that somebody else made. Then nothing is to do until that second, or until something changes.
+    /// Makes all writes that are due while these letters stand: `+a` creates an Event, `a3` renews it with the count 3,
+    /// and `a?` one that another process created. Then compares the time of the next write; `None` if there is none
+    /// until the findings change.
     #[track_caller]
     fn check(&mut self, stand: &str, want: &str, until: Option<u64>) -> &mut Self {
         let notices = notices(self.uid, stand);

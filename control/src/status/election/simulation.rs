@@ -1,16 +1,17 @@
-//! Seeded simulation: three candidates, whose clocks run at their own speeds and jump, and an API server whose answers and
-//! whose requests come late or not at all. Never do two of them lead, and somebody does once the faults are over.
+//! A seeded simulation: three candidates with clocks of different speeds that jump, and an API server with delayed or
+//! lost requests and responses. Two candidates must never lead at the same time, and one must lead once the faults are
+//! over.
 //!
-//! `SIM_SEED=7` replays one seed, `SIM_SEEDS=100000` plays that many.
+//! `SIM_SEED=7` replays one seed, `SIM_SEEDS=100000` runs that many.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{Bid, Election, Seen, Terms};
 
-/// A request is given up after this long, in ms of its sender's clock; what has been sent may arrive even so.
+/// The timeout of a request, in ms of its sender's clock; a request may arrive later.
 const GIVEN_UP_MS: u64 = 5_000;
-/// Until when there are faults, and until when the simulation goes on without, in ms.
+/// The end of the faults, and the end of the simulation, in ms.
 const FAULTS_MS: u64 = 240_000;
 const END_MS: u64 = 300_000;
 
@@ -31,7 +32,7 @@ enum Message {
         life: u64,
         bid: Bid,
     },
-    /// Its answer arrives.
+    /// Its response arrives.
     IsRead {
         candidate: usize,
         life: u64,
@@ -47,14 +48,14 @@ enum Message {
 
 struct Candidate {
     election: Election,
-    /// What waits for an answer, by number: rounds and restarts make old answers strangers.
+    /// The number of the awaited response: it changes with rounds and restarts, so that old responses are ignored.
     life: u64,
     /// Its monotonic clock: an offset, and its speed in thousandths of the true one.
     offset_ms: u64,
     speed: u64,
-    /// Its wall clock, in µs away from the true one; `None` when it stands still.
+    /// The offset of its wall clock in µs; `None` if it stands still.
     wall_us: Option<i64>,
-    /// It does nothing until then: the process is stopped or starved.
+    /// The end of a pause: the process is stopped or starved.
     paused_until: u64,
 }
 
@@ -67,7 +68,7 @@ struct Simulation {
     versions: u64,
     agenda: BTreeMap<(u64, u64), Message>,
     sent: u64,
-    /// How many different candidates have led.
+    /// The number of changes of the leader.
     changes: usize,
     last: Option<usize>,
 }
@@ -99,7 +100,7 @@ impl Simulation {
         self.now_ms < FAULTS_MS
     }
 
-    /// What a candidate's own clock says.
+    /// The time of a candidate's own clock.
     fn clock(&self, candidate: usize) -> Instant {
         let Candidate { offset_ms, speed, .. } = self.candidates[candidate];
         self.base + Duration::from_millis(offset_ms + self.now_ms * speed / 1000)
@@ -115,7 +116,7 @@ impl Simulation {
         self.agenda.insert((self.now_ms + after_ms, self.sent), message);
     }
 
-    /// Sends over a network that may be slow, or lose it.
+    /// Sends a message over a network that may delay or lose it.
     fn travel(&mut self, message: Message) {
         let lost = self.faulty() && self.die.u8(..) < 60;
         let slow = self.faulty() && self.die.u8(..) < 40;
@@ -130,7 +131,7 @@ impl Simulation {
             if at > END_MS {
                 return;
             }
-            // Between two messages leadership can only run out, so it is enough to look at each of them.
+            // Between two messages leadership can only expire, so checking at each message is enough.
             self.now_ms = at;
             self.misfortune();
             self.deliver(message);
@@ -162,7 +163,7 @@ impl Simulation {
         let life = one.life;
         one.election = Election::new(format!("candidate-{candidate}-{at}-{life}"), Terms::default());
         if let Some(bid) = bid {
-            // Nobody waits for the answer.
+            // The response is ignored.
             self.travel(Message::Write { candidate, life: u64::MAX, bid });
         }
         self.send(1_000, Message::Round { candidate, life });
@@ -210,7 +211,7 @@ impl Simulation {
         }
     }
 
-    /// The API server: one version after the other, and none in the place of a version that is gone.
+    /// A write at the API server: accepted only for the current version.
     fn write(&mut self, bid: &Bid) -> Option<String> {
         if self.lease.as_ref().map(|lease| &lease.version) != bid.over.as_ref() {
             return None;
@@ -243,7 +244,7 @@ impl Simulation {
         }
     }
 
-    /// A new number for what is asked, and a new round should it stay without an answer.
+    /// A new number for the awaited response, and a new round in case of a timeout.
     fn await_answer(&mut self, candidate: usize) -> u64 {
         self.candidates[candidate].life += 1;
         let life = self.candidates[candidate].life;
@@ -274,7 +275,7 @@ impl Simulation {
     }
 }
 
-/// Plays one seed; how often the lead changed.
+/// Runs one seed; returns the number of leader changes.
 fn play(seed: u64) -> usize {
     let played = std::panic::catch_unwind(|| {
         let mut simulation = Simulation::new(seed);

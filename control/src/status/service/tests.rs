@@ -1,4 +1,4 @@
-//! What is written of Services and EndpointSlices, and what is left alone.
+//! The desired Services and EndpointSlices.
 
 use super::*;
 use tidegate_config::model::Transport;
@@ -25,7 +25,7 @@ fn of(made: &GatewayInfrastructure) -> Value {
     service(&ObjectName::new("shop", "edge"), Uid::parse(UID).unwrap(), made)
 }
 
-/// The `spec` of a Service without its ports.
+/// Compares the `spec` of a Service without its ports.
 #[track_caller]
 fn check(kind: Option<ServiceType>, addresses: &[&str], want: &Value) {
     let mut spec = of(&made(kind, addresses, edge()))["spec"].take();
