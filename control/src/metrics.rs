@@ -46,10 +46,10 @@ pub(crate) fn buckets() -> Vec<f64> {
 }
 
 impl ControlMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// If a metric of the same name is registered already.
+    /// Returns an error if a metric of the same name is already registered.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
             let made = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets()))?;
@@ -72,10 +72,7 @@ impl ControlMetrics {
         )?;
         registry.register(Box::new(applied_resource_version.clone()))?;
         let drift = IntCounterVec::new(
-            Opts::new(
-                "tidegate_drift_total",
-                "Objects in a list that differed from the watch events before it, by kind.",
-            ),
+            Opts::new("tidegate_drift_total", "Listed objects that differed from earlier watch events, by kind."),
             &["kind"],
         )?;
         registry.register(Box::new(drift.clone()))?;
