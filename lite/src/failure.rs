@@ -269,6 +269,11 @@ impl Causes {
         self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {detail}"));
     }
 
+    /// One cause for each complaint about a value.
+    pub(crate) fn all(&mut self, field: &str, value: &Value, complaints: Vec<String>) {
+        complaints.iter().for_each(|why| self.invalid(field, value, why));
+    }
+
     pub(crate) fn immutable(&mut self, field: impl Into<String>, value: &Value) {
         self.invalid(field, value, "field is immutable");
     }
@@ -283,6 +288,11 @@ impl Causes {
 
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    }
+
+    /// A duplicate that the real server shows in a form of its own.
+    pub(crate) fn duplicate_shown(&mut self, field: impl Into<String>, shown: &str) {
+        self.push("FieldValueDuplicate", field, format!("Duplicate value: {shown}"));
     }
 
     pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Causes, Failure};
-use crate::kind::{Kind, schema};
+use crate::kind::{Kind, fit};
 use crate::selector::Labels;
 
 /// The location of the replicas in an object of a custom kind: paths of fields.
@@ -71,7 +71,7 @@ pub(crate) fn applied(kind: &Kind, object: &Value, scale: &Value) -> Result<Valu
     if !scale.is_object() {
         return Err(Failure::bad_request("the body is not a Scale"));
     }
-    if let Some(why) = schema::misfits("Scale", scale).mistyped {
+    if let Some(why) = fit::misfits("Scale", scale).mistyped {
         return Err(Failure::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")));
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

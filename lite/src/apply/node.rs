@@ -9,21 +9,32 @@ use serde_json::Value;
 
 use super::step::{Scalar, Step};
 use crate::custom::{List, Schema, Type};
+use crate::kind::format::Format;
 use crate::kind::schema::{self, Join, Retain, Shape};
 
 /// Types that are owned as a whole.
 const WHOLE_TYPES: &[&str] = &[
+    "ConfigMapKeySelector",
+    "EndpointAddress",
     "EndpointPort",
+    "FileKeySelector",
     "LabelSelector",
     "LocalObjectReference",
+    "NodeSelector",
+    "NodeSelectorTerm",
+    "ObjectFieldSelector",
     "ObjectReference",
     "OwnerReference",
+    "ResourceFieldSelector",
+    "SecretKeySelector",
+    "SecretReference",
     "ServiceBackendPort",
     "TypedLocalObjectReference",
 ];
 
 /// Maps that are owned as a whole, by type and field.
-const WHOLE_MAPS: &[(&str, &str)] = &[("PodSpec", "nodeSelector"), ("ServiceSpec", "selector")];
+const WHOLE_MAPS: &[(&str, &str)] =
+    &[("PodSpec", "nodeSelector"), ("ReplicationControllerSpec", "selector"), ("ServiceSpec", "selector")];
 
 /// A key of a list of objects, and the value of an element without it.
 type ListKey = (&'static str, Option<&'static str>);
@@ -32,20 +43,44 @@ type ListKey = (&'static str, Option<&'static str>);
 const KEYED: &[(&str, &str, &[ListKey])] = &[
     ("ServiceSpec", "ports", &[("port", None), ("protocol", Some("TCP"))]),
     ("Container", "ports", &[("containerPort", None), ("protocol", Some("TCP"))]),
+    ("CustomResourceDefinitionStatus", "conditions", &[("type", None)]),
+    ("EphemeralContainer", "ports", &[("containerPort", None), ("protocol", Some("TCP"))]),
+    ("ResourceRequirements", "claims", &[("name", None)]),
+    ("ResourceStatus", "resources", &[("resourceID", None)]),
     ("PodSpec", "topologySpreadConstraints", &[("topologyKey", None), ("whenUnsatisfiable", None)]),
 ];
 
 /// Lists of primitives that are sets here, though a strategic merge replaces them.
-const SETS: &[(&str, &str)] = &[("Endpoint", "addresses")];
+const SETS: &[(&str, &str)] = &[
+    ("ContainerRestartRuleOnExitCodes", "values"),
+    ("Endpoint", "addresses"),
+    ("NodeAllocatableResourceClaimStatus", "containers"),
+    ("PodFailurePolicyOnExitCodesRequirement", "values"),
+    ("UncountedTerminatedPods", "failed"),
+    ("UncountedTerminatedPods", "succeeded"),
+];
+
+/// Lists that a strategic merge joins and that are one value here.
+const REPLACED: &[(&str, &str)] = &[("JobStatus", "conditions"), ("PodStatus", "hostIPs")];
 
 /// Objects that always exist, if only as empty ones: their existence has no owner.
 const ALWAYS: &[(&str, &str)] = &[
     ("Container", "resources"),
+    ("ContainerStatus", "lastState"),
+    ("ContainerStatus", "state"),
+    ("CronJob", "spec"),
+    ("CronJob", "status"),
+    ("CronJobSpec", "jobTemplate"),
+    ("DaemonSet", "spec"),
+    ("DaemonSet", "status"),
+    ("DaemonSetSpec", "template"),
+    ("DaemonSetSpec", "updateStrategy"),
     ("Deployment", "spec"),
     ("Deployment", "status"),
     ("DeploymentSpec", "strategy"),
     ("DeploymentSpec", "template"),
     ("Endpoint", "conditions"),
+    ("EphemeralContainer", "resources"),
     ("Event", "involvedObject"),
     ("Event", "source"),
     ("HTTPIngressPath", "backend"),
@@ -54,18 +89,38 @@ const ALWAYS: &[(&str, &str)] = &[
     ("IngressClass", "spec"),
     ("IngressServiceBackend", "port"),
     ("IngressStatus", "loadBalancer"),
+    ("Job", "spec"),
+    ("Job", "status"),
+    ("JobSpec", "template"),
+    ("JobTemplateSpec", "spec"),
     ("Lease", "spec"),
     ("Namespace", "spec"),
     ("Namespace", "status"),
+    ("PersistentVolume", "spec"),
+    ("PersistentVolume", "status"),
+    ("PersistentVolumeClaim", "spec"),
+    ("PersistentVolumeClaim", "status"),
+    ("PersistentVolumeClaimSpec", "resources"),
+    ("PersistentVolumeClaimTemplate", "spec"),
+    ("Pod", "spec"),
+    ("Pod", "status"),
     ("PodTemplateSpec", "metadata"),
     ("PodTemplateSpec", "spec"),
+    ("PreferredSchedulingTerm", "preference"),
+    ("ReplicaSet", "spec"),
+    ("ReplicaSet", "status"),
+    ("ReplicaSetSpec", "template"),
+    ("ReplicationController", "spec"),
+    ("ReplicationController", "status"),
     ("Service", "spec"),
     ("Service", "status"),
     ("ServiceStatus", "loadBalancer"),
+    ("StatefulSet", "spec"),
+    ("StatefulSet", "status"),
+    ("StatefulSetSpec", "template"),
+    ("StatefulSetSpec", "updateStrategy"),
+    ("WeightedPodAffinityTerm", "podAffinityTerm"),
 ];
-
-/// Objects that the table does not describe further and that have typed fields for the purpose of ownership.
-const TYPED: &[(&str, &str)] = &[("Container", "resources")];
 
 /// The metadata of custom objects is that of all kinds.
 static METADATA: Shape = Shape::Named("ObjectMeta", Retain::All);
@@ -130,7 +185,13 @@ impl<'a> Node<'a> {
             Of::Table(Shape::Map(_), at) => WHOLE_MAPS.contains(&at),
             Of::Table(Shape::Any, _) | Of::Root(_) | Of::Nothing => false,
             Of::Table(
-                Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::List(..),
+                Shape::String
+                | Shape::OneOf(_)
+                | Shape::Int(_)
+                | Shape::Formatted(_)
+                | Shape::Bool
+                | Shape::IntOrString
+                | Shape::List(..),
                 _,
             ) => true,
             Of::Custom(schema) => schema.atomic,
@@ -139,7 +200,10 @@ impl<'a> Node<'a> {
 
     fn is_joined(self) -> bool {
         match self.0 {
-            Of::Table(shape, at) => shape.join() != Join::Replace || SETS.contains(&at),
+            Of::Table(shape, at) => {
+                let is_keyed = || KEYED.iter().any(|(of, field, _)| (*of, *field) == at);
+                !REPLACED.contains(&at) && (shape.join() != Join::Replace || SETS.contains(&at) || is_keyed())
+            }
             Of::Custom(schema) | Of::Root(schema) => schema.list != List::Atomic,
             Of::Nothing => false,
         }
@@ -148,8 +212,8 @@ impl<'a> Node<'a> {
     /// The place of a field, and `true` if the schema names it: then it has no owner of its own in addition to those of
     /// its contents.
     pub(crate) fn field(self, name: &str) -> (Self, bool) {
-        let (shape, at) = match self.0 {
-            Of::Table(shape, at) => (shape, at),
+        let shape = match self.0 {
+            Of::Table(shape, _) => shape,
             Of::Root(_) if name == "metadata" => return (Self(Of::Table(&METADATA, ("", "metadata"))), true),
             Of::Custom(schema) | Of::Root(schema) => {
                 let below = schema.field(name).map_or(Of::Nothing, Of::Custom);
@@ -162,7 +226,7 @@ impl<'a> Node<'a> {
         } else {
             None
         };
-        (Self(Of::Table(shape.below(name), known.unwrap_or_default())), known.is_some() || TYPED.contains(&at))
+        (Self(Of::Table(shape.below(name), known.unwrap_or_default())), known.is_some())
     }
 
     /// The place below a step, as in [`Node::field`].
@@ -179,8 +243,9 @@ impl<'a> Node<'a> {
     /// does.
     pub(crate) fn expected(self, value: &Value) -> Option<&'static str> {
         let (name, fits) = match self.0 {
-            Of::Table(Shape::String | Shape::OneOf(_), _) => ("string", value.is_string()),
-            Of::Table(Shape::Int, _) => ("numeric (int or float)", value.is_number()),
+            Of::Table(Shape::Formatted(Format::Quantity), _) => return None,
+            Of::Table(Shape::String | Shape::OneOf(_) | Shape::Formatted(_), _) => ("string", value.is_string()),
+            Of::Table(Shape::Int(_), _) => ("numeric (int or float)", value.is_number()),
             Of::Table(Shape::Bool, _) => ("boolean", value.is_boolean()),
             Of::Table(Shape::List(..), _) => ("list", value.is_array()),
             Of::Table(Shape::Map(_) | Shape::Named(..), _) => ("map", value.is_object()),

@@ -2,6 +2,9 @@
 //! CustomResourceDefinition adds one more while it is established.
 
 pub(crate) mod schema;
+pub(crate) mod fit;
+pub(crate) mod format;
+mod pod_table;
 mod replica;
 mod schema_table;
 mod set;

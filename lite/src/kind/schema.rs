@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use super::format::Format;
 
 /// The shape of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,9 @@ pub(crate) enum Shape {
     String,
     /// A text with few values.
     OneOf(Vec<&'static str>),
-    Int,
+    Int(Width),
+    /// A text, or for a quantity also a number, with a form of its own.
+    Formatted(Format),
     Bool,
     IntOrString,
     /// Not described further; everything fits.
@@ -20,6 +22,13 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
     /// Another type of the table, and whether a strategic patch may say `$retainKeys` there.
     Named(&'static str, Retain),
+}
+
+/// The range of a whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Int32,
+    Int64,
 }
 
 /// How a strategic merge treats a list.
@@ -42,7 +51,11 @@ pub(crate) enum Retain {
 
 type Fields = BTreeMap<&'static str, Shape>;
 
-static TYPES: LazyLock<BTreeMap<&'static str, Fields>> = LazyLock::new(|| parse(super::schema_table::TABLE));
+static TYPES: LazyLock<BTreeMap<&'static str, Fields>> = LazyLock::new(|| {
+    let mut types = parse(super::schema_table::TABLE);
+    types.append(&mut parse(super::pod_table::TABLE));
+    types
+});
 
 /// Every type with its fields, by name.
 pub(crate) fn types() -> &'static BTreeMap<&'static str, Fields> {
@@ -65,9 +78,14 @@ impl Shape {
         match self {
             Self::Named(name, _) => field(name, key),
             Self::Map(value) => value,
-            Self::String | Self::OneOf(_) | Self::Int | Self::Bool | Self::IntOrString | Self::Any | Self::List(..) => {
-                &Self::Any
-            }
+            Self::String
+            | Self::OneOf(_)
+            | Self::Int(_)
+            | Self::Formatted(_)
+            | Self::Bool
+            | Self::IntOrString
+            | Self::Any
+            | Self::List(..) => &Self::Any,
         }
     }
 
@@ -110,7 +128,12 @@ fn shape(text: &'static str) -> Shape {
     }
     match text {
         "string" => Shape::String,
-        "int" => Shape::Int,
+        "int32" => Shape::Int(Width::Int32),
+        "int64" => Shape::Int(Width::Int64),
+        "bytes" => Shape::Formatted(Format::Bytes),
+        "time" => Shape::Formatted(Format::Time),
+        "microtime" => Shape::Formatted(Format::MicroTime),
+        "quantity" => Shape::Formatted(Format::Quantity),
         "bool" => Shape::Bool,
         "intstr" => Shape::IntOrString,
         "any" => Shape::Any,
@@ -121,138 +144,8 @@ fn shape(text: &'static str) -> Shape {
     }
 }
 
-/// What does not fit the table in an object of the type `of`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Misfits {
-    /// Paths of fields that the type does not have, such as `spec.foo`.
-    pub(crate) unknown: Vec<String>,
-    /// The first value of a wrong type, in the words of a Go decoder.
-    pub(crate) mistyped: Option<String>,
-}
-
-/// Compares an object with its type. A null fits everywhere: it means absent.
-pub(crate) fn misfits(of: &'static str, object: &Value) -> Misfits {
-    let mut found = Misfits::default();
-    look(&Shape::Named(of, Retain::All), object, of, &mut String::new(), &mut found);
-    found
-}
-
-fn look(shape: &Shape, value: &Value, of: &str, path: &mut String, found: &mut Misfits) {
-    let length = path.len();
-    match (shape, value) {
-        (Shape::Any, _) | (_, Value::Null) => {}
-        (Shape::Named(name, _), Value::Object(map)) => {
-            let Some(fields) = TYPES.get(name) else { return };
-            for (key, below) in map {
-                push(path, key);
-                match fields.get(key.as_str()) {
-                    Some(shape) => look(shape, below, name, path, found),
-                    None => found.unknown.push(path.clone()),
-                }
-                path.truncate(length);
-            }
-        }
-        (Shape::Map(inner), Value::Object(map)) => {
-            // A Go decoder names the field that is the map, and not the key within it.
-            let leaf =
-                matches!(**inner, Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString);
-            for (key, below) in map {
-                if !leaf {
-                    push(path, key);
-                }
-                look(inner, below, of, path, found);
-                path.truncate(length);
-            }
-        }
-        (Shape::List(inner, _), Value::Array(list)) => {
-            for (nth, below) in list.iter().enumerate() {
-                path.push_str(&format!("[{nth}]"));
-                look(inner, below, of, path, found);
-                path.truncate(length);
-            }
-        }
-        (Shape::String | Shape::OneOf(_) | Shape::IntOrString, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => {}
-        (Shape::Int | Shape::IntOrString, Value::Number(number)) if number.is_i64() => {}
-        (_, value) => {
-            let text = || {
-                format!(
-                    "json: cannot unmarshal {} into Go struct field {of}.{} of type {}",
-                    go(value),
-                    without_places(path),
-                    expected(shape)
-                )
-            };
-            found.mistyped.get_or_insert_with(text);
-        }
-    }
-}
-
-/// Drops from an object of the type `of` every field that the type does not have.
-pub(crate) fn prune(of: &'static str, object: &mut Value) {
-    prune_as(&Shape::Named(of, Retain::All), object);
-}
-
-fn prune_as(shape: &Shape, value: &mut Value) {
-    match (shape, value) {
-        (Shape::Named(name, _), Value::Object(map)) => {
-            let Some(fields) = TYPES.get(name) else { return };
-            map.retain(|key, _| fields.contains_key(key.as_str()));
-            for (key, below) in map {
-                if let Some(shape) = fields.get(key.as_str()) {
-                    prune_as(shape, below);
-                }
-            }
-        }
-        (Shape::Map(inner), Value::Object(map)) => map.values_mut().for_each(|below| prune_as(inner, below)),
-        (Shape::List(inner, _), Value::Array(list)) => list.iter_mut().for_each(|below| prune_as(inner, below)),
-        _ => {}
-    }
-}
-
-/// A path without places in lists: a Go decoder has lost them when it complains.
-fn without_places(path: &str) -> String {
-    let mut plain = String::new();
-    for part in path.split('[') {
-        plain.push_str(part.split_once(']').map_or(part, |(_, rest)| rest));
-    }
-    plain
-}
-
-fn push(path: &mut String, key: &str) {
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(key);
-}
-
-fn go(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn expected(shape: &Shape) -> String {
-    match shape {
-        Shape::String | Shape::OneOf(_) => "string".into(),
-        Shape::Int => "int32".into(),
-        Shape::Bool => "bool".into(),
-        Shape::IntOrString => "intstr.IntOrString".into(),
-        Shape::Any => "interface {}".into(),
-        Shape::List(inner, _) => format!("[]{}", expected(inner)),
-        Shape::Map(inner) => format!("map[string]{}", expected(inner)),
-        Shape::Named(name, _) => (*name).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::kind::{KindId, Kinds};
 
@@ -262,36 +155,18 @@ mod tests {
             match shape {
                 Shape::Named(name, _) => assert!(types().contains_key(name), "{name} is not in the table"),
                 Shape::List(inner, _) | Shape::Map(inner) => check(inner),
-                Shape::String | Shape::OneOf(_) | Shape::Int | Shape::Bool | Shape::IntOrString | Shape::Any => {}
+                Shape::String
+                | Shape::OneOf(_)
+                | Shape::Int(_)
+                | Shape::Formatted(_)
+                | Shape::Bool
+                | Shape::IntOrString
+                | Shape::Any => {}
             }
         }
         types().values().flat_map(|fields| fields.values()).for_each(check);
         for kind in Kinds::built_in().iter().map(KindId::row) {
             assert!(types().contains_key(&*kind.kind), "{} has no fields", kind.kind);
         }
-    }
-
-    #[track_caller]
-    fn check(of: &'static str, object: Value, unknown: &[&str], mistyped: Option<&str>) {
-        let found = misfits(of, &object);
-        assert_eq!(found.unknown, unknown);
-        assert_eq!(found.mistyped.as_deref(), mistyped);
-    }
-
-    #[test]
-    fn misfits_are_named_by_path() {
-        check("Service", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ports": null}}), &[], None);
-        check(
-            "Service",
-            json!({"spec": {"prots": [], "ports": [{"port": 1, "x": 1}]}}),
-            &["spec.ports[0].x", "spec.prots"],
-            None,
-        );
-        check("Ingress", json!({"sepc": {}}), &["sepc"], None);
-        check("Deployment", json!({"spec": {"template": {"spec": {"affinity": {"what": 1}}}}}), &[], None);
-        let why = "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32";
-        check("Deployment", json!({"spec": {"replicas": "2"}}), &[], Some(why));
-        let why = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.annotations of type string";
-        check("Service", json!({"metadata": {"annotations": {"a": 1}}}), &[], Some(why));
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::names;
 use crate::failure::Causes;
 use crate::kind::Kind;
-use crate::selector::{valid_name, valid_value};
 
 /// The maximum size of all annotations of an object together, keys and values, in bytes.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
@@ -38,16 +38,12 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
 
 /// Reports a name that is not a DNS name in lower case.
 pub(super) fn check_subdomain(field: &str, name: &str, causes: &mut Causes) {
-    if !is_subdomain(name) {
-        causes.invalid(field, &name.into(), SUBDOMAIN);
-    }
+    causes.all(field, &name.into(), names::subdomain(name));
 }
 
 /// Reports a name that is not one DNS label.
 pub(super) fn check_label(field: &str, name: &str, causes: &mut Causes) {
-    if !is_label(name) {
-        causes.invalid(field, &name.into(), LABEL);
-    }
+    causes.all(field, &name.into(), names::label(name));
 }
 
 pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
@@ -64,9 +60,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
     let mut bytes = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         bytes += key.len() + value.as_str().unwrap_or_default().len();
-        if !valid_name(&key.to_lowercase()) {
-            causes.invalid("metadata.annotations", &key.clone().into(), QUALIFIED);
-        }
+        causes.all("metadata.annotations", &key.as_str().into(), names::qualified(&key.to_lowercase()));
     }
     if bytes > ANNOTATIONS_MAX_BYTES {
         let why = format!("may not be more than {ANNOTATIONS_MAX_BYTES} bytes");
@@ -89,12 +83,8 @@ pub(crate) const LABEL_VALUE: &str = "a valid label must be an empty string or c
 /// Reports invalid label keys and values.
 pub(super) fn check_labels(field: &str, labels: &Value, causes: &mut Causes) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        if !valid_name(key) {
-            causes.invalid(field, &key.clone().into(), QUALIFIED);
-        }
-        if !value.as_str().is_some_and(valid_value) {
-            causes.invalid(field, value, LABEL_VALUE);
-        }
+        causes.all(field, &key.as_str().into(), names::qualified(key));
+        causes.all(field, value, names::label_value(value.as_str().unwrap_or_default()));
     }
 }
 

@@ -8,6 +8,7 @@ mod event;
 mod ingress;
 mod ingress_class;
 pub(crate) mod metadata;
+mod names;
 mod namespace;
 mod pod;
 mod replica_set;
@@ -128,6 +129,7 @@ fn check_value(of: &str, name: &str, field: impl Into<String>, value: &Value, ca
 
 /// Complains about a number that is no port.
 fn check_port(field: &str, port: &Value, causes: &mut Causes) {
+    let port = if port.is_null() { &Value::from(0) } else { port };
     if !port.as_i64().is_some_and(|port| (1..=65_535).contains(&port)) {
         causes.invalid(field, port, "must be between 1 and 65535, inclusive");
     }

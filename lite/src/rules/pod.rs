@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{check_port, child, default, elements, list, text};
 use crate::failure::Causes;
+use crate::quantity;
 use crate::rules::metadata::check_label;
 
 const RESTARTS: &[&str] = &["Always", "OnFailure", "Never"];
@@ -34,12 +35,30 @@ pub(super) fn fill_in(pod: &mut Value) {
                 || text(container, "image").ends_with(":latest");
             default(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
             default(container, "resources", json!({}));
+            fill_in_requests(&mut container["resources"]);
             default(container, "terminationMessagePath", "/dev/termination-log");
             default(container, "terminationMessagePolicy", "File");
             for port in elements(container, "ports") {
                 default(port, "protocol", "TCP");
             }
         }
+    }
+}
+
+/// A limit without a request requests as much. Both are in thousandths.
+fn fill_in_requests(resources: &mut Value) {
+    for part in ["limits", "requests"] {
+        for (_, amount) in resources.get_mut(part).and_then(Value::as_object_mut).into_iter().flatten() {
+            if let Some(Ok(rounded)) = amount.as_str().map(quantity::canonical_in_thousandths) {
+                *amount = rounded.into();
+            }
+        }
+    }
+    if let Some(Value::Object(limits)) = resources.get("limits").cloned()
+        && !limits.is_empty()
+    {
+        let requests = child(resources, "requests");
+        limits.into_iter().for_each(|(name, amount)| default(requests, &name, amount));
     }
 }
 

@@ -5,7 +5,7 @@ mod label;
 mod marks;
 
 pub(crate) use self::field::Fields;
-pub(crate) use self::label::{Labels, valid_name, valid_value};
+pub(crate) use self::label::{Labels, valid_name};
 pub(crate) use self::marks::{Marks, Selectable};
 use crate::failure::Failure;
 use crate::kind::Kind;

@@ -111,7 +111,8 @@ fn tell_values(shape: &Shape, property: &mut Value) {
         Shape::List(element, _) if property["items"].is_object() => tell_values(element, &mut property["items"]),
         Shape::List(..)
         | Shape::String
-        | Shape::Int
+        | Shape::Int(_)
+        | Shape::Formatted(_)
         | Shape::Bool
         | Shape::IntOrString
         | Shape::Any

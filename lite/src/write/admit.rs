@@ -5,8 +5,7 @@ use serde_json::{Map, Value};
 use super::Target;
 use crate::custom;
 use crate::failure::Failure;
-use crate::kind::schema;
-use crate::kind::{Form, Kind};
+use crate::kind::{Form, Kind, fit};
 
 /// The treatment of unknown fields (`fieldValidation`). Duplicate fields in one JSON object are not noticed, and parts
 /// that the table of fields calls `any` are accepted as they are.
@@ -29,13 +28,12 @@ const WARNINGS_MAX: usize = 16;
 pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
     check_kind(kind, object)?;
     let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, validation) };
-    drop_nulls(object);
-    let found = schema::misfits(of, object);
+    let found = fit::misfits(of, object);
     if let Some(why) = found.mistyped {
         return Err(unreadable(kind, &why));
     }
     let texts = unknown(kind, &found.unknown, validation)?;
-    schema::prune(of, object);
+    fit::settle(of, object);
     drop_empty(&mut object["metadata"]);
     name_kind(kind, object);
     Ok(texts)
@@ -61,12 +59,11 @@ fn unreadable(kind: &Kind, why: &str) -> Failure {
 
 /// Checks an object of a custom kind: its metadata is that of every object, and the rest follows its schema.
 fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
-    drop_nulls(&mut object["metadata"]);
-    let found = schema::misfits("ObjectMeta", &object["metadata"]);
+    let found = fit::misfits("ObjectMeta", &object["metadata"]);
     if let Some(why) = found.mistyped {
         return Err(unreadable(kind, &why));
     }
-    schema::prune("ObjectMeta", &mut object["metadata"]);
+    fit::settle("ObjectMeta", &mut object["metadata"]);
     drop_empty(&mut object["metadata"]);
     let mut paths: Vec<String> = found.unknown.iter().map(|path| format!("metadata.{path}")).collect();
     name_kind(kind, object);
@@ -152,17 +149,5 @@ fn drop_empty(metadata: &mut Value) {
         if empty {
             fields.remove(field);
         }
-    }
-}
-
-/// A null means "absent", as in a Go decoder; elements of lists keep their places.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|_, value| !value.is_null());
-            map.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

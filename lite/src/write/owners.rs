@@ -20,6 +20,10 @@ pub(super) enum Tracking {
 const GIVEN_OUT: &[&str] =
     &["finalizers", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
 
+/// Fields of a Service that another type loses. The real server tracks owners before it drops them.
+const LOST: &[&str] =
+    &["allocateLoadBalancerNodePorts", "externalTrafficPolicy", "internalTrafficPolicy", "loadBalancerClass"];
+
 /// The part of an object to be remembered before defaults, so that assigned fields have no owner.
 pub(super) fn sent(kind: &Kind, object: &Value) -> Option<Value> {
     matches!(kind.built_in(), Some("Service" | "Namespace")).then(|| object["spec"].clone())
@@ -30,6 +34,9 @@ fn without_given_out(mut object: Value, sent: &Value) -> Value {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return object };
     for field in GIVEN_OUT.iter().filter(|field| sent[**field].is_null()) {
         spec.remove(*field);
+    }
+    for field in LOST.iter().filter(|field| !sent[**field].is_null()) {
+        spec.entry(*field).or_insert_with(|| sent[*field].clone());
     }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
     for (nth, port) in ports.enumerate().filter_map(|(nth, port)| Some((nth, port.as_object_mut()?))) {

@@ -10,7 +10,8 @@ use tidegate_tests::cluster::Api;
 
 use crate::stage::Stage;
 
-const REQUESTS: &str = include_str!("../manifests/requests.txt");
+/// Requests of every sort, and objects of built-in kinds that are refused.
+const REQUESTS: &[&str] = &[include_str!("../manifests/requests.txt"), include_str!("../manifests/validation.txt")];
 
 /// Known differences of lite from the real server: the row, lite's answer (empty if it depends on timing), and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
@@ -45,6 +46,11 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
         "who asks for a watch gets one; the real server answers with the object",
     ),
     ("its scale", r#"200 OK "Scale" null a version; /spec/replicas 0; /status/selector "app=web""#, "a zero is said"),
+    (
+        "a health check out of the range",
+        r#"422 Unprocessable Entity "Status" "Invalid" no version"#,
+        "the request is wrong, not the server, which answers 500",
+    ),
     ("apply of a scale", r#"200 OK "Scale" null a version; /spec/replicas 0"#, "a zero is said"),
 ];
 
@@ -71,7 +77,8 @@ impl Step {
 
 fn steps() -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    for line in REQUESTS.lines().filter(|line| !line.is_empty()) {
+    for line in REQUESTS.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty() && !line.starts_with("# "))
+    {
         let (word, rest) = line.split_once(' ').expect("two words a line");
         if word == "##" {
             steps.push(Step { name: rest.to_owned(), ..Step::default() });

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Schema;
 use crate::failure::Causes;
-use crate::kind::schema::{misfits, prune};
+use crate::kind::fit::{misfits, settle};
 use crate::rules::metadata;
 
 /// Drops from the metadata of embedded objects what metadata does not have; gives the paths of that.
@@ -21,7 +21,7 @@ pub(crate) fn coerce(schema: &Schema, object: &mut Value) -> Result<Vec<String>,
             return Err(format!("{field}: Invalid value: {metadata}: {why}"));
         }
         unknown.extend(found.unknown.iter().map(|below| format!("{field}.{below}")));
-        prune("ObjectMeta", metadata);
+        settle("ObjectMeta", metadata);
         Ok(())
     })?;
     Ok(unknown)

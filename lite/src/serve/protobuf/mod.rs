@@ -108,8 +108,11 @@ fn message(of: &'static str, bytes: &[u8], depth: usize) -> Result<Map<String, V
     if depth > DEPTH_MAX {
         return Err(Broken);
     }
-    let fields = NUMBERS.get(of).ok_or_else(|| Unknown(of.to_owned()))?;
     let mut object = Map::new();
+    if bytes.is_empty() {
+        return Ok(object);
+    }
+    let fields = NUMBERS.get(of).ok_or_else(|| Unknown(of.to_owned()))?;
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
         let Some(field) = fields.get(&number) else {
@@ -138,7 +141,8 @@ fn message(of: &'static str, bytes: &[u8], depth: usize) -> Result<Map<String, V
             }
             shape @ (Shape::String
             | Shape::OneOf(_)
-            | Shape::Int
+            | Shape::Int(_)
+            | Shape::Formatted(_)
             | Shape::Bool
             | Shape::IntOrString
             | Shape::Any
@@ -182,12 +186,12 @@ fn value(shape: &Shape, field: &Field, wire: Wire<'_>, depth: usize) -> Result<V
         (FieldForm::Time, _) => time(wire.bytes()?),
         (FieldForm::Bytes, _) => Ok(STANDARD.encode(wire.bytes()?).into()),
         (_, Shape::String | Shape::OneOf(_)) => Ok(wire.text()?.into()),
-        (_, Shape::Int) => Ok(wire.number()?.into()),
+        (_, Shape::Int(_)) => Ok(wire.number()?.into()),
         (_, Shape::Bool) => Ok((wire.number()? != 0).into()),
         (_, Shape::IntOrString) => int_or_string(wire.bytes()?),
         (_, Shape::Named(of, _)) => Ok(Value::Object(message(of, wire.bytes()?, depth + 1)?)),
         (_, Shape::Any) if wire.bytes()?.is_empty() => Ok(json!({})),
-        (_, Shape::Any | Shape::List(..) | Shape::Map(_)) => Err(Unknown(field.name.to_owned())),
+        (_, Shape::Any | Shape::Formatted(_) | Shape::List(..) | Shape::Map(_)) => Err(Unknown(field.name.to_owned())),
     }
 }
 
