@@ -286,6 +286,10 @@ impl Causes {
         self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
     }
 
+    pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, max: usize) {
+        self.push("FieldValueTooMany", field, format!("Too many: {count}: must have at most {max} items"));
+    }
+
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
     }

@@ -106,7 +106,7 @@ impl Search {
 fn mistyped(shape: &Shape, value: &Value) -> (String, bool) {
     let given = match (shape, value) {
         (Shape::Int(_) | Shape::IntOrString, Value::Number(number)) => format!("number {number}"),
-        (_, value) => go(value).to_owned(),
+        (_, value) => go_name(value).to_owned(),
     };
     (format!("json: cannot unmarshal {given} into Go struct field FIELD of type {}", expected(shape)), true)
 }
@@ -203,7 +203,8 @@ fn push(path: &mut String, key: &str) {
     path.push_str(key);
 }
 
-fn go(value: &Value) -> &'static str {
+/// The word for a value in the messages of a Go decoder.
+pub(crate) fn go_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

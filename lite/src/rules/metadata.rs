@@ -46,15 +46,22 @@ pub(super) fn check_label(field: &str, name: &str, causes: &mut Causes) {
     causes.all(field, &name.into(), names::label(name));
 }
 
-pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
+pub(super) fn validate(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
     if name.is_empty() {
         causes.required("metadata.name", "name or generateName is required");
-    } else if kind.built_in().is_some_and(|name| NAMED_BY_LABEL.contains(&name)) {
-        check_label("metadata.name", name, causes);
     } else {
-        check_subdomain("metadata.name", name, causes);
+        check_name(kind, "metadata.name", name, causes);
+    }
+    // A base of a name may end with anything that may be within one.
+    let base = super::text(metadata, "generateName");
+    if !base.is_empty() && old.is_none() {
+        let before = causes.0.len();
+        check_name(kind, "metadata.generateName", &format!("{}a", base.trim_end_matches('-')), causes);
+        for cause in &mut causes.0[before..] {
+            cause.message = cause.message.replacen(&format!("{}a", base.trim_end_matches('-')), base, 1);
+        }
     }
     check_labels("metadata.labels", &metadata["labels"], causes);
     let mut bytes = 0;
@@ -69,6 +76,68 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Causes) {
             field: "metadata.annotations".into(),
             message: format!("Too long: {why}"),
         });
+    }
+    check_owners(super::list(metadata, "ownerReferences"), &metadata["ownerReferences"], causes);
+    check_finalizers(kind, metadata, old.is_none(), causes);
+}
+
+fn check_name(kind: &Kind, field: &str, name: &str, causes: &mut Causes) {
+    if kind.built_in().is_some_and(|name| NAMED_BY_LABEL.contains(&name)) {
+        check_label(field, name, causes);
+    } else {
+        check_subdomain(field, name, causes);
+    }
+}
+
+/// Reports finalizers that are not names. Those of built-in kinds have a domain, or are Kubernetes' own.
+fn check_finalizers(kind: &Kind, metadata: &Value, is_new: bool, causes: &mut Causes) {
+    const FIELD: &str = "metadata.finalizers";
+    let finalizers = super::list(metadata, "finalizers");
+    for finalizer in finalizers.iter().filter(|_| is_new) {
+        causes.all(FIELD, finalizer, names::qualified(finalizer.as_str().unwrap_or_default()));
+    }
+    let has = |name: &str| finalizers.iter().any(|one| one == name);
+    if is_new && has("orphan") && has("foregroundDeletion") {
+        causes.invalid(FIELD, &metadata["finalizers"], "finalizer orphan and foregroundDeletion cannot be both set");
+    }
+    for (nth, finalizer) in finalizers.iter().enumerate().filter(|_| kind.built_in().is_some()) {
+        let name = finalizer.as_str().unwrap_or_default();
+        if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.invalid(format!("{FIELD}[{nth}]"), finalizer, why);
+        }
+    }
+}
+
+/// Reports owners that are not named, and more than one controller.
+fn check_owners(owners: &[Value], all: &Value, causes: &mut Causes) {
+    const FIELD: &str = "metadata.ownerReferences";
+    let mut controller: Option<&Value> = None;
+    for owner in owners {
+        let version = super::text(owner, "apiVersion");
+        let (group, name) = version.rsplit_once('/').unwrap_or(("", version));
+        if name.is_empty() || group.contains('/') {
+            causes.invalid(format!("{FIELD}.apiVersion"), &version.into(), "version must not be empty");
+        }
+        for field in ["kind", "name", "uid"].into_iter().filter(|field| super::text(owner, field).is_empty()) {
+            causes.invalid(format!("{FIELD}.{field}"), &"".into(), "must not be empty");
+        }
+        if version == "v1" && owner["kind"] == "Event" {
+            causes.invalid(FIELD, owner, "/v1, Kind=Event is disallowed from being an owner");
+        }
+        if owner["controller"] == true {
+            match controller {
+                None => controller = Some(owner),
+                Some(first) => {
+                    let named = |one: &Value| format!("{}/{}", super::text(one, "kind"), super::text(one, "name"));
+                    let (first, second) = (named(first), named(owner));
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+                    );
+                    causes.invalid(FIELD, all, &why);
+                }
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Only defaults and checks that matter to routing and its users are here; the real server has more.
 
 mod definition;
+mod config_map;
 mod deployment;
 mod event;
 mod ingress;
@@ -39,6 +40,7 @@ static RULES: &[Rules] = &[
     Rules { kind: "CustomResourceDefinition", defaults: definition::defaults, validate: definition::validate },
     Rules { kind: "Namespace", defaults: namespace::defaults, validate: namespace::validate },
     Rules { kind: "Service", defaults: service::defaults, validate: service::validate },
+    Rules { kind: "ConfigMap", defaults: |_, _, _| {}, validate: config_map::validate },
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
     Rules { kind: "Event", defaults: |_, _, _| {}, validate: event::validate },
     Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
@@ -75,7 +77,7 @@ pub(crate) fn fill_in(kind: &Kind, new: &mut Value, old: Option<&Value>, serial:
 /// Checks a new version of an object, its metadata included.
 pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
     let mut causes = Causes::default();
-    metadata::validate(kind, new, &mut causes);
+    metadata::validate(kind, new, old, &mut causes);
     crate::custom::check(kind, new, old, &mut causes);
     if let Some(rules) = of(kind) {
         (rules.validate)(new, old, &mut causes);

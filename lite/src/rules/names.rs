@@ -7,7 +7,7 @@ use super::metadata::{LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_subdomain};
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NETWORK: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-const QUALIFIED_WHOLE: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+const QUALIFIED_WHOLE: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 
 /// What is wrong with a text. None if it has its form.
 pub(crate) type Complaints = Vec<String>;
@@ -18,6 +18,10 @@ fn unless(fits: bool, why: &str) -> Option<String> {
 
 fn too_long(text: &str, max: usize) -> Option<String> {
     (text.len() > max).then(|| format!("must be no more than {max} characters"))
+}
+
+fn too_many_bytes(text: &str, max: usize) -> Option<String> {
+    (text.len() > max).then(|| format!("must be no more than {max} bytes"))
 }
 
 /// One label of a DNS name.
@@ -52,7 +56,7 @@ pub(crate) fn qualified(name: &str) -> Complaints {
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
     }
-    complaints.extend(too_long(name, 63).map(|why| format!("name part {why}")));
+    complaints.extend(too_many_bytes(name, 63).map(|why| format!("name part {why}")));
     complaints.extend(unless(is_word(name), QUALIFIED));
     complaints
 }
@@ -63,7 +67,7 @@ fn is_word(text: &str) -> bool {
 
 /// The value of a label.
 pub(crate) fn label_value(value: &str) -> Complaints {
-    too_long(value, 63).into_iter().chain(unless(value.is_empty() || is_word(value), LABEL_VALUE)).collect()
+    too_many_bytes(value, 63).into_iter().chain(unless(value.is_empty() || is_word(value), LABEL_VALUE)).collect()
 }
 
 /// A key of a ConfigMap or Secret.
@@ -158,7 +162,7 @@ mod tests {
             qualified("/"),
             &["prefix part must be non-empty", "name part must be non-empty", "name part must consist"],
         );
-        check(qualified("a/b/c"), &["a qualified name must consist"]);
+        check(qualified("a/b/c"), &["a valid label key must consist"]);
         check(label_value(""), &[]);
         check(label_value("a b"), &["a valid label must"]);
         check(key("..a"), &["must not start with '..'"]);

@@ -4,11 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{check_immutable, child, default, text};
+use super::{check_immutable, child, config_map, default, names, text};
 use crate::failure::Causes;
-
-/// The maximum size of all values of a Secret together, decoded, in bytes.
-const DATA_MAX_BYTES: usize = 1024 * 1024;
+use crate::kind::fit::go_name;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     default(new, "type", "Opaque");
@@ -20,45 +18,62 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
 }
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
-    let mut bytes = 0;
-    for (key, value) in new["data"].as_object().into_iter().flatten() {
-        let field = format!("data[{key}]");
-        if !is_key(key) {
-            let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-            causes.invalid(&field, &key.clone().into(), why);
-        }
-        match value.as_str().map(|text| STANDARD.decode(text)) {
-            Some(Ok(decoded)) => bytes += decoded.len(),
-            // The value itself is never repeated: it may be a secret that the user forgot to encode.
-            Some(Err(_)) | None => causes.invalid(&field, &"<omitted>".into(), "must be base64"),
-        }
-    }
-    if bytes > DATA_MAX_BYTES {
-        causes.invalid("data", &"<omitted>".into(), "may not be more than 1048576 bytes");
-    }
-    if text(new, "type") == "kubernetes.io/tls" {
-        for key in ["tls.crt", "tls.key"].into_iter().filter(|key| new["data"].get(key).is_none()) {
-            causes.required(format!("data[{key}]"), "");
-        }
-    }
     if let Some(old) = old {
         check_immutable("type", &new["type"], &old["type"], causes);
-        if old["immutable"] == true {
-            if new["immutable"] != true {
-                causes.forbidden("immutable", "field is immutable when `immutable` is set");
-            }
-            if new["data"] != old["data"] {
-                causes.forbidden("data", "field is immutable when `immutable` is set");
-            }
+        config_map::check_immutable(new, Some(old), &["data"], causes);
+    }
+    for (key, _) in config_map::entries(new, "data") {
+        causes.all(&format!("data[{key}]"), &key.as_str().into(), names::key(key));
+    }
+    let bytes: usize = config_map::entries(new, "data").map(|(_, value)| config_map::decoded_bytes(value)).sum();
+    if bytes > config_map::VALUES_MAX_BYTES {
+        causes.too_long("data", "may not be more than 1048576 bytes");
+    }
+    check_type(new, causes);
+}
+
+/// Reports keys that a Secret of its type must have.
+fn check_type(secret: &Value, causes: &mut Causes) {
+    const ACCOUNT: &str = "kubernetes.io/service-account.name";
+    let has = |key: &str| secret["data"].get(key).is_some();
+    let mut require = |keys: &[&str]| {
+        for key in keys.iter().filter(|key| !has(key)) {
+            causes.required(format!("data[{key}]"), "");
         }
+    };
+    match text(secret, "type") {
+        "kubernetes.io/tls" => require(&["tls.crt", "tls.key"]),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => require(&["username", "password"]),
+        "kubernetes.io/ssh-auth" if text(&secret["data"], "ssh-privatekey").is_empty() => {
+            causes.required("data[ssh-privatekey]", "");
+        }
+        "kubernetes.io/dockercfg" if !has(".dockercfg") => require(&[".dockercfg"]),
+        "kubernetes.io/dockerconfigjson" if !has(".dockerconfigjson") => require(&[".dockerconfigjson"]),
+        "kubernetes.io/dockercfg" => check_json(secret, ".dockercfg", causes),
+        "kubernetes.io/dockerconfigjson" => check_json(secret, ".dockerconfigjson", causes),
+        "kubernetes.io/service-account-token" if text(&secret["metadata"]["annotations"], ACCOUNT).is_empty() => {
+            causes.required(format!("metadata.annotations[{ACCOUNT}]"), "");
+        }
+        _ => {}
     }
 }
 
-fn is_key(key: &str) -> bool {
-    (1..=253).contains(&key.len())
-        && key.bytes().all(|one| one.is_ascii_alphanumeric() || matches!(one, b'-' | b'_' | b'.'))
-        && key != "."
-        && !key.starts_with("..")
+/// Reports a value that is not a JSON object, without repeating any of it but the character at which it ceases to be one.
+fn check_json(secret: &Value, key: &str, causes: &mut Causes) {
+    let bytes = STANDARD.decode(text(&secret["data"], key)).unwrap_or_default();
+    let why = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(other) => {
+            format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", go_name(&other))
+        }
+        Err(why) if why.is_eof() => "unexpected end of JSON input".to_owned(),
+        Err(why) => {
+            let line = bytes.split(|one| *one == b'\n').nth(why.line().saturating_sub(1)).unwrap_or_default();
+            let one = line.get(why.column().saturating_sub(1)).copied().unwrap_or_default();
+            format!("invalid character {:?} looking for beginning of value", char::from(one))
+        }
+    };
+    causes.invalid(format!("data[{key}]"), &"<secret contents redacted>".into(), &why);
 }
 
 #[cfg(test)]
@@ -78,12 +93,20 @@ mod tests {
 
     #[test]
     fn bad_secrets_are_refused_without_repeating_them() {
-        check_refused(
-            "Secret",
-            json!({"data": {"a": "pass word"}}),
-            None,
-            "data[a]: Invalid value: \"<omitted>\": must be base64",
-        );
+        let docker =
+            |text: &str| json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": text}});
+        let check = |text: &str, why: &str| {
+            let why = format!("data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": {why}");
+            check_refused("Secret", docker(text), None, &why);
+        };
+        assert!(outcome("Secret", docker("{}"), None).is_ok());
+        check("{", "unexpected end of JSON input");
+        check("words", "invalid character 'w' looking for beginning of value");
+        check("[]", "json: cannot unmarshal array into Go value of type map[string]interface {}");
+        let user = json!({"type": "kubernetes.io/basic-auth", "stringData": {"username": ""}});
+        assert!(outcome("Secret", user, None).is_ok());
+        let nobody = "[data[username]: Required value, data[password]: Required value]";
+        check_refused("Secret", json!({"type": "kubernetes.io/basic-auth"}), None, nobody);
         check_refused(
             "Secret",
             json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),

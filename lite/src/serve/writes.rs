@@ -19,6 +19,9 @@ use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, T
 /// The media type of an apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
+/// Kinds whose deletion is answered with the object, where others get a Status.
+const RETURNED: &[&str] = &["Pod", "Service"];
+
 fn terms(lite: &Lite, query: &Query) -> Terms {
     Terms { dry_run: query.dry_run, validation: query.validation, moment: lite.now(), manager: query.manager.clone() }
 }
@@ -95,6 +98,9 @@ pub(super) fn delete(
     let preconditions = Preconditions::read(options, &query.propagation)?;
     let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
     Ok(match deleted {
+        Deleted::Gone(object) if target.row().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
+            answer::bytes(StatusCode::OK, target.kind.shown(&object).json())
+        }
         Deleted::Terminating(object) => answer::bytes(StatusCode::OK, target.kind.shown(&object).json()),
         Deleted::Gone(object) => {
             let kind = target.row();

@@ -32,8 +32,9 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
     if let Some(why) = found.mistyped {
         return Err(unreadable(kind, &why));
     }
-    let texts = unknown(kind, &found.unknown, validation)?;
+    let mut texts = unknown(kind, &found.unknown, validation)?;
     fit::settle(of, object);
+    texts.extend(drop_twins(&mut object["metadata"]));
     drop_empty(&mut object["metadata"]);
     name_kind(kind, object);
     Ok(texts)
@@ -134,6 +135,28 @@ pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Fai
         metadata["namespace"] = key.namespace.clone().into();
     }
     Ok(())
+}
+
+/// Drops owners that are named twice, with a warning.
+fn drop_twins(metadata: &mut Value) -> Option<String> {
+    let owners = metadata.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut kept: Vec<Value> = Vec::new();
+    let mut twins: Vec<String> = Vec::new();
+    for owner in std::mem::take(owners) {
+        if kept.contains(&owner) {
+            let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+            twins.extend((!twins.contains(&uid)).then_some(uid));
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    (!twins.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twins.join(", ")
+        )
+    })
 }
 
 /// Lists and maps of the metadata that are empty are absent, as in the real server; clients compare what they sent with what

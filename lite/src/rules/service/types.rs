@@ -26,13 +26,16 @@ pub(super) fn is_reached_from_outside(spec: &Value) -> bool {
     needs_node_ports(spec) || text(spec, "type") == "ClusterIP" && !list(spec, "externalIPs").is_empty()
 }
 
+/// Whether a Service has a field, by its type.
+type Has = fn(&Value) -> bool;
+
 /// Drops the fields that an update has not touched and that only the old type has.
 pub(super) fn drop_fields(spec: &mut Value, old: &Value) {
-    let has_address = |spec: &Value| spec["type"] != "ExternalName";
-    let balances = |spec: &Value| spec["type"] == "LoadBalancer";
-    let lost = |has: &dyn Fn(&Value) -> bool, spec: &Value| has(old) && !has(spec);
+    let has_address: Has = |spec| spec["type"] != "ExternalName";
+    let balances: Has = |spec| spec["type"] == "LoadBalancer";
+    let lost = |has: Has, spec: &Value| has(old) && !has(spec);
     let mut fields = Vec::new();
-    if lost(&has_address, spec) {
+    if lost(has_address, spec) {
         if spec["clusterIP"] == old["clusterIP"] && spec["clusterIPs"] == old["clusterIPs"] {
             fields.extend(["clusterIP", "clusterIPs"]);
         }
@@ -45,18 +48,18 @@ pub(super) fn drop_fields(spec: &mut Value, old: &Value) {
         numbers.filter(|number| *number != 0).collect()
     };
     let (had, has) = (numbers(old), numbers(spec));
-    if lost(&needs_node_ports, spec) && has.iter().all(|number| had.contains(number)) {
+    if lost(needs_node_ports, spec) && has.iter().all(|number| had.contains(number)) {
         for port in spec["ports"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             port.remove("nodePort");
         }
     }
-    let rest: [(&str, &dyn Fn(&Value) -> bool); 4] = [
-        ("healthCheckNodePort", &needs_health_check),
-        ("allocateLoadBalancerNodePorts", &balances),
-        ("loadBalancerClass", &balances),
-        ("externalTrafficPolicy", &is_reached_from_outside),
+    let rest: [(&str, Has); 4] = [
+        ("healthCheckNodePort", needs_health_check),
+        ("allocateLoadBalancerNodePorts", balances),
+        ("loadBalancerClass", balances),
+        ("externalTrafficPolicy", is_reached_from_outside),
     ];
-    let dropped = rest.into_iter().filter(|(field, has)| lost(has, spec) && spec[*field] == old[*field]);
+    let dropped = rest.into_iter().filter(|(field, has)| lost(*has, spec) && spec[*field] == old[*field]);
     fields.extend(dropped.map(|(field, _)| field));
     for field in fields {
         spec.as_object_mut().and_then(|spec| spec.remove(field));
