@@ -286,12 +286,22 @@ impl Causes {
         self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
     }
 
+    pub(crate) fn not_found(&mut self, field: impl Into<String>, value: &Value) {
+        self.push("FieldValueNotFound", field, format!("Not found: {value}"));
+    }
+
     pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, max: usize) {
         self.push("FieldValueTooMany", field, format!("Too many: {count}: must have at most {max} items"));
     }
 
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    }
+
+    /// A value that the real server shows in a form of its own.
+    pub(crate) fn unsupported_shown(&mut self, field: impl Into<String>, shown: &str, supported: &str) {
+        let message = format!("Unsupported value: {shown}: supported values: {supported}");
+        self.push("FieldValueNotSupported", field, message);
     }
 
     /// A duplicate that the real server shows in a form of its own.

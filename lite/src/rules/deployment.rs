@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{check_immutable, child, default, text};
+use super::{check_count, check_immutable, child, default, list, names, text};
 use crate::failure::Causes;
 use crate::rules::metadata::check_labels;
 use crate::selector::Labels;
@@ -25,21 +25,40 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     let spec = &new["spec"];
-    if spec["replicas"].as_i64().is_none_or(|replicas| replicas < 0) {
-        causes.invalid("spec.replicas", &spec["replicas"], "must be greater than or equal to 0");
+    check_count("spec.replicas", &spec["replicas"], causes);
+    check_selected_template(spec, causes);
+    check_strategy(&spec["strategy"], causes);
+    for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        check_count(&format!("spec.{field}"), &spec[field], causes);
     }
-    check_selector(spec, causes);
-    if !["Recreate", "RollingUpdate"].contains(&text(&spec["strategy"], "type")) {
-        causes.unsupported("spec.strategy.type", &spec["strategy"]["type"], &["Recreate", "RollingUpdate"]);
-    } else if spec["strategy"]["type"] == "Recreate" && spec["strategy"]["rollingUpdate"].is_object() {
-        causes.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
-    } else if spec["strategy"]["type"] == "RollingUpdate" {
-        check_rolling_update(&spec["strategy"]["rollingUpdate"], causes);
+    let (deadline, wait) = (&spec["progressDeadlineSeconds"], spec["minReadySeconds"].as_i64().unwrap_or_default());
+    if deadline.as_i64().is_some_and(|deadline| deadline <= wait) {
+        causes.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
     }
-    check_labels("spec.template.labels", &spec["template"]["metadata"]["labels"], causes);
-    super::pod::check("spec.template.spec", &spec["template"]["spec"], &["Always"], causes);
     if let Some(old) = old {
         check_immutable("spec.selector", &spec["selector"], &old["spec"]["selector"], causes);
+    }
+}
+
+/// Reports the errors of a selector, and of the template whose Pods it selects.
+pub(super) fn check_selected_template(spec: &Value, causes: &mut Causes) {
+    if check_selector(spec, causes) {
+        super::pod::check_template("spec.template", &spec["template"], causes);
+    }
+}
+
+fn check_strategy(strategy: &Value, causes: &mut Causes) {
+    let rolling = &strategy["rollingUpdate"];
+    match text(strategy, "type") {
+        "Recreate" if rolling.is_object() => {
+            causes.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
+        }
+        "Recreate" => {}
+        "RollingUpdate" => check_rolling_update(rolling, causes),
+        _ => {
+            let shown = format!(r#"{{"Type":{},"RollingUpdate":null}}"#, strategy["type"]);
+            causes.unsupported_shown("spec.strategy", &shown, r#""Recreate", "RollingUpdate""#);
+        }
     }
 }
 
@@ -81,22 +100,63 @@ fn percent(text: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().unwrap_or(i64::MAX))
 }
 
-pub(super) fn check_selector(spec: &Value, causes: &mut Causes) {
+/// Reports the errors of a selector. Returns `false` if it selects nothing, not even by mistake.
+pub(super) fn check_selector(spec: &Value, causes: &mut Causes) -> bool {
+    const FIELD: &str = "spec.selector";
+    const NO_MATCH: &str = "`selector` does not match template `labels`";
     let selector = &spec["selector"];
     let labels = &spec["template"]["metadata"]["labels"];
-    if !selector.is_object() {
-        causes.required("spec.selector", "");
-        return;
+    let before = causes.0.len();
+    if selector.is_object() {
+        check_requirements(FIELD, selector, causes);
+    } else {
+        causes.required(FIELD, "");
+        causes.invalid("spec.template.metadata.labels", labels, NO_MATCH);
+        return true;
+    }
+    let is_empty = |part: &str| match &selector[part] {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    if is_empty("matchLabels") && is_empty("matchExpressions") {
+        causes.invalid(FIELD, selector, "empty selector is invalid for deployment");
+        return true;
     }
     match Labels::from_object(selector) {
-        Err(why) => causes.invalid("spec.selector", selector, &why),
-        Ok(parsed) if parsed.is_empty() => {
-            causes.invalid("spec.selector", selector, "empty selector is invalid for deployment");
+        _ if causes.0.len() > before => {
+            causes.invalid(FIELD, selector, "invalid label selector");
+            return false;
         }
         Ok(parsed) if !parsed.matches(labels) => {
-            causes.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+            causes.invalid("spec.template.metadata.labels", labels, NO_MATCH);
         }
-        Ok(_) => {}
+        Ok(_) | Err(_) => {}
+    }
+    true
+}
+
+fn check_requirements(field: &str, selector: &Value, causes: &mut Causes) {
+    check_labels(&format!("{field}.matchLabels"), &selector["matchLabels"], causes);
+    for (nth, requirement) in list(selector, "matchExpressions").iter().enumerate() {
+        let field = |name: &str| format!("{field}.matchExpressions[{nth}].{name}");
+        let values = list(requirement, "values");
+        match text(requirement, "operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                causes.required(field("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                causes.forbidden(field("values"), why);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => causes.invalid(field("operator"), &requirement["operator"], "not a valid selector operator"),
+        }
+        causes.all(&field("key"), &requirement["key"], names::qualified(text(requirement, "key")));
+        for (at, value) in values.iter().enumerate() {
+            let text = value.as_str().unwrap_or_default();
+            causes.all(&field(&format!("values[{at}]")), value, names::label_value(text));
+        }
     }
 }
 
@@ -160,7 +220,7 @@ mod tests {
             "Deployment",
             json!({}),
             None,
-            "[spec.selector: Required value, spec.template.spec.containers: Required value]",
+            "[spec.selector: Required value, spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`, spec.template.spec.containers: Required value]",
         );
         let old = outcome("Deployment", deployment("a"), None).unwrap();
         let mut moved = deployment("b");

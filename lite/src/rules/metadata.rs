@@ -64,21 +64,26 @@ pub(super) fn validate(kind: &Kind, object: &Value, old: Option<&Value>, causes:
         }
     }
     check_labels("metadata.labels", &metadata["labels"], causes);
+    check_annotations("metadata.annotations", &metadata["annotations"], causes);
+    check_owners(super::list(metadata, "ownerReferences"), &metadata["ownerReferences"], causes);
+    check_finalizers(kind, metadata, old.is_none(), causes);
+}
+
+/// Reports annotations that are no names, or too long.
+pub(super) fn check_annotations(field: &str, annotations: &Value, causes: &mut Causes) {
     let mut bytes = 0;
-    for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
+    for (key, value) in annotations.as_object().into_iter().flatten() {
         bytes += key.len() + value.as_str().unwrap_or_default().len();
-        causes.all("metadata.annotations", &key.as_str().into(), names::qualified(&key.to_lowercase()));
+        causes.all(field, &key.as_str().into(), names::qualified(&key.to_lowercase()));
     }
     if bytes > ANNOTATIONS_MAX_BYTES {
         let why = format!("may not be more than {ANNOTATIONS_MAX_BYTES} bytes");
         causes.0.push(crate::failure::Cause {
             reason: "FieldValueTooLong",
-            field: "metadata.annotations".into(),
+            field: field.into(),
             message: format!("Too long: {why}"),
         });
     }
-    check_owners(super::list(metadata, "ownerReferences"), &metadata["ownerReferences"], causes);
-    check_finalizers(kind, metadata, old.is_none(), causes);
 }
 
 fn check_name(kind: &Kind, field: &str, name: &str, causes: &mut Causes) {

@@ -137,6 +137,13 @@ fn check_port(field: &str, port: &Value, causes: &mut Causes) {
     }
 }
 
+/// Complains about a number below zero.
+fn check_count(field: &str, count: &Value, causes: &mut Causes) {
+    if count.as_i64().is_some_and(|count| count < 0) {
+        causes.invalid(field, count, "must be greater than or equal to 0");
+    }
+}
+
 /// Reports a change of an immutable field.
 fn check_immutable(field: &str, new: &Value, old: &Value, causes: &mut Causes) {
     if new != old {

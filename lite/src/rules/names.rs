@@ -96,6 +96,28 @@ pub(crate) fn port(name: &str) -> Complaints {
         .collect()
 }
 
+/// The name of a variable of an environment.
+pub(crate) fn variable(name: &str) -> Complaints {
+    const WHY: &str =
+        "a valid environment variable name must consist only of printable ASCII characters other than '='";
+    unless(name.bytes().all(|one| matches!(one, b' '..=b'~') && one != b'='), WHY).into_iter().collect()
+}
+
+/// The name of a header.
+pub(crate) fn header(name: &str) -> Complaints {
+    const WHY: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+    let fits = !name.is_empty() && name.bytes().all(|one| one.is_ascii_alphanumeric() || one == b'-');
+    unless(fits, WHY).into_iter().collect()
+}
+
+/// A path that stays below the place from which it is read.
+pub(crate) fn path_below(path: &str) -> Complaints {
+    unless(!path.starts_with('/'), "must be a relative path")
+        .into_iter()
+        .chain(unless(!path.split('/').any(|part| part == ".."), "must not contain '..'"))
+        .collect()
+}
+
 /// An IP address.
 pub(crate) fn address(text: &str) -> Complaints {
     if text.parse::<IpAddr>().is_ok() {

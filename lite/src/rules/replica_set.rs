@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::deployment::check_selector;
-use super::{check_immutable, child, default, pod};
+use super::deployment::check_selected_template;
+use super::{check_count, check_immutable, child, default, pod};
 use crate::failure::Causes;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
@@ -15,11 +15,9 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     let spec = &new["spec"];
-    if spec["replicas"].as_i64().is_none_or(|replicas| replicas < 0) {
-        causes.invalid("spec.replicas", &spec["replicas"], "must be greater than or equal to 0");
-    }
-    check_selector(spec, causes);
-    pod::check("spec.template.spec", &spec["template"]["spec"], &["Always"], causes);
+    check_count("spec.replicas", &spec["replicas"], causes);
+    check_count("spec.minReadySeconds", &spec["minReadySeconds"], causes);
+    check_selected_template(spec, causes);
     if let Some(old) = old {
         check_immutable("spec.selector", &spec["selector"], &old["spec"]["selector"], causes);
     }
