@@ -188,6 +188,13 @@ impl Failure {
         Self::invalid_named(&kind.qualified_kind(), &kind.group, &kind.kind, name, causes)
     }
 
+    /// An object that a patch has made unreadable. `text` is the patch, or the object.
+    pub(crate) fn invalid_patch(text: &str, why: &str) -> Self {
+        let mut causes = Causes::default();
+        causes.invalid("patch", &text.into(), why);
+        Self::invalid_named("", "", "", "", &causes.0)
+    }
+
     /// A Scale with invalid fields.
     pub(crate) fn invalid_scale(name: &str, causes: &[Cause]) -> Self {
         Self::invalid_named("Scale.autoscaling", "autoscaling", "Scale", name, causes)
@@ -205,7 +212,13 @@ impl Failure {
     }
 
     fn invalid_named(qualified: &str, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        // A message says once what several causes say alike.
+        let mut texts: Vec<String> = Vec::new();
+        for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let message = format!("{qualified} \"{name}\" is invalid: {list}");
         let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
@@ -215,7 +228,9 @@ impl Failure {
         if !group.is_empty() {
             failure.details.insert("group".into(), group.into());
         }
-        failure.details.insert("kind".into(), kind.into());
+        if !kind.is_empty() {
+            failure.details.insert("kind".into(), kind.into());
+        }
         let causes = causes
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))

@@ -10,6 +10,7 @@
 mod clock;
 mod crds;
 mod failure;
+mod json;
 mod quantity;
 mod kind;
 mod custom;

@@ -143,7 +143,7 @@ fn create_namespace(store: &Store, name: &str, moment: Moment) {
     let Some(kind) = KindId::built_in("Namespace") else { return };
     let target = Target { kind, key: Key { namespace: String::new(), name: String::new() }, subresource: None };
     let manager = "kube-apiserver".to_owned();
-    let terms = Terms { dry_run: false, validation: Validation::Ignore, moment, manager };
+    let terms = Terms { dry_run: false, validation: Validation::Ignore, faults: Vec::new(), moment, manager };
     let namespace = json!({"metadata": {"name": name}});
     let key = Key { namespace: String::new(), name: name.to_owned() };
     let made = store.write(|state| {

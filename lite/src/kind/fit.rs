@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::format::{Format, Misread};
 use super::schema::{Retain, Shape, Width, types};
+use crate::json::go_name;
 
 /// What does not fit the table in an object.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -201,18 +202,6 @@ fn push(path: &mut String, key: &str) {
         path.push('.');
     }
     path.push_str(key);
-}
-
-/// The word for a value in the messages of a Go decoder.
-pub(crate) fn go_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn expected(shape: &Shape) -> String {

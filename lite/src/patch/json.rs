@@ -1,18 +1,66 @@
 //! RFC 6902, within limits: a short patch can copy an object into itself until it exceeds all memory.
 
-use json_patch::PatchOperation;
+use std::borrow::Cow;
+
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// The maximum number of operations of one patch.
-const OPERATIONS_MAX: usize = 1_000;
+/// The maximum number of operations of one patch, as in the real server.
+const OPERATIONS_MAX: usize = 10_000;
+/// The maximum number of move operations of one patch.
+const MOVES_MAX: usize = 1_000;
 /// The maximum number of copy operations of one patch.
 const COPIES_MAX: usize = 100;
 /// The maximum nesting of values after any operation. A request body can have 127 levels.
 const DEPTH_MAX: usize = 256;
 /// The maximum size of an object after any copy, as JSON.
 const SIZE_MAX_BYTES: usize = 3 * 1024 * 1024;
+
+const REJECTED: &str = "the server rejected our request due to an error in our request";
+
+/// Reads a patch.
+pub(super) fn read(body: &[u8]) -> Result<json_patch::Patch, Failure> {
+    let unreadable = |why: &str| Failure::bad_request(format!("error decoding patch: {why}"));
+    let mut value: Value =
+        serde_json::from_slice(body).map_err(|why| unreadable(&crate::json::complaint(body, &why)))?;
+    let Value::Array(operations) = &mut value else {
+        let given = crate::json::go_name(&value);
+        return Err(unreadable(&format!(
+            "json: cannot unmarshal {given} into Go value of type []handlers.jsonPatchOp"
+        )));
+    };
+    for operation in operations {
+        let given = crate::json::go_name(operation);
+        let Value::Object(operation) = operation else {
+            return Err(unreadable(&format!(
+                "json: cannot unmarshal {given} into Go value of type handlers.jsonPatchOp"
+            )));
+        };
+        for field in ["op", "path", "from"] {
+            if let Some(other) = operation.get(field).filter(|value| !value.is_string() && !value.is_null()) {
+                let given = crate::json::go_name(other);
+                let why =
+                    format!("json: cannot unmarshal {given} into Go struct field jsonPatchOp.{field} of type string");
+                return Err(unreadable(&why));
+            }
+        }
+        operation.entry("value").or_insert(Value::Null);
+    }
+    serde_json::from_value(value).map_err(|_| Failure::unprocessable(REJECTED))
+}
+
+/// Names fields of operations that a patch does not have.
+pub(super) fn unknown_fields(body: &[u8]) -> Vec<String> {
+    let Ok(Value::Array(operations)) = serde_json::from_slice(body) else { return Vec::new() };
+    let fields = |(nth, operation): (usize, &Value)| {
+        let names = operation.as_object().into_iter().flat_map(|operation| operation.keys());
+        let names = names.filter(|name| !["op", "path", "from", "value"].contains(&name.as_str()));
+        names.map(|name| format!("json patch unknown field \"[{nth}].{name}\"")).collect::<Vec<_>>()
+    };
+    operations.iter().enumerate().flat_map(fields).collect()
+}
 
 /// The object after the patch.
 pub(super) fn apply(patch: &json_patch::Patch, mut object: Value) -> Result<Value, Failure> {
@@ -22,31 +70,60 @@ pub(super) fn apply(patch: &json_patch::Patch, mut object: Value) -> Result<Valu
         let message = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {count}");
         return Err(Failure::too_much(message));
     }
-    let copies = operations.iter().filter(|one| matches!(one, PatchOperation::Copy(_))).count();
-    if copies > COPIES_MAX {
-        return Err(Failure::too_much(format!("a JSON patch may copy at most {COPIES_MAX} times, got {copies}")));
+    let (mut copies, mut moves) = (0, 0);
+    for operation in operations {
+        copies += usize::from(matches!(operation, PatchOperation::Copy(_)));
+        moves += usize::from(matches!(operation, PatchOperation::Move(_)));
+    }
+    for (count, max, what) in [(copies, COPIES_MAX, "copy"), (moves, MOVES_MAX, "move")] {
+        if count > max {
+            return Err(Failure::too_much(format!("a JSON patch may {what} at most {max} times, got {count}")));
+        }
     }
     for operation in operations {
-        json_patch::patch(&mut object, std::slice::from_ref(operation)).map_err(|why| {
-            let message = "the server rejected our request due to an error in our request";
-            Failure::unprocessable(format!("{message}: {why}"))
-        })?;
-        let copied = matches!(operation, PatchOperation::Copy(_));
-        if !matches!(operation, PatchOperation::Test(_) | PatchOperation::Remove(_)) && !fits(&object, DEPTH_MAX) {
+        let operation = as_in_kubernetes(operation, &object);
+        if !fits(&object, &operation) {
             return Err(Failure::too_much(format!("a JSON patch may not nest values deeper than {DEPTH_MAX}")));
         }
-        if copied && object.to_string().len() > SIZE_MAX_BYTES {
+        json_patch::patch(&mut object, std::slice::from_ref(&*operation))
+            .map_err(|why| Failure::unprocessable(format!("{REJECTED}: {why}")))?;
+        if matches!(&*operation, PatchOperation::Copy(_)) && object.to_string().len() > SIZE_MAX_BYTES {
             return Err(Failure::too_large(SIZE_MAX_BYTES));
         }
     }
     Ok(object)
 }
 
+/// The real server adds the field of an object that it is to replace and that is not there.
+fn as_in_kubernetes<'a>(operation: &'a PatchOperation, object: &Value) -> Cow<'a, PatchOperation> {
+    let PatchOperation::Replace(replace) = operation else { return Cow::Borrowed(operation) };
+    let path = replace.path.as_str();
+    let parent = path.rfind('/').and_then(|at| object.pointer(&path[..at]));
+    if object.pointer(path).is_none() && parent.is_some_and(Value::is_object) {
+        let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
+        return Cow::Owned(PatchOperation::Add(add));
+    }
+    Cow::Borrowed(operation)
+}
+
+/// Returns `true` if no value is nested too deep after an operation: only what it puts somewhere can be.
+fn fits(object: &Value, operation: &PatchOperation) -> bool {
+    let (path, value) = match operation {
+        PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+        PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
+        PatchOperation::Move(it) => (&it.path, object.pointer(it.from.as_str())),
+        PatchOperation::Copy(it) => (&it.path, object.pointer(it.from.as_str())),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
+    };
+    let above = path.as_str().matches('/').count();
+    value.is_none_or(|value| above <= DEPTH_MAX && is_shallow(value, DEPTH_MAX - above))
+}
+
 /// Returns `true` if values are nested at most this deep.
-fn fits(value: &Value, depth: usize) -> bool {
+fn is_shallow(value: &Value, depth: usize) -> bool {
     match value {
-        Value::Object(map) => depth > 0 && map.values().all(|below| fits(below, depth - 1)),
-        Value::Array(list) => depth > 0 && list.iter().all(|below| fits(below, depth - 1)),
+        Value::Object(map) => depth > 0 && map.values().all(|below| is_shallow(below, depth - 1)),
+        Value::Array(list) => depth > 0 && list.iter().all(|below| is_shallow(below, depth - 1)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
@@ -67,8 +144,10 @@ mod tests {
     #[test]
     fn a_patch_has_limits() {
         let add = json!({"op": "add", "path": "/a/x", "value": 1});
-        check(&add, 1_000, Ok(()));
-        check(&add, 1_001, Err(413));
+        check(&add, 10_000, Ok(()));
+        check(&add, 10_001, Err(413));
+        check(&json!({"op": "replace", "path": "/a/new", "value": 1}), 1, Ok(()));
+        check(&json!({"op": "replace", "path": "/no/new", "value": 1}), 1, Err(422));
         let copy = json!({"op": "copy", "from": "", "path": "/a"});
         check(&copy, 5, Ok(()));
         check(&copy, 101, Err(413));

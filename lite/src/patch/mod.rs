@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::kind::schema::{Retain, Shape};
+use crate::write::Fault;
 
 /// A patch from a request, not yet applied.
 pub(crate) enum Patch {
@@ -22,17 +23,39 @@ impl Patch {
     /// Reads a patch by the media type of the request.
     pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Self, Failure> {
         const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
-        let unreadable = |why: serde_json::Error| Failure::bad_request(format!("error decoding patch: {why}"));
+        let unreadable = |why: String| Failure::bad_request(format!("error decoding patch: {why}"));
         match content_type {
-            "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
-            "application/merge-patch+json" => object(body).map(Self::Merge),
-            "application/strategic-merge-patch+json" => object(body).map(Self::Strategic),
+            "application/json-patch+json" => json::read(body).map(Self::Json),
+            "application/merge-patch+json" => object(body).map(Self::Merge).map_err(unreadable),
+            "application/strategic-merge-patch+json" => object(body).map(Self::Strategic).map_err(Failure::bad_request),
             _ => {
                 let why = format!(
                     "the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
                 );
                 Err(Failure::unsupported_media_type(why))
             }
+        }
+    }
+
+    /// What is wrong with the text of a patch, beside what it makes of an object.
+    pub(crate) fn faults(content_type: &str, body: &[u8]) -> Vec<Fault> {
+        let mut faults = Fault::twice(body);
+        if content_type == "application/json-patch+json" {
+            // These fields are those of operations, and not of the object.
+            for fault in &mut faults {
+                *fault = Fault { path: String::new(), text: format!("json patch {}", fault.text) };
+            }
+            let unknown = json::unknown_fields(body).into_iter();
+            faults.extend(unknown.map(|text| Fault { path: String::new(), text }));
+        }
+        faults
+    }
+
+    /// What the real server shows of a patch that makes an object unreadable: the object, or for a strategic merge the patch.
+    pub(crate) fn shown(&self, patched: &Value) -> String {
+        match self {
+            Self::Json(_) | Self::Merge(_) => patched.to_string(),
+            Self::Strategic(patch) => crate::json::go_print(patch),
         }
     }
 
@@ -60,10 +83,12 @@ fn no_strategic() -> Failure {
     )
 }
 
-fn object(body: &[u8]) -> Result<Value, Failure> {
-    let value: Value =
-        serde_json::from_slice(body).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
-    if value.is_object() { Ok(value) } else { Err(Failure::bad_request("error decoding patch: not an object")) }
+fn object(body: &[u8]) -> Result<Value, String> {
+    match serde_json::from_slice(body) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(value) => Err(crate::json::not_an_object(&value)),
+        Err(why) => Err(crate::json::complaint(body, &why)),
+    }
 }
 
 #[cfg(test)]

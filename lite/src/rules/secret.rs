@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{check_immutable, child, config_map, default, names, text};
 use crate::failure::Causes;
-use crate::kind::fit::go_name;
+use crate::json;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     default(new, "type", "Opaque");
@@ -63,15 +63,8 @@ fn check_json(secret: &Value, key: &str, causes: &mut Causes) {
     let bytes = STANDARD.decode(text(&secret["data"], key)).unwrap_or_default();
     let why = match serde_json::from_slice::<Value>(&bytes) {
         Ok(Value::Object(_) | Value::Null) => return,
-        Ok(other) => {
-            format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", go_name(&other))
-        }
-        Err(why) if why.is_eof() => "unexpected end of JSON input".to_owned(),
-        Err(why) => {
-            let line = bytes.split(|one| *one == b'\n').nth(why.line().saturating_sub(1)).unwrap_or_default();
-            let one = line.get(why.column().saturating_sub(1)).copied().unwrap_or_default();
-            format!("invalid character {:?} looking for beginning of value", char::from(one))
-        }
+        Ok(other) => json::not_an_object(&other),
+        Err(why) => json::complaint(&bytes, &why),
     };
     causes.invalid(format!("data[{key}]"), &"<secret contents redacted>".into(), &why);
 }

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::kind::{KindId, Kinds, Subresource, Writes};
 use crate::lite::Lite;
 use crate::store::Unready;
-use crate::write::Target;
+use crate::write::{Fault, Target};
 
 /// The maximum size of a request body, as in the real server.
 const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
@@ -171,7 +171,7 @@ async fn asked(
                     namespace,
                     &query,
                     form,
-                    &decode(kind.row().built_in(), &parts.headers, body)?,
+                    &object_of(kind.row().built_in(), &parts.headers, body)?,
                 ),
                 Method::DELETE => {
                     writes::delete_collection(lite, &kind, namespace, &query, &options(&parts.headers, body)?)
@@ -208,7 +208,7 @@ async fn object(
             watch::watch(lite, &target.kind, namespace, &query, form).await
         }
         Method::GET => read::get(lite, &target, &query, form).await,
-        Method::PUT => writes::replace(lite, &target, &query, form, decode(sent(&target), &parts.headers, body)?),
+        Method::PUT => writes::replace(lite, &target, &query, form, object_of(sent(&target), &parts.headers, body)?),
         Method::PATCH => writes::patch(lite, &target, &query, form, (media_type(&parts.headers), body)),
         Method::DELETE if target.subresource.is_none() => {
             writes::delete(lite, &target, &query, &options(&parts.headers, body)?)
@@ -285,6 +285,13 @@ fn decode(of: Option<&'static str>, headers: &HeaderMap, body: &Bytes) -> Result
     let unreadable =
         |why: serde_json::Error| Failure::bad_request(format!("the object provided is unrecognized: {why}"));
     serde_json::from_slice(body).map_err(unreadable)
+}
+
+/// Reads the object of a write, and the faults of its text.
+fn object_of(of: Option<&'static str>, headers: &HeaderMap, body: &Bytes) -> Result<(Value, Vec<Fault>), Failure> {
+    let object = decode(of, headers, body)?;
+    let is_json = matches!(media_type(headers), "" | "application/json");
+    Ok((object, if is_json { Fault::twice(body) } else { Vec::new() }))
 }
 
 /// Reads DeleteOptions; no body is no options.

@@ -14,7 +14,7 @@ use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::patch::Patch;
 use crate::store::Key;
-use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, Terms};
+use crate::write::{self, Config, Deleted, Edit, Fault, Policy, Preconditions, Target, Terms};
 
 /// The media type of an apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
@@ -23,7 +23,13 @@ pub(super) const APPLY: &str = "application/apply-patch+yaml";
 const RETURNED: &[&str] = &["Pod", "Service"];
 
 fn terms(lite: &Lite, query: &Query) -> Terms {
-    Terms { dry_run: query.dry_run, validation: query.validation, moment: lite.now(), manager: query.manager.clone() }
+    Terms {
+        dry_run: query.dry_run,
+        validation: query.validation,
+        faults: Vec::new(),
+        moment: lite.now(),
+        manager: query.manager.clone(),
+    }
 }
 
 pub(super) fn create(
@@ -32,7 +38,7 @@ pub(super) fn create(
     namespace: Option<&str>,
     query: &Query,
     form: Form,
-    object: &Value,
+    (object, faults): &(Value, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
     if kind.row().namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
@@ -40,7 +46,7 @@ pub(super) fn create(
     query.check_manager("CreateOptions", None)?;
     let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
     let target = Target { kind: kind.clone(), key, subresource: None };
-    let terms = terms(lite, query);
+    let terms = Terms { faults: faults.clone(), ..terms(lite, query) };
     let written = lite.store().write(|state| write::create(state, &target, object.clone(), &terms))?;
     Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
 }
@@ -50,10 +56,10 @@ pub(super) fn replace(
     target: &Target,
     query: &Query,
     form: Form,
-    object: Value,
+    (object, faults): (Value, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
     query.check_manager("UpdateOptions", None)?;
-    edit(lite, target, query, form, &Edit::Replace(object))
+    edit(lite, target, query, form, (&Edit::Replace(object), faults))
 }
 
 pub(super) fn patch(
@@ -66,14 +72,21 @@ pub(super) fn patch(
     let applies = media_type == APPLY;
     query.check_manager("PatchOptions", Some(applies))?;
     if applies {
-        let config = Config::parse(body, query.force.unwrap_or_default())?;
-        return edit(lite, target, query, form, &Edit::Apply(config));
+        let (config, faults) = Config::parse(body, query.force.unwrap_or_default(), query.validation)?;
+        return edit(lite, target, query, form, (&Edit::Apply(config), faults));
     }
-    edit(lite, target, query, form, &Edit::Patch(Patch::parse(media_type, body)?))
+    let patch = Edit::Patch(Patch::parse(media_type, body)?);
+    edit(lite, target, query, form, (&patch, Patch::faults(media_type, body)))
 }
 
-fn edit(lite: &Lite, target: &Target, query: &Query, form: Form, edit: &Edit) -> Result<Response<LiteBody>, Failure> {
-    let terms = terms(lite, query);
+fn edit(
+    lite: &Lite,
+    target: &Target,
+    query: &Query,
+    form: Form,
+    (edit, faults): (&Edit, Vec<Fault>),
+) -> Result<Response<LiteBody>, Failure> {
+    let terms = Terms { faults, ..terms(lite, query) };
     let (written, created) = lite.store().write(|state| write::apply(state, target, edit, &terms))?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(answer::warn(show(lite, target, &written.object, query, form, code), &written.warnings))

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::Target;
+use super::{Target, Terms};
 use crate::custom;
 use crate::failure::Failure;
+use crate::json;
 use crate::kind::{Form, Kind, fit};
 
-/// The treatment of unknown fields (`fieldValidation`). Duplicate fields in one JSON object are not noticed, and parts
-/// that the table of fields calls `any` are accepted as they are.
+/// The treatment of unknown fields, and of fields that are there twice (`fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,
@@ -24,15 +24,46 @@ pub(crate) type Warnings = Vec<String>;
 /// The maximum number of warnings of one response; the rest is dropped.
 const WARNINGS_MAX: usize = 16;
 
+/// A fault of a request's text, beside what is wrong with its object.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    /// The field that is there twice; empty if the fault is another one.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl Fault {
+    /// The faults of fields that are there twice in a JSON text.
+    pub(crate) fn twice(text: &[u8]) -> Vec<Self> {
+        let fault = |path: String| Self { text: format!("duplicate field \"{path}\""), path };
+        json::twice(text).into_iter().map(fault).collect()
+    }
+}
+
+/// Why an object is not admitted.
+pub(super) enum Unfit {
+    Refused(Failure),
+    /// It cannot be read, with the reason.
+    Unreadable(String),
+}
+
 /// Checks the shape of an object and drops fields that its kind does not have.
-pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
-    check_kind(kind, object)?;
-    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, validation) };
+pub(super) fn fit(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Failure> {
+    fit_text(kind, object, terms).map_err(|why| match why {
+        Unfit::Refused(failure) => failure,
+        Unfit::Unreadable(why) => unreadable(kind, &why),
+    })
+}
+
+/// The same, for those who have words of their own for what cannot be read.
+pub(super) fn fit_text(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Unfit> {
+    check_kind(kind, object).map_err(Unfit::Refused)?;
+    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, terms) };
     let found = fit::misfits(of, object);
     if let Some(why) = found.mistyped {
-        return Err(unreadable(kind, &why));
+        return Err(Unfit::Unreadable(why));
     }
-    let mut texts = unknown(kind, &found.unknown, validation)?;
+    let mut texts = unknown(&found.unknown, terms)?;
     fit::settle(of, object);
     texts.extend(drop_twins(&mut object["metadata"]));
     drop_empty(&mut object["metadata"]);
@@ -40,16 +71,22 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, validation: Validation) -> Re
     Ok(texts)
 }
 
-/// Treats the fields that a kind does not have: a refusal, warnings, or nothing.
-fn unknown(kind: &Kind, paths: &[String], validation: Validation) -> Result<Warnings, Failure> {
-    let texts = paths.iter().map(|path| format!("unknown field \"{path}\""));
-    match validation {
-        Validation::Strict if !paths.is_empty() => {
+/// Treats the fields that a kind does not have, and the faults of the text: a refusal, warnings, or nothing.
+fn unknown(paths: &[String], terms: &Terms) -> Result<Warnings, Unfit> {
+    // The real server does not look into fields that are unknown.
+    let is_read = |fault: &&Fault| !paths.iter().any(|path| fault.path.starts_with(path.as_str()));
+    let faults = terms.faults.iter().filter(is_read).map(|fault| fault.text.clone());
+    let texts = faults.chain(paths.iter().map(|path| format!("unknown field \"{path}\"")));
+    match terms.validation {
+        Validation::Strict => {
             let texts: Vec<String> = texts.collect();
-            Err(unreadable(kind, &format!("strict decoding error: {}", texts.join(", "))))
+            if texts.is_empty() {
+                return Ok(Warnings::new());
+            }
+            Err(Unfit::Unreadable(format!("strict decoding error: {}", texts.join(", "))))
         }
         Validation::Warn => Ok(texts.take(WARNINGS_MAX).collect()),
-        Validation::Strict | Validation::Ignore => Ok(Warnings::new()),
+        Validation::Ignore => Ok(Warnings::new()),
     }
 }
 
@@ -59,20 +96,20 @@ fn unreadable(kind: &Kind, why: &str) -> Failure {
 }
 
 /// Checks an object of a custom kind: its metadata is that of every object, and the rest follows its schema.
-fn fit_custom(kind: &Kind, object: &mut Value, validation: Validation) -> Result<Warnings, Failure> {
+fn fit_custom(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Unfit> {
     let found = fit::misfits("ObjectMeta", &object["metadata"]);
     if let Some(why) = found.mistyped {
-        return Err(unreadable(kind, &why));
+        return Err(Unfit::Unreadable(why));
     }
     fit::settle("ObjectMeta", &mut object["metadata"]);
     drop_empty(&mut object["metadata"]);
     let mut paths: Vec<String> = found.unknown.iter().map(|path| format!("metadata.{path}")).collect();
     name_kind(kind, object);
     if let Some(custom) = kind.custom() {
-        paths.extend(custom::fit(&custom.schema, object).map_err(|why| unreadable(kind, &why))?);
+        paths.extend(custom::fit(&custom.schema, object).map_err(Unfit::Unreadable)?);
     }
     paths.sort();
-    unknown(kind, &paths, validation)
+    unknown(&paths, terms)
 }
 
 /// Sets the kind of an object, and drops metadata that this server does not have.

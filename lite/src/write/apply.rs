@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Edit, Target, Terms, Written, admit, create, update};
+use super::{Edit, Fault, Target, Terms, Validation, Written, admit, create, update};
 use crate::apply;
 use crate::failure::Failure;
+use crate::json;
 use crate::kind::Subresource;
 use crate::scale;
 use crate::store::State;
@@ -17,18 +18,27 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads a body of YAML, or of JSON, which is YAML too.
-    pub(crate) fn parse(body: &[u8], force: bool) -> Result<Self, Failure> {
-        let refused = |why: String| Failure::bad_request(format!("error decoding YAML: {why}"));
-        let value = serde_json::from_slice(body).or_else(|_| {
-            let text = std::str::from_utf8(body).map_err(|_| refused("the body is not UTF-8".to_owned()))?;
-            serde_saphyr::from_str::<Value>(text)
-                .map_err(|why| refused(why.to_string().lines().next().unwrap_or_default().to_owned()))
-        })?;
-        if !value.is_object() {
-            return Err(refused("the body is not an object".to_owned()));
+    /// Reads a body of YAML, or of JSON, which is YAML too. Keys that are there twice are faults, or refused.
+    pub(crate) fn parse(body: &[u8], force: bool, validation: Validation) -> Result<(Self, Vec<Fault>), Failure> {
+        let refused = |why: &str| Failure::bad_request(format!("error decoding YAML: {why}"));
+        let (value, twice) = match serde_json::from_slice(body) {
+            Ok(value) => (value, json_keys_twice(body)),
+            Err(_) => {
+                let text = std::str::from_utf8(body).map_err(|_| refused("the body is not UTF-8"))?;
+                yaml(text).map_err(|why| refused(&format!("error converting YAML to JSON: yaml: {why}")))?
+            }
+        };
+        if validation == Validation::Strict && !twice.is_empty() {
+            let lines = twice.join("\n  ");
+            let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}");
+            return Err(Failure::bad_request(format!("error strict decoding YAML: {why}")));
         }
-        Ok(Self { value, force })
+        if !value.is_object() {
+            let why = json::not_an_object(&value);
+            return Err(refused(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
+        }
+        let faults = twice.into_iter().map(|text| Fault { path: String::new(), text }).collect();
+        Ok((Self { value, force }, faults))
     }
 
     pub(super) fn value(&self) -> &Value {
@@ -68,6 +78,42 @@ impl Config {
     }
 }
 
+/// Keys that are there twice in JSON, as a reader of YAML says it.
+fn json_keys_twice(body: &[u8]) -> Vec<String> {
+    // In one line, as clients write it, the line is known.
+    let line = if body.contains(&b'\n') { "" } else { "line 1: " };
+    let key = |path: String| path.rsplit('.').next().unwrap_or_default().to_owned();
+    json::twice(body).into_iter().map(|path| format!("{line}key \"{}\" already set in map", key(path))).collect()
+}
+
+/// Reads YAML. Gives the value, in which the last of two equal keys counts, and a complaint about the first such key.
+fn yaml(text: &str) -> Result<(Value, Vec<String>), String> {
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(value) => Ok((value, Vec::new())),
+        Err(why) => {
+            let complaint = complaint(&why);
+            let serde_saphyr::Error::DuplicateMappingKey { .. } = why.without_snippet() else {
+                return Err(complaint);
+            };
+            let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+            let value = serde_saphyr::from_str_with_options(text, options).map_err(|why| self::complaint(&why))?;
+            Ok((value, vec![complaint]))
+        }
+    }
+}
+
+/// What is wrong with a YAML text and in which line, without the library's advice.
+fn complaint(why: &serde_saphyr::Error) -> String {
+    let line = why.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
+    if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = why.without_snippet() {
+        return format!("{line}key \"{key}\" already set in map");
+    }
+    let text = why.without_snippet().to_string();
+    let plain = text.lines().next().unwrap_or_default();
+    let plain = plain.split(" at line ").next().unwrap_or_default();
+    format!("{line}{}", plain.split([';', '(']).next().unwrap_or_default().trim_end())
+}
+
 /// Applies a configuration. Returns `true` if that created the object.
 pub(crate) fn apply(
     state: &mut State,
@@ -96,7 +142,7 @@ pub(crate) fn apply(
         let why = "was undeterminable: name must be provided";
         return Err(Failure::bad_request(format!("the name of the object ({name} based on URL) {why}")));
     }
-    let warnings = admit::fit(kind, &mut object, terms.validation)?;
+    let warnings = admit::fit(kind, &mut object, terms)?;
     admit::check_place(target, &mut object)?;
     let place = Target { key: crate::store::Key { name: String::new(), ..target.key.clone() }, ..target.clone() };
     create::insert(state, &place, object, terms, &Tracking::Settled, warnings).map(|written| (written, true))

@@ -23,7 +23,7 @@ const GENERATED_BASE_MAX_BYTES: usize = 63 - SUFFIX_LENGTH;
 pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, terms: &Terms) -> Result<Written, Failure> {
     let kind = target.row();
     definition::check_room(state, target)?;
-    let warnings = admit::fit(kind, &mut object, terms.validation)?;
+    let warnings = admit::fit(kind, &mut object, terms)?;
     admit::check_place(target, &mut object)?;
     insert(state, target, object, terms, &Tracking::Update, warnings)
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::admit::{Validation, Warnings};
+pub(crate) use self::admit::{Fault, Validation, Warnings};
 pub(crate) use self::apply::{Config, apply};
 pub(crate) use self::create::create;
 pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
@@ -48,6 +48,8 @@ pub(crate) struct Terms {
     /// Check everything and change nothing.
     pub(crate) dry_run: bool,
     pub(crate) validation: Validation,
+    /// What is wrong with the text of the request, beside its object.
+    pub(crate) faults: Vec<Fault>,
     pub(crate) moment: Moment,
     /// The field manager: the owner of the fields that this changes.
     pub(crate) manager: String,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::admit::Unfit;
 use super::owners;
-use super::{Config, Target, Terms, Written, admit, definition, garbage, is_held, namespace, ports};
+use super::{Config, Target, Terms, Warnings, Written, admit, definition, garbage, is_held, namespace, ports};
 use crate::failure::{Causes, Failure};
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -41,7 +42,10 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
         return Err(Failure::too_large(OBJECT_MAX_BYTES));
     }
     // Existing fields cannot be told from those of a patch, so the result is checked as a whole.
-    let warnings = admit::fit(kind, &mut new, terms.validation)?;
+    let warnings = match edit {
+        Edit::Patch(patch) => patched(kind, patch, &mut new, terms)?,
+        Edit::Replace(_) | Edit::Apply(_) => admit::fit(kind, &mut new, terms)?,
+    };
     admit::check_place(target, &mut new)?;
     check_preconditions(kind, &target.key.name, edit, &new, old.value())?;
     keep_system_fields(&mut new, old.value());
@@ -73,6 +77,15 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     }
     let object = if terms.dry_run { Arc::new(Object::unstored(new)) } else { store(state, target, new, terms) };
     Ok(Written { object, warnings })
+}
+
+/// Checks the shape of a patched object. One that cannot be read is the patch's fault.
+fn patched(kind: &Kind, patch: &Patch, new: &mut Value, terms: &Terms) -> Result<Warnings, Failure> {
+    let text = patch.shown(new);
+    admit::fit_text(kind, new, terms).map_err(|why| match why {
+        Unfit::Refused(failure) => failure,
+        Unfit::Unreadable(why) => Failure::invalid_patch(&text, &why),
+    })
 }
 
 fn edited(target: &Target, edit: &Edit, old: &Value, terms: &Terms) -> Result<Value, Failure> {

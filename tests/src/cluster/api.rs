@@ -8,7 +8,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::client;
+use crate::client::{self, Answer};
 
 /// A user of an API server. Every request has a connection of its own, so that a restart of the server does not affect
 /// it.
@@ -29,7 +29,7 @@ impl Api {
         Self { address, token: config["users"][0]["user"]["token"].as_str().expect("a token").to_owned() }
     }
 
-    /// Sends one request, with a body of any type, and returns the text of its response.
+    /// Sends one request, with a body of any type, and returns its response.
     ///
     /// # Errors
     /// When there is no response.
@@ -39,7 +39,7 @@ impl Api {
         path: &str,
         accept: Option<&str>,
         body: Option<(&str, String)>,
-    ) -> Result<(StatusCode, String), String> {
+    ) -> Result<Answer, String> {
         let request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
         let mut request = request.header("authorization", format!("Bearer {}", self.token));
         request = request.header("accept", accept.unwrap_or("application/json"));
@@ -50,8 +50,7 @@ impl Api {
         }
         let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
         let stream = client::connect_tls(self.address, "localhost", &[b"http/1.1"]).await?;
-        let answer = client::sent(stream, request).await?;
-        Ok((answer.status, answer.body))
+        client::sent(stream, request).await
     }
 
     /// Sends one request; a body is JSON of this content type. A response that is not JSON becomes a JSON string.
@@ -65,8 +64,8 @@ impl Api {
         body: Option<(&str, &Value)>,
     ) -> Result<(StatusCode, Value), String> {
         let body = body.map(|(content_type, value)| (content_type, value.to_string()));
-        let (status, text) = self.raw(method, path, None, body).await?;
-        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+        let answer = self.raw(method, path, None, body).await?;
+        Ok((answer.status, serde_json::from_str(&answer.body).unwrap_or(Value::String(answer.body))))
     }
 
     /// Reads an object or a list.

@@ -123,7 +123,10 @@ impl Asked {
         };
         let body = step.body.as_ref().map(|(content_type, text)| (&**content_type, filled(text)));
         let answer = self.api.raw(step.method.clone(), &filled(&step.path), step.accept.as_deref(), body).await;
-        let (status, text) = answer.unwrap_or_else(|error| panic!("{}: {error}", step.name));
+        let answer = answer.unwrap_or_else(|error| panic!("{}: {error}", step.name));
+        let (status, text) = (answer.status, answer.body);
+        let warnings: Vec<&str> =
+            answer.headers.get_all("warning").iter().filter_map(|text| text.to_str().ok()).collect();
         let mut shown = format!("{status}");
         if step.path.contains("watch=true") && status == 200 {
             for event in text.lines() {
@@ -140,6 +143,7 @@ impl Asked {
         for place in &step.show {
             let _ = match &**place {
                 "items" => write!(shown, "; items {:?}", names(&value)),
+                "warnings" => write!(shown, "; warnings {warnings:?}"),
                 "owners" => write!(shown, "; owners {}", owners(&value)),
                 pointer => write!(shown, "; {pointer} {}", value.pointer(pointer).unwrap_or(&Value::Null)),
             };

@@ -16,6 +16,9 @@ pub(super) fn check(new: &Value, old: &Value, causes: &mut Causes) {
         }
         for (nth, container) in new.iter().enumerate() {
             let image = text(container, "image");
+            if image.is_empty() {
+                causes.required(format!("{field}[{nth}].image"), "");
+            }
             if image.trim() != image {
                 let why = "must not have leading or trailing whitespace";
                 causes.invalid(format!("{field}[{nth}].image"), &container["image"], why);

@@ -19,18 +19,17 @@ pub(in crate::rules) fn fill_in(pod: &mut Value) {
     default(pod, "dnsPolicy", "ClusterFirst");
     default(pod, "schedulerName", "default-scheduler");
     default(pod, "securityContext", json!({}));
-    let on_host = is_on_host(pod);
     for volume in elements(pod, "volumes") {
         fill_in_volume(volume);
     }
     for containers in ["initContainers", "containers"] {
         for container in elements(pod, containers) {
-            fill_in_container(container, on_host);
+            fill_in_container(container);
         }
     }
 }
 
-fn fill_in_container(container: &mut Value, on_host: bool) {
+fn fill_in_container(container: &mut Value) {
     let latest = !text(container, "image").rsplit('/').next().unwrap_or_default().contains([':', '@'])
         || text(container, "image").ends_with(":latest");
     default(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
@@ -40,9 +39,6 @@ fn fill_in_container(container: &mut Value, on_host: bool) {
     default(container, "terminationMessagePolicy", "File");
     for port in elements(container, "ports") {
         default(port, "protocol", "TCP");
-        if on_host && port["hostPort"].as_i64().unwrap_or_default() == 0 && port["containerPort"].is_i64() {
-            port["hostPort"] = port["containerPort"].clone();
-        }
     }
     for variable in elements(container, "env") {
         fill_in_reference(variable.get_mut("valueFrom"));
@@ -133,6 +129,20 @@ fn round_up(resources: &mut Value) {
         for (_, amount) in resources.get_mut(part).and_then(Value::as_object_mut).into_iter().flatten() {
             if let Some(Ok(rounded)) = amount.as_str().map(quantity::canonical_in_thousandths) {
                 *amount = rounded.into();
+            }
+        }
+    }
+}
+
+/// In a Pod on the network of its host, though not in a template, a port of a container is one of the host.
+pub(super) fn fill_in_host_ports(pod: &mut Value) {
+    if !is_on_host(pod) {
+        return;
+    }
+    for containers in ["initContainers", "containers"] {
+        for port in elements(pod, containers).flat_map(|container| elements(container, "ports")) {
+            if port["hostPort"].as_i64().unwrap_or_default() == 0 && port["containerPort"].is_i64() {
+                port["hostPort"] = port["containerPort"].clone();
             }
         }
     }

@@ -25,6 +25,7 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let spec = child(new, "spec");
     fill_in(spec);
     defaults::fill_in_requests(spec);
+    defaults::fill_in_host_ports(spec);
     default(spec, "enableServiceLinks", true);
     let status = child(new, "status");
     default(status, "phase", "Pending");
