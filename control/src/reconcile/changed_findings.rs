@@ -49,9 +49,9 @@ impl Reconciler {
     /// The objects whose findings have changed since the last call.
     pub fn found(&mut self) -> ChangedFindings {
         let moved = self.compiled.findings.take_moved();
-        let told = std::mem::replace(&mut self.reporting.told, true);
+        let told = std::mem::replace(&mut self.reporting.queued_findings, true);
         if !self.options.events || !self.complete() {
-            self.reporting.told = false;
+            self.reporting.queued_findings = false;
             return ChangedFindings::default();
         }
         let known = |object: &&ObjectRef| self.knows_all_of(&object.name.namespace);

@@ -36,7 +36,7 @@ pub(super) struct Making {
     /// Gateways whose infrastructure may be incomplete.
     named: BTreeSet<ObjectRef>,
     /// Whether all Gateways were queued since every kind was listed, and since the last change of the edge's endpoints.
-    looked: bool,
+    queued_all: bool,
 }
 
 impl Making {
@@ -48,7 +48,7 @@ impl Making {
     }
 
     /// Records an object.
-    pub(super) fn stands(&mut self, projected: &Projected) {
+    pub(super) fn observe(&mut self, projected: &Projected) {
         if self.controller.is_none() {
             return;
         }
@@ -85,7 +85,7 @@ impl Making {
     fn endpoints(&mut self, service: Option<&ObjectName>) {
         let Some(service) = service else { return };
         if self.edge.as_ref() == Some(service) {
-            self.looked = false;
+            self.queued_all = false;
         }
         if let Some((gateway, _)) = self.services.get(service) {
             self.named.insert(gateway.clone());
@@ -99,7 +99,7 @@ impl Making {
 
     /// Queues all Gateways again.
     pub(super) const fn look_again(&mut self) {
-        self.looked = false;
+        self.queued_all = false;
     }
 
     /// Drops the queued Gateways: this process does not write.
@@ -112,12 +112,12 @@ impl Reconciler {
     /// The Gateways whose infrastructure may be incomplete since the last call.
     pub fn unmade(&mut self) -> Vec<ObjectRef> {
         let named = std::mem::take(&mut self.making.named);
-        let looked = std::mem::replace(&mut self.making.looked, true);
+        let queued_all = std::mem::replace(&mut self.making.queued_all, true);
         if !self.complete() {
-            self.making.looked = false;
+            self.making.queued_all = false;
             return Vec::new();
         }
-        if looked {
+        if queued_all {
             return named.into_iter().collect();
         }
         let made = self.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());

@@ -72,8 +72,8 @@ impl Reconciler {
 
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
-        self.reporting.stands(&projected);
-        self.making.stands(&projected);
+        self.reporting.observe(&projected);
+        self.making.observe(&projected);
         if self.world.apply(projected) {
             let cause = Cause::Changed { object: key.clone(), resource_version: version };
             self.changed(&key, cause, lane, received);

@@ -43,19 +43,19 @@ pub(super) struct Reporting {
     controller: Option<Arc<str>>,
     /// The addresses to publish, with their hash. While no address is known nothing is written: a load balancer that is
     /// being replaced must not empty the DNS records of a domain.
-    ought: Option<(Addresses, u64)>,
+    addresses: Option<(Addresses, u64)>,
     /// The hash of our part of an object's status, if there is one.
-    stands: BTreeMap<ObjectRef, u64>,
+    observed: BTreeMap<ObjectRef, u64>,
     /// Objects that have been compiled, and may be served by this controller now.
     judged: BTreeSet<ObjectRef>,
     /// Objects whose number of attached routes may have changed.
     counting: BTreeSet<ObjectRef>,
     /// Objects whose observed status has changed.
     rewritten: BTreeSet<ObjectRef>,
-    /// Whether all objects were queued since every kind was listed, and since the last change of `ought`.
-    looked: bool,
+    /// Whether all objects were queued since every kind was listed, and since the last change of `addresses`.
+    queued_all: bool,
     /// Whether all objects with findings were queued since every kind was listed.
-    pub(super) told: bool,
+    pub(super) queued_findings: bool,
 }
 
 /// Objects whose status differs from the desired one, by the reason they were checked.
@@ -73,41 +73,41 @@ pub struct PendingStatusUpdates {
 
 impl Reporting {
     pub(super) fn new(options: &Options) -> Self {
-        let (service, ought) = match &options.publish {
+        let (service, addresses) = match &options.publish {
             Publish::Nothing => (None, None),
             Publish::Addresses(addresses) => (None, hashed(addresses)),
             Publish::Service(service) => (Some(service.clone()), None),
         };
         let controller = options.sources.gateway.as_ref().map(|gateway| Arc::clone(&gateway.controller));
-        Self { service, controller, ought, ..Self::default() }
+        Self { service, controller, addresses, ..Self::default() }
     }
 
     /// Records the addresses of an object, and its status as observed.
-    pub(super) fn stands(&mut self, projected: &Projected) {
+    pub(super) fn observe(&mut self, projected: &Projected) {
         let (object, addresses) = (&projected.meta.object, &projected.addresses);
         if object.kind == Kind::Ingress {
-            self.stand(object, hashed(addresses).map(|(_, hash)| hash));
+            self.set_observed(object, hashed(addresses).map(|(_, hash)| hash));
         } else if object.kind == Kind::Service && self.service.as_ref() == Some(&object.name) {
             let now = hashed(addresses);
-            if now.is_some() && self.ought != now {
-                self.ought = now;
-                self.looked = false;
+            if now.is_some() && self.addresses != now {
+                self.addresses = now;
+                self.queued_all = false;
             }
         } else if object.kind.has_conditions() {
             let digest = self.own(object.kind, &projected.statuses);
-            self.stand(object, digest);
+            self.set_observed(object, digest);
         }
     }
 
     /// Records the deletion of an object.
     pub(super) fn gone(&mut self, object: &ObjectRef) {
-        self.stand(object, None);
+        self.set_observed(object, None);
     }
 
-    fn stand(&mut self, object: &ObjectRef, now: Option<u64>) {
+    fn set_observed(&mut self, object: &ObjectRef, now: Option<u64>) {
         let before = match now {
-            Some(hash) => self.stands.insert(object.clone(), hash),
-            None => self.stands.remove(object),
+            Some(hash) => self.observed.insert(object.clone(), hash),
+            None => self.observed.remove(object),
         };
         if before != now {
             self.rewritten.insert(object.clone());
@@ -155,26 +155,26 @@ impl Reconciler {
         if !self.knows_all_of(&object.name.namespace) {
             return None;
         }
-        let stands = self.reporting.stands.get(object).copied();
+        let observed = self.reporting.observed.get(object).copied();
         match self.compiled.verdicts.get(object) {
             Some(Verdict::Served(_)) if object.kind == Kind::Ingress => {
-                let (addresses, hash) = self.reporting.ought.as_ref()?;
-                (stands != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
+                let (addresses, hash) = self.reporting.addresses.as_ref()?;
+                (observed != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
             }
             Some(Verdict::Served(_) | Verdict::Others) => None,
-            Some(Verdict::Status(status)) => self.desired_of(object, stands, self.counted(object, status)),
-            Some(Verdict::Route(status)) => self.desired_of(object, stands, Arc::new(status.written())),
+            Some(Verdict::Status(status)) => self.desired_of(object, observed, self.counted(object, status)),
+            Some(Verdict::Route(status)) => self.desired_of(object, observed, Arc::new(status.written())),
             // Our entries for parents that the route no longer has are removed.
-            None if object.kind.has_parents() && stands.is_some() => self.desired(object, Arc::default()),
+            None if object.kind.has_parents() && observed.is_some() => self.desired(object, Arc::default()),
             None => None,
         }
     }
 
     /// The status of an object, if it differs from the observed one.
-    fn desired_of(&self, object: &ObjectRef, stands: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
+    fn desired_of(&self, object: &ObjectRef, observed: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
         let empty = object.kind.has_parents() && status.parents.is_empty();
-        let ought = (!empty).then(|| status.digest());
-        (stands != ought).then(|| self.desired(object, status)).flatten()
+        let desired = (!empty).then(|| status.digest());
+        (observed != desired).then(|| self.desired(object, status)).flatten()
     }
 
     fn desired(&self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
@@ -208,19 +208,19 @@ impl Reconciler {
 
     /// The objects whose status may have to be written since the last call.
     pub fn pending_status_updates(&mut self) -> PendingStatusUpdates {
-        let Reporting { judged, counting, rewritten, looked, .. } = &mut self.reporting;
+        let Reporting { judged, counting, rewritten, queued_all, .. } = &mut self.reporting;
         let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
-        let looked = std::mem::replace(looked, true);
+        let queued_all = std::mem::replace(queued_all, true);
         if !self.complete() {
-            self.reporting.looked = false;
+            self.reporting.queued_all = false;
             return PendingStatusUpdates::default();
         }
         let differing = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
             objects.filter(|object| self.desired_status(object).is_some()).cloned().collect()
         };
-        if !looked {
+        if !queued_all {
             let judged = self.compiled.verdicts.keys();
-            let said = self.reporting.stands.keys().filter(|object| !self.compiled.verdicts.contains_key(*object));
+            let said = self.reporting.observed.keys().filter(|object| !self.compiled.verdicts.contains_key(*object));
             return PendingStatusUpdates { all: differing(&mut judged.chain(said)), ..PendingStatusUpdates::default() };
         }
         let changed = differing(&mut judged.iter());
@@ -232,8 +232,8 @@ impl Reconciler {
     /// Queues every object for the next [`Reconciler::pending_status_updates`], and every object with findings for the
     /// next [`Reconciler::found`].
     pub fn look_again(&mut self) {
-        self.reporting.looked = false;
-        self.reporting.told = false;
+        self.reporting.queued_all = false;
+        self.reporting.queued_findings = false;
         self.making.look_again();
     }
 

@@ -39,7 +39,7 @@ pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value) -
 }
 
 /// The parts of an object as it was read.
-pub(super) struct Stands {
+pub(super) struct Current {
     /// Its resourceVersion.
     pub(super) resource_version: String,
     /// Its generation.
@@ -47,7 +47,7 @@ pub(super) struct Stands {
     status: Value,
 }
 
-impl Stands {
+impl Current {
     /// Parses an object; `None` if it has no resourceVersion.
     pub(super) fn of(mut object: Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
@@ -184,10 +184,10 @@ mod tests {
     #[track_caller]
     fn check(kind: Kind, status: Value, own: &OwnStatus, want: Value) {
         let object = json!({"metadata": {"resourceVersion": "7", "generation": 2}, "status": status});
-        let stands = Stands::of(object).unwrap();
+        let current = Current::of(object).unwrap();
         let object = ObjectRef::new(kind, ObjectName::new("shop", "a"));
         let now = (NOW.parse::<Timestamp>().unwrap()) + k8s_openapi::jiff::SignedDuration::from_millis(7);
-        let merged = |generation| stands.merged(&object, ("us/a", generation), own, now);
+        let merged = |generation| current.merged(&object, ("us/a", generation), own, now);
         assert_eq!(merged(2).unwrap_or(Value::Null), want);
         assert_eq!(merged(1), None, "an older view writes nothing");
     }

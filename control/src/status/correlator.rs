@@ -78,7 +78,7 @@ struct Event {
     /// When it was last written.
     at: Instant,
     /// Whether the finding stands now.
-    stands: bool,
+    present: bool,
     /// Whether the finding was gone for a while since the last write.
     again: bool,
 }
@@ -112,7 +112,7 @@ impl EventCorrelator {
         if let Some(due) = told.first(notices, |event| event.is_some_and(|event| event.at + RENEW <= now)) {
             return due;
         }
-        let renewals = told.events.iter().filter(|event| event.stands).map(|event| event.at + RENEW);
+        let renewals = told.events.iter().filter(|event| event.present).map(|event| event.at + RENEW);
         if let Some(next) = renewals.chain(news_wait).min() {
             return Next::Rest(Some(next));
         }
@@ -135,7 +135,7 @@ impl EventCorrelator {
             told.even_at = told.even_at.max(now) + REFILL;
         }
         let count = count.or(before.and_then(|event| event.count));
-        told.events.push(Event { id: notice, count, at: now, stands: true, again: false });
+        told.events.push(Event { id: notice, count, at: now, present: true, again: false });
         told.failures = 0;
     }
 
@@ -172,11 +172,11 @@ impl EventHistory {
             self.events.clear();
         }
         for event in &mut self.events {
-            let stands = notices.iter().any(|notice| notice.id == event.id);
-            event.again |= stands && !event.stands;
-            event.stands = stands;
+            let present = notices.iter().any(|notice| notice.id == event.id);
+            event.again |= present && !event.present;
+            event.present = present;
         }
-        self.events.retain(|event| event.stands || now < event.at + KEPT);
+        self.events.retain(|event| event.present || now < event.at + KEPT);
     }
 
     /// The write for the first record that is due, judged by its Event, if it has one.

@@ -121,8 +121,8 @@ impl Election {
             let renewed_us = if wall_us == old.renewed_us { wall_us.saturating_add(1) } else { wall_us };
             Claim { acquired_us: old.acquired_us, renewed_us, transitions: old.transitions, ..first }
         } else {
-            let stands = old.duration.unwrap_or(self.terms.lease).min(LEASE_MAX);
-            if !old.holder.is_empty() && now.saturating_duration_since(*since) < stands {
+            let valid_for = old.duration.unwrap_or(self.terms.lease).min(LEASE_MAX);
+            if !old.holder.is_empty() && now.saturating_duration_since(*since) < valid_for {
                 return None;
             }
             Claim { transitions: old.transitions.saturating_add(1), ..first }

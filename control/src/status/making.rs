@@ -51,9 +51,9 @@ impl Reporter {
     async fn make_for(&self, gateway: &ObjectRef, made: &Made, lead: &Lead) -> Result<usize, Refusal> {
         let mut writes = 0;
         for (name, uid) in &made.stale {
-            let Some(stands) = self.read(Kind::Service, name, lead).await? else { continue };
-            if service::is_ours(&stands, *uid, &made.controller) {
-                writes += self.delete(Kind::Service, name, &stands, lead).await?;
+            let Some(current) = self.read(Kind::Service, name, lead).await? else { continue };
+            if service::is_ours(&current, *uid, &made.controller) {
+                writes += self.delete(Kind::Service, name, &current, lead).await?;
             }
         }
         let Some((uid, desired)) = &made.desired else { return Ok(writes) };
@@ -70,22 +70,22 @@ impl Reporter {
         lead: &Lead,
     ) -> Result<(Value, usize), Refusal> {
         let (name, desired) = (&made.service, service::service(&gateway.name, uid, made));
-        let (mut stands, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
-        if stands.as_ref().is_some_and(|stands| !service::is_ours(stands, uid, controller)) {
+        let (mut current, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
+        if current.as_ref().is_some_and(|current| !service::is_ours(current, uid, controller)) {
             let why = format!("Service {name} already exists and does not belong to this Gateway");
             return Err(Refusal::Refused(why));
         }
-        if let Some(old) = stands.take_if(|stands| service::must_go(stands, &desired)) {
+        if let Some(old) = current.take_if(|current| service::must_go(current, &desired)) {
             writes += self.delete(Kind::Service, name, &old, lead).await?;
         }
-        match stands {
-            Some(stands) if !service::differs(&stands, &desired) => Ok((stands, writes)),
-            stands => {
-                let uid = stands.as_ref().and_then(service::uid_of);
+        match current {
+            Some(current) if !service::differs(&current, &desired) => Ok((current, writes)),
+            current => {
+                let uid = current.as_ref().and_then(service::uid_of);
                 let applied = service::apply(Kind::Service, name, desired, uid);
-                let stands = self.send::<Value>(lead, applied).await?;
+                let current = self.send::<Value>(lead, applied).await?;
                 self.wrote();
-                Ok((stands, writes + 1))
+                Ok((current, writes + 1))
             }
         }
     }
@@ -96,22 +96,22 @@ impl Reporter {
             Endpoints::Of(edge) => self.slices_of(edge, lead).await?,
             Endpoints::At(_) => Vec::new(),
         };
-        let mut stand = self.slices_of(&made.service, lead).await?;
-        stand.retain(service::is_our_slice);
+        let mut existing = self.slices_of(&made.service, lead).await?;
+        existing.retain(service::is_our_slice);
         let mut writes = 0;
         for (name, desired) in service::slices(made, uid, &edge) {
-            let place = stand.iter().position(|slice| slice["metadata"]["name"] == *name.name);
-            let stands = place.map(|place| stand.swap_remove(place));
-            if stands.as_ref().is_some_and(|stands| !service::differs(stands, &desired)) {
+            let place = existing.iter().position(|slice| slice["metadata"]["name"] == *name.name);
+            let current = place.map(|place| existing.swap_remove(place));
+            if current.as_ref().is_some_and(|current| !service::differs(current, &desired)) {
                 continue;
             }
-            let uid = stands.as_ref().and_then(service::uid_of);
+            let uid = current.as_ref().and_then(service::uid_of);
             let applied = service::apply(Kind::EndpointSlice, &name, desired, uid);
             self.send::<IgnoredAny>(lead, applied).await?;
             self.wrote();
             writes += 1;
         }
-        for slice in stand {
+        for slice in existing {
             let name = made.service.beside(slice["metadata"]["name"].as_str().unwrap_or_default());
             writes += self.delete(Kind::EndpointSlice, &name, &slice, lead).await?;
         }
@@ -132,8 +132,8 @@ impl Reporter {
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    async fn delete(&self, kind: Kind, name: &ObjectName, stands: &Value, lead: &Lead) -> Result<usize, Refusal> {
-        let Some(uid) = service::uid_of(stands) else { return Ok(0) };
+    async fn delete(&self, kind: Kind, name: &ObjectName, current: &Value, lead: &Lead) -> Result<usize, Refusal> {
+        let Some(uid) = service::uid_of(current) else { return Ok(0) };
         match self.send::<IgnoredAny>(lead, service::delete(kind, name, uid)).await {
             Ok(IgnoredAny) => {
                 self.wrote();

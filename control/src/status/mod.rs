@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::conditions::Stands;
+use self::conditions::Current;
 use self::lease::Campaign;
 use self::metrics::ReportMetrics;
 use self::send::{Prepared, Refusal, outcome};
@@ -363,10 +363,10 @@ impl Reporter {
         let mut refusal = Refusal::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, conditions::get(object)).await?;
-            let stands = Stands::of(read).ok_or_else(|| Refusal::Failed("the object cannot be read".to_owned()))?;
+            let current = Current::of(read).ok_or_else(|| Refusal::Failed("the object cannot be read".to_owned()))?;
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
-            let Some(status) = stands.merged(object, said_by, own, now) else { return Ok(()) };
-            let patch = conditions::patch(object, &stands.resource_version, status);
+            let Some(status) = current.merged(object, said_by, own, now) else { return Ok(()) };
+            let patch = conditions::patch(object, &current.resource_version, status);
             match self.send::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),
                 Err(Refusal::Conflict) => refusal = Refusal::Conflict,

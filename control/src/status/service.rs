@@ -73,22 +73,22 @@ pub(super) fn is_ours(service: &Value, owner: Uid, controller: &str) -> bool {
 }
 
 /// Whether a Service must be created again: a Service cannot become headless, or the other way round.
-pub(super) fn must_go(stands: &Value, desired: &Value) -> bool {
+pub(super) fn must_go(current: &Value, desired: &Value) -> bool {
     let headless = |service: &Value| service["spec"]["clusterIP"] == "None";
-    headless(stands) != headless(desired)
+    headless(current) != headless(desired)
 }
 
 /// Whether any desired field differs. Other fields belong to other writers.
-pub(super) fn differs(stands: &Value, desired: &Value) -> bool {
-    match (stands, desired) {
-        (Value::Object(stands), Value::Object(desired)) => {
-            desired.iter().any(|(field, desired)| stands.get(field).is_none_or(|stands| differs(stands, desired)))
+pub(super) fn differs(current: &Value, desired: &Value) -> bool {
+    match (current, desired) {
+        (Value::Object(current), Value::Object(desired)) => {
+            desired.iter().any(|(field, desired)| current.get(field).is_none_or(|current| differs(current, desired)))
         }
-        (Value::Array(stands), Value::Array(desired)) => {
-            let there = |desired: &Value| stands.iter().any(|stands| !differs(stands, desired));
-            stands.len() != desired.len() || !desired.iter().all(there)
+        (Value::Array(current), Value::Array(desired)) => {
+            let there = |desired: &Value| current.iter().any(|current| !differs(current, desired));
+            current.len() != desired.len() || !desired.iter().all(there)
         }
-        (stands, desired) => stands != desired,
+        (current, desired) => current != desired,
     }
 }
 

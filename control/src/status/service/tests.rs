@@ -61,16 +61,16 @@ fn what_is_ours_has_our_owner_and_our_controller() {
 #[test]
 fn what_others_add_does_not_differ_and_what_is_applied_no_more_does() {
     let desired = of(&made(Some(ServiceType::LoadBalancer), &[], edge()));
-    let mut stands = desired.clone();
-    stands["metadata"]["annotations"]["cloud"] = json!("x");
-    stands["spec"]["ports"][0]["nodePort"] = json!(30080);
-    stands["spec"]["ports"].as_array_mut().unwrap().reverse();
-    assert!(!differs(&stands, &desired));
+    let mut current = desired.clone();
+    current["metadata"]["annotations"]["cloud"] = json!("x");
+    current["spec"]["ports"][0]["nodePort"] = json!(30080);
+    current["spec"]["ports"].as_array_mut().unwrap().reverse();
+    assert!(!differs(&current, &desired));
     let mut fewer = made(Some(ServiceType::LoadBalancer), &[], edge());
     fewer.labels.clear();
-    assert!(differs(&stands, &of(&fewer)));
-    stands["spec"]["ports"][0]["targetPort"] = json!(1);
-    assert!(differs(&stands, &desired));
+    assert!(differs(&current, &of(&fewer)));
+    current["spec"]["ports"][0]["targetPort"] = json!(1);
+    assert!(differs(&current, &desired));
     assert!(must_go(&desired, &of(&made(None, &[], edge()))));
 }
 
