@@ -135,7 +135,10 @@ async fn a_kind_that_was_not_there_keeps_no_cache_waiting_through_an_outage() {
     let cache = CacheServer::start(&kubeconfig, &arguments).await;
     cache.ready().await;
     let text = details(cache.admin).await;
-    assert!(text.contains("cached services: stale, as of 2") && text.contains("cached widgets: not listed yet"), "{text}");
+    assert!(
+        text.contains("cached services: stale, as of 2") && text.contains("cached widgets: not listed yet"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

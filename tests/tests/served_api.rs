@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -245,6 +245,35 @@ async fn one_edge_feeds_another() {
     // Without the token every request is refused.
     let refused = get(first.api.clone().unwrap().parse().unwrap(), "localhost", "/api/v1/secrets").await.unwrap();
     assert_eq!(refused.status, 401);
+}
+
+/// The served API has no definitions: the edge that is fed finds the kinds of the Gateway API by discovery.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_that_is_fed_routes_by_the_gateway_api_too() {
+    const FILES: [(&str, &str); 3] = [
+        ("gateway.yaml", include_str!("../../examples/gateway/gateway.yaml")),
+        ("routes.yaml", include_str!("../../examples/gateway/routes.yaml")),
+        ("shop.yaml", include_str!("../../examples/gateway/shop.yaml")),
+    ];
+    let id = std::process::id().to_le_bytes();
+    // Four addresses for each of the three processes: all of them listen on the ports of the same Gateways.
+    let address = |nth: u8| Ipv4Addr::new(127, 128 + id[1] % 64, id[0], 4 * nth + 1);
+    let range = |nth: u8| format!("{}-{}", address(nth), Ipv4Addr::from_bits(address(nth).to_bits() + 3));
+    let dev = Dev::with(&FILES, &["--gateway-addresses", &range(0)]).await;
+    let sources = ["--https", "off", "--source", "ingress", "--source", "gateway"];
+    let (of_first, of_second) = (range(1), range(2));
+    let arguments = |addresses| [&sources[..], &["--gateway-addresses", addresses]].concat();
+    let first = Run::start(&dev.kubeconfig, &[&*arguments(&of_first), &["--serve-api", "127.0.0.1:0"]].concat()).await;
+    let second = Run::fed_by(&format!("http://{}", first.api.clone().unwrap()), &arguments(&of_second)).await;
+    for nth in 0..3 {
+        let door = SocketAddr::from((address(nth), 8080));
+        eventually(&format!("{door} routes"), || async {
+            let answer = get(door, "shop.localhost", "/").await?;
+            if answer.status == 200 { Ok(()) } else { Err(answer.status.to_string()) }
+        })
+        .await;
+    }
+    second.ready().await;
 }
 
 /// The watches that a served API has open, by kind.
