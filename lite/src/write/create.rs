@@ -50,7 +50,7 @@ pub(super) fn insert(
     rules::fill_in(kind, &mut object, None, state.serial());
     ports::give_out(state, target, None, &mut object, sent.as_ref());
     rules::check(kind, &object, None)?;
-    ports::check(state, target, None, &object)?;
+    ports::check(state, target, None, &object, sent.as_ref())?;
     if let Tracking::Update = tracking {
         owners::track(target, None, &mut object, sent.as_ref(), terms);
     }

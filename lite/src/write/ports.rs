@@ -1,4 +1,4 @@
-//! Node ports: each belongs to one Service. The rules of the kind see one object; this module sees the others.
+//! Node ports and addresses: each belongs to one Service. The rules of the kind see one object; this module sees the others.
 
 use std::collections::BTreeSet;
 
@@ -54,9 +54,19 @@ pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new:
     }
 }
 
-/// Refuses a port of another Service.
-pub(super) fn check(state: &State, target: &Target, old: Option<&Value>, new: &Value) -> Result<(), Failure> {
-    if !is_kind(target.row()) || of(new).next().is_none() {
+/// Refuses a port or an address of another Service. `sent` is the spec of the request: an address that the server chose is new.
+pub(super) fn check(
+    state: &State,
+    target: &Target,
+    old: Option<&Value>,
+    new: &Value,
+    sent: Option<&Value>,
+) -> Result<(), Failure> {
+    if !is_kind(target.row()) {
+        return Ok(());
+    }
+    check_address(state, target, old, new, sent)?;
+    if of(new).next().is_none() {
         return Ok(());
     }
     let taken = taken(state, target, old);
@@ -66,4 +76,25 @@ pub(super) fn check(state: &State, target: &Target, old: Option<&Value>, new: &V
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(target.row(), name, &causes.0)) }
+}
+
+fn check_address(
+    state: &State,
+    target: &Target,
+    old: Option<&Value>,
+    new: &Value,
+    sent: Option<&Value>,
+) -> Result<(), Failure> {
+    let address = |spec: &Value| spec["clusterIP"].as_str().filter(|it| !matches!(*it, "" | "None")).map(str::to_owned);
+    let had = old.and_then(|old| address(&old["spec"]));
+    let Some(asked) = sent.and_then(address).filter(|asked| had.as_ref() != Some(asked)) else { return Ok(()) };
+    let everywhere = Part::default();
+    if state.list(&target.kind, &everywhere).any(|(_, object)| object.value()["spec"]["clusterIP"] == *asked) {
+        let mut causes = Causes::default();
+        let why = format!("failed to allocate IP {asked}: provided IP is already allocated");
+        causes.invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why);
+        let name = new["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Failure::invalid(target.row(), name, &causes.0));
+    }
+    Ok(())
 }

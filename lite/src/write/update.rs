@@ -61,7 +61,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     rules::fill_in(kind, &mut new, Some(old.value()), state.serial());
     ports::give_out(state, target, Some(old.value()), &mut new, sent.as_ref());
     rules::check(kind, &new, Some(old.value()))?;
-    ports::check(state, target, Some(old.value()), &new)?;
+    ports::check(state, target, Some(old.value()), &new, sent.as_ref())?;
     new["metadata"]["managedFields"] = entries;
     match edit {
         Edit::Apply(_) => {}
