@@ -7,6 +7,7 @@ mod command;
 mod definitions;
 mod documents;
 mod echo;
+mod events;
 mod fleet;
 mod folder;
 mod follow;

@@ -184,7 +184,17 @@ async fn a_mistake_is_described() {
         line.map_or(Err(shown.clone()), |_| Ok(()))
     })
     .await;
-    let listed = kubectl.run(&["-n", "shop", "get", "events.events.k8s.io", "-o", "name"]).await;
+    let listed = kubectl
+        .run(&[
+            "-n",
+            "shop",
+            "get",
+            "events.events.k8s.io",
+            "-o",
+            "name",
+            "--field-selector=involvedObject.kind=Ingress",
+        ])
+        .await;
     assert!(listed.starts_with("event.events.k8s.io/shop-ingress.") && listed.trim().lines().count() == 1, "{listed}");
     dev.signal("-TERM").await;
 }

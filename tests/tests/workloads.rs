@@ -339,3 +339,57 @@ async fn orphans_stay_and_are_adopted() {
     shop.run("wait --for=delete pods -l app=web --timeout=30s").await;
     assert_eq!(shop.run(names).await, "");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn descriptions_tell_what_happened() {
+    let Some(shop) = Shop::with(SHOP, &[]).await else { return };
+    let pod = shop.pod("web").await;
+    shop.run("rollout status deployment/web --timeout=30s").await;
+    let set = shop.run("get replicasets -l app=web -o jsonpath={.items[0].metadata.name}").await;
+    let tells = async |what: &str, parts: &[&str]| {
+        eventually(&format!("describe {what} tells all"), || async {
+            let told = shop.run(&format!("describe {what}")).await;
+            let lines: Vec<String> =
+                told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            let lacks = parts.iter().find(|part| !lines.iter().any(|line| line.contains(**part)));
+            lacks.map_or(Ok(()), |part| Err(format!("{part} is not in {told}")))
+        })
+        .await;
+    };
+    let up = format!("deployment-controller Scaled up replica set {set} from 0 to 1");
+    tells(
+        "deployment web",
+        &[
+            "Available True MinimumReplicasAvailable",
+            "Progressing True NewReplicaSetAvailable",
+            "Normal ScalingReplicaSet",
+            &up,
+        ],
+    )
+    .await;
+    tells(
+        &format!("replicaset {set}"),
+        &["Normal SuccessfulCreate", &format!("replicaset-controller Created pod: {pod}")],
+    )
+    .await;
+    assert!(shop.run(&format!("get pod {pod} -o jsonpath={{.status.startTime}}")).await.ends_with('Z'));
+    tells(
+        &format!("pod {pod}"),
+        &[
+            "State: Running",
+            "Started: ",
+            "PodReadyToStartContainers True",
+            "kubelet Container started",
+            "Normal Scheduled",
+        ],
+    )
+    .await;
+    let times = "jsonpath={range .status.conditions[*]}{.lastTransitionTime}{\" \"}{end}{.status.containerStatuses[0].state.running.startedAt}";
+    let times = shop.kubectl.run(&["-n", "shop", "get", "pod", &pod, "-o", times]).await;
+    assert_eq!(times.split_whitespace().filter(|time| time.ends_with('Z')).count(), 6, "{times}");
+    shop.run("scale deployment web --replicas=0").await;
+    tells("deployment web", &[&format!("Scaled down replica set {set} from 1 to 0")]).await;
+    tells(&format!("replicaset {set}"), &[&format!("Deleted pod: {pod}")]).await;
+    let events = shop.run(&format!("events --for=pod/{pod}")).await;
+    assert!(events.contains("Killing") && events.contains("Stopping container web"), "{events}");
+}

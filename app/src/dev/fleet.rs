@@ -24,14 +24,17 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::command::Command;
+use super::events::{About, Kind, Recorder};
 use super::follow::{Seen, follow};
 use super::keeper::{Keeper, Kept};
+use super::objects::set_name;
 use super::probe::Probe;
 use super::process::Program;
 use super::replica::{self, Happened, Job};
 use super::sets::Sets;
 use super::slice::{self, KEEPER, KEEPER_NAME};
-use super::workload::{Desired, Phase, REPLICAS_MAX, Replica, plan};
+use super::status::{refusal, stamp};
+use super::workload::{Desired, Ended, Phase, REPLICAS_MAX, Replica, plan};
 use crate::clock;
 
 pub(super) use self::write::told;
@@ -67,6 +70,9 @@ pub(super) struct Fleet {
     written: BTreeMap<ObjectName, EndpointSlice>,
     sets: Sets,
     keeper: Keeper,
+    recorder: Recorder,
+    /// The number of replicas without room, of each Deployment that has such.
+    refused: BTreeMap<ObjectName, usize>,
     processes: JoinSet<()>,
 }
 
@@ -84,6 +90,8 @@ impl Fleet {
     pub(super) fn new(client: kube::Client, lite: Lite, programs: Programs, steady: watch::Sender<usize>) -> Self {
         Self {
             keeper: Keeper::new(client.clone()),
+            recorder: Recorder::start(client.clone()),
+            refused: BTreeMap::new(),
             sets: Sets::default(),
             client,
             lite,
@@ -190,27 +198,46 @@ impl Fleet {
     /// Lets a process finish requests in flight.
     fn end(&mut self, pod: &str) {
         let Some((replica, end)) = self.replicas.get_mut(pod) else { return };
+        if !replica.is_ending() {
+            self.recorder.note(about(replica), "Killing", format!("Stopping container {}", replica.container()));
+        }
         replica.phase = match replica.phase {
             Phase::Ready(port) => Phase::Ending(Some(port)),
             Phase::Ending(port) => Phase::Ending(port),
             Phase::Down | Phase::Running(_) => Phase::Ending(None),
         };
+        replica.times.readiness = stamp(clock::wall());
         end.cancel();
     }
 
     fn note(&mut self, pod: &str, what: &Happened) {
         let Some((replica, _)) = self.replicas.get_mut(pod) else { return };
+        let (was_ready, was_down, now) = (replica.is_ready(), replica.phase == Phase::Down, stamp(clock::wall()));
         match (what, replica.phase) {
-            (Happened::Gone, _) => drop(self.replicas.remove(pod)),
+            (Happened::Gone, _) => return drop(self.replicas.remove(pod)),
             (Happened::Up(port), Phase::Ending(_)) => replica.phase = Phase::Ending(Some(*port)),
             (Happened::Up(port), _) => replica.phase = Phase::Ready(*port),
-            (Happened::Running(_), Phase::Ending(_)) => {}
+            (Happened::Running(_) | Happened::Unhealthy(_), Phase::Ending(_)) => {}
             (Happened::Running(port), _) => replica.phase = Phase::Running(*port),
-            (Happened::Down, Phase::Down | Phase::Running(_) | Phase::Ready(_)) => {
+            (Happened::Unhealthy(why), _) => {
+                self.recorder.warn(about(replica), "Unhealthy", format!("Readiness probe failed: {why}"));
+            }
+            (Happened::Down(code), Phase::Down | Phase::Running(_) | Phase::Ready(_)) => {
                 replica.phase = Phase::Down;
                 replica.restarts = replica.restarts.saturating_add(1);
+                let started = replica.times.running.take();
+                replica.times.ended = code.map(|code| Ended { code, started, finished: now.clone() });
+                let message = format!("Back-off restarting failed container {} in pod {pod}", replica.container());
+                self.recorder.warn(about(replica), "BackOff", message);
             }
-            (Happened::Down, Phase::Ending(_)) => replica.phase = Phase::Ending(None),
+            (Happened::Down(_), Phase::Ending(_)) => replica.phase = Phase::Ending(None),
+        }
+        if was_down && matches!(replica.phase, Phase::Running(_) | Phase::Ready(_)) {
+            replica.times.running = Some(now.clone());
+            self.recorder.note(about(replica), "Started", "Container started");
+        }
+        if replica.is_ready() != was_ready {
+            replica.times.readiness = now;
         }
     }
 
@@ -227,7 +254,9 @@ impl Fleet {
             let desired = desired.get(&name);
             let room = REPLICAS_MAX.saturating_sub(self.replicas.len());
             let plan = plan(desired, &self.of(&name), room);
+            self.refuse(&name, plan.refused);
             for pod in plan.end {
+                self.tell_deletion(&pod);
                 self.end(&pod);
             }
             let Some(desired) = desired else { continue };
@@ -236,10 +265,33 @@ impl Fleet {
                 continue;
             }
             for _ in 0..plan.start {
-                self.start(desired.replica(clock::draw_bits()), tell);
+                self.start(desired.replica(clock::draw_bits(), &stamp(clock::wall())), tell);
             }
         }
         while self.processes.try_join_next().is_some() {}
+    }
+
+    /// Tells once of a Deployment whose replicas have no room.
+    fn refuse(&mut self, name: &ObjectName, refused: usize) {
+        if refused == 0 {
+            self.refused.remove(name);
+        } else if self.refused.insert(name.clone(), refused).is_none() {
+            let uid = self.deployments.get(name).and_then(|one| one.metadata.uid.clone()).unwrap_or_default();
+            let about = About { kind: Kind::Deployment, name: name.clone(), uid };
+            tracing::warn!(deployment = %name, "{}", refusal(refused));
+            self.recorder.warn(about, "FailedCreate", refusal(refused));
+        }
+    }
+
+    /// Tells of a Pod that is not wanted any more.
+    fn tell_deletion(&self, pod: &str) {
+        let Some((replica, _)) = self.replicas.get(pod) else { return };
+        let set = set_name(&replica.workload.name, replica.revision);
+        let name = ObjectName::new(&*replica.workload.namespace, set);
+        if let Some(uid) = self.keeper.uid(Kept::ReplicaSet, &name).map(str::to_owned) {
+            let about = About { kind: Kind::ReplicaSet, name, uid };
+            self.recorder.note(about, "SuccessfulDelete", format!("Deleted pod: {pod}"));
+        }
     }
 
     /// Asks the server whether a Deployment still exists. What was left without one needs none.
@@ -303,6 +355,12 @@ impl Fleet {
         // Remaining processes are killed as the set is dropped.
         drop(timeout(END, ended).await);
     }
+}
+
+/// The container of a replica, for an Event.
+fn about(replica: &Replica) -> About {
+    let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
+    About { kind: Kind::Container(replica.container().to_owned()), name, uid: replica.uid.to_string() }
 }
 
 /// Applies a change of an object to a map.

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::status::refusal;
 use super::workload::{Desired, Phase, Replica};
 
 /// The finalizer that holds a Pod until its process has ended.
@@ -22,6 +23,8 @@ pub(super) struct Template {
     /// The revision, from 1; a template that comes back gets the next number.
     pub(super) number: u64,
     pub(super) desired: Desired,
+    /// The number of replicas that its ReplicaSet asks for.
+    pub(super) count: usize,
 }
 
 /// Adds the current template, and drops the oldest ones without a replica, beyond the history limit. Returns its number.
@@ -34,12 +37,13 @@ pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl 
     for (name, value) in known.iter().flat_map(|known| &known.desired.annotations) {
         desired.annotations.entry(name.clone()).or_insert_with(|| value.clone());
     }
+    let count = known.as_ref().map_or(0, |known| known.count);
     let known = known.map(|known| known.number);
     let number = known.filter(|number| *number == last).unwrap_or(last + 1);
     let idle: Vec<u64> = templates.iter().filter(|one| !runs(one.hash)).map(|one| one.number).collect();
     let forgotten = idle.len().saturating_sub(desired.history);
     templates.retain(|one| !idle.iter().take(forgotten).any(|number| *number == one.number));
-    templates.push(Template { hash: desired.revision, number, desired });
+    templates.push(Template { hash: desired.revision, number, desired, count });
     number
 }
 
@@ -51,8 +55,9 @@ pub(super) fn set_name(deployment: &str, hash: u32) -> String {
 }
 
 /// The ReplicaSet of a template, and its status.
-pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Replica]) -> (Value, Value) {
-    let Template { hash, number, desired } = template;
+/// `refused` is the number of replicas that have no room.
+pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Replica], refused: usize) -> (Value, Value) {
+    let Template { hash, number, desired, count: _ } = template;
     let running: Vec<_> = replicas.iter().filter(|one| one.revision == *hash && !one.is_ending()).collect();
     let ready = running.iter().filter(|one| one.is_ready()).count();
     let mut selector = desired.selector.clone();
@@ -69,9 +74,14 @@ pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Repli
         },
         "spec": {"replicas": wanted, "selector": selector, "template": labelled(&desired.template, *hash)},
     });
-    let status = json!({
+    let mut status = json!({
         "replicas": running.len(), "fullyLabeledReplicas": running.len(), "readyReplicas": ready, "availableReplicas": ready,
     });
+    if refused > 0 {
+        let message = refusal(refused);
+        status["conditions"] =
+            json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}]);
+    }
     (object, status)
 }
 
@@ -98,24 +108,43 @@ fn pod_status(replica: &Replica) -> Value {
         Phase::Ready(_) => (true, true),
         Phase::Running(_) | Phase::Ending(Some(_)) => (true, false),
     };
-    let fails = replica.restarts > 0;
+    let (times, fails) = (&replica.times, replica.restarts > 0);
     let waits = if fails { "CrashLoopBackOff" } else { "ContainerCreating" };
-    let containers = replica.template["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
-        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {"reason": waits}}) };
+    let last = times.ended.as_ref().map(|ended| {
+        let reason = if ended.code == 0 { "Completed" } else { "Error" };
+        json!({"terminated": {
+            "exitCode": ended.code, "reason": reason, "startedAt": ended.started, "finishedAt": ended.finished,
+        }})
+    });
+    let containers = || replica.template["spec"]["containers"].as_array().into_iter().flatten();
+    let names: Vec<&str> = containers().filter_map(|container| container["name"].as_str()).collect();
+    let statuses = containers().map(|container| {
+        let state =
+            if runs { json!({"running": {"startedAt": times.running}}) } else { json!({"waiting": {"reason": waits}}) };
         json!({
             "name": container["name"], "image": container["image"], "imageID": "", "ready": ready, "started": runs,
-            "restartCount": replica.restarts, "state": state,
+            "restartCount": replica.restarts, "state": state, "lastState": last.clone().unwrap_or_else(|| json!({})),
         })
     });
-    let condition = |kind: &str, holds: bool| json!({"type": kind, "status": if holds { "True" } else { "False" }});
+    let condition = |kind: &str, holds: bool, since: &str| {
+        let mut told = json!({
+            "type": kind, "status": if holds { "True" } else { "False" }, "lastProbeTime": null, "lastTransitionTime": since,
+        });
+        if !holds {
+            told["reason"] = "ContainersNotReady".into();
+            told["message"] = format!("containers with unready status: [{}]", names.join(" ")).into();
+        }
+        told
+    };
     json!({
-        "phase": if runs || fails { "Running" } else { "Pending" },
+        "phase": if runs || fails { "Running" } else { "Pending" }, "startTime": times.created,
         "hostIP": "127.0.0.1", "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}],
         "conditions": [
-            condition("PodScheduled", true), condition("Initialized", true), condition("ContainersReady", ready),
-            condition("Ready", ready),
+            condition("PodReadyToStartContainers", true, &times.created), condition("Initialized", true, &times.created),
+            condition("Ready", ready, &times.readiness), condition("ContainersReady", ready, &times.readiness),
+            condition("PodScheduled", true, &times.created),
         ],
-        "containerStatuses": containers.collect::<Vec<_>>(),
+        "containerStatuses": statuses.collect::<Vec<_>>(),
     })
 }
 
@@ -177,9 +206,9 @@ mod tests {
         assert_eq!(object["metadata"]["ownerReferences"][0]["name"], "cart-00000001");
         assert_eq!(object["metadata"]["labels"], json!({"app": "cart", TEMPLATE_HASH: "00000001"}));
         assert_eq!((&status["phase"], &status["containerStatuses"][0]["ready"]), (&json!("Running"), &json!(true)));
-        let template = Template { hash: 1, number: 4, desired: desired(2, 1) };
+        let template = Template { hash: 1, number: 4, desired: desired(2, 1), count: 0 };
         let ending = replica("b", 1, Phase::Ending(Some(2)));
-        let (set, status) = replica_set(&template, 2, &[&one, &ending]);
+        let (set, status) = replica_set(&template, 2, &[&one, &ending], 0);
         assert_eq!(set["spec"]["selector"]["matchLabels"], json!({"app": "cart", TEMPLATE_HASH: "00000001"}));
         assert_eq!((&set["metadata"]["annotations"][REVISION], &status["replicas"]), (&json!("4"), &json!(1)));
     }

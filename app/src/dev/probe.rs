@@ -65,9 +65,14 @@ impl Probe {
         if enough { Readiness { ready: success, against: 0 } } else { Readiness { against, ..before } }
     }
 
-    /// Probes once: a status from 200 to 399 within the time is a success.
-    pub(super) async fn succeeds(&self, port: u16) -> bool {
-        timeout(self.timeout, self.ask(port)).await.ok().flatten().is_some_and(|status| (200..400).contains(&status))
+    /// Probes once: a status from 200 to 399 within the time is a success. The error says what else came.
+    pub(super) async fn succeeds(&self, port: u16) -> Result<(), String> {
+        match timeout(self.timeout, self.ask(port)).await {
+            Ok(Some(200..400)) => Ok(()),
+            Ok(Some(status)) => Err(format!("HTTP probe failed with statuscode: {status}")),
+            Ok(None) => Err("the process does not answer".to_owned()),
+            Err(_) => Err("the process did not answer in time".to_owned()),
+        }
     }
 
     async fn ask(&self, port: u16) -> Option<u16> {

@@ -1,6 +1,7 @@
 //! The process of one replica: started, restarted when it dies, probed, and ended after routing has moved away from it.
 
 use std::convert::Infallible;
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +27,10 @@ pub(super) enum Happened {
     Running(u16),
     /// The process is ready for requests on this port of 127.0.0.1.
     Up(u16),
-    /// The process is gone and will be restarted.
-    Down,
+    /// The process is gone and will be restarted. The code with which it ended, if it had started.
+    Down(Option<i32>),
+    /// A probe has failed.
+    Unhealthy(String),
     /// The process has ended as requested.
     Gone,
 }
@@ -51,12 +54,15 @@ pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
     let pod = &job.pod;
     let mut backoff = Backoff::default();
     while !end.is_cancelled() {
-        let started = Instant::now();
+        let (started, mut code) = (Instant::now(), None);
         match job.program.start(pod, &job.log).await {
             Ok(mut process) => {
                 let port = process.port;
                 tokio::select! {
-                    status = process.child.wait() => tracing::warn!(%pod, ?status, "a process ended"),
+                    status = process.child.wait() => {
+                        tracing::warn!(%pod, ?status, "a process ended");
+                        code = status.ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
+                    }
                     Err(Unheard) = job.tell_readiness(port, &told) => return,
                     () = end.cancelled() => {
                         sleep(LEAVE).await;
@@ -67,7 +73,7 @@ pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
             }
             Err(error) => tracing::warn!(%pod, %error, "a process did not start"),
         }
-        if job.tell(Happened::Down, &told).await.is_err() {
+        if job.tell(Happened::Down(code), &told).await.is_err() {
             return;
         }
         let pause = backoff.after(started.elapsed(), clock::draw());
@@ -97,7 +103,11 @@ impl Job {
         sleep(probe.initial_delay).await;
         let mut before = Readiness::default();
         loop {
-            let now = probe.after(before, probe.succeeds(port).await);
+            let result = probe.succeeds(port).await;
+            let now = probe.after(before, result.is_ok());
+            if let Err(why) = result {
+                self.tell(Happened::Unhealthy(why), told).await?;
+            }
             if now.ready != before.ready {
                 self.tell(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, told).await?;
             }

@@ -9,6 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tidegate_config::object::ObjectName;
 
+use super::events::{About, Kind, Recorder};
 use super::fleet::told;
 use super::keeper::{Keeper, Kept};
 use super::objects::{self, REVISION, Template, turn};
@@ -23,8 +24,8 @@ pub(super) struct Sets {
     orphans: BTreeMap<ObjectName, usize>,
 }
 
-/// A Deployment, the revision in its annotation, and its replicas.
-pub(super) type Deployed = (Desired, Option<String>, Vec<Replica>);
+/// A Deployment, the revision in its annotation, its replicas, and the number of those that have no room.
+pub(super) type Deployed = (Desired, Option<String>, Vec<Replica>, usize);
 
 impl Sets {
     /// The desired state of a Deployment: none while it is being deleted, and the previous template while it is paused.
@@ -112,11 +113,12 @@ impl Sets {
         client: &kube::Client,
         all: Vec<Deployed>,
         orphans: &[&Replica],
+        recorder: &Recorder,
     ) -> bool {
         self.templates
             .retain(|name, _| self.orphans.contains_key(name) || all.iter().any(|(desired, ..)| desired.name == *name));
         let (mut known, mut settled) = (BTreeSet::new(), true);
-        for (desired, told_number, replicas) in all {
+        for (desired, told_number, replicas, refused) in all {
             let templates = self.templates.entry(desired.name.clone()).or_default();
             if self.orphans.remove(&desired.name).is_some() {
                 adopt(templates, &desired, keeper);
@@ -125,11 +127,14 @@ impl Sets {
             templates.retain(|template| template.desired.uid == desired.uid);
             let running = |hash: u32| replicas.iter().filter(|one| one.revision == hash && !one.is_ending()).count();
             let number = turn(templates, &desired, |hash| running(hash) > 0).to_string();
-            for template in templates.iter() {
+            for template in templates.iter_mut() {
                 let current = template.hash == desired.revision;
                 let count = if current { desired.replicas } else { running(template.hash) };
-                let (object, status) = objects::replica_set(template, count, &replicas.iter().collect::<Vec<_>>());
+                let refused = if current { refused } else { 0 };
+                let (object, status) =
+                    objects::replica_set(template, count, &replicas.iter().collect::<Vec<_>>(), refused);
                 let name = objects::set_name(&desired.name.name, template.hash);
+                tell_scaling(recorder, template, &name, count);
                 let name = ObjectName::new(&*desired.name.namespace, name);
                 settled &= told(keeper.put(Kept::ReplicaSet, &name, object, status).await, true, &name);
                 known.insert(name);
@@ -156,13 +161,25 @@ impl Sets {
         for name in self.orphans.keys() {
             let own: Vec<&Replica> = replicas.iter().copied().filter(|replica| replica.workload == *name).collect();
             for template in self.templates.get(name).into_iter().flatten() {
-                let (_, status) = objects::replica_set(template, 0, &own);
+                let (_, status) = objects::replica_set(template, 0, &own, 0);
                 let set = ObjectName::new(&*name.namespace, objects::set_name(&name.name, template.hash));
                 settled &= told(keeper.put_status(Kept::ReplicaSet, &set, status).await, true, &set);
                 known.insert(set);
             }
         }
         settled
+    }
+}
+
+/// Tells of a ReplicaSet that asks for another number of replicas.
+fn tell_scaling(recorder: &Recorder, template: &mut Template, set: &str, count: usize) {
+    if count != template.count {
+        let Desired { name, uid, .. } = &template.desired;
+        let about = About { kind: Kind::Deployment, name: name.clone(), uid: uid.clone() };
+        let way = if count > template.count { "up" } else { "down" };
+        let message = format!("Scaled {way} replica set {set} from {} to {count}", template.count);
+        recorder.note(about, "ScalingReplicaSet", message);
+        template.count = count;
     }
 }
 

@@ -60,6 +60,27 @@ pub(super) struct Replica {
     pub(super) phase: Phase,
     /// The number of restarts after its process ended by itself.
     pub(super) restarts: u32,
+    pub(super) times: Times,
+}
+
+/// When things happened to a replica, as the API writes times.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Times {
+    pub(super) created: String,
+    /// The last change of its readiness.
+    pub(super) readiness: String,
+    /// The start of the process that runs.
+    pub(super) running: Option<String>,
+    /// The end of the process before.
+    pub(super) ended: Option<Ended>,
+}
+
+/// The end of a process that was not asked to end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ended {
+    pub(super) code: i32,
+    pub(super) started: Option<String>,
+    pub(super) finished: String,
 }
 
 /// The changes for one Deployment.
@@ -67,6 +88,8 @@ pub(super) struct Replica {
 pub(super) struct Plan {
     /// Replicas to start, of the desired revision.
     pub(super) start: usize,
+    /// Replicas that have no room.
+    pub(super) refused: usize,
     /// Pods to end.
     pub(super) end: Vec<Arc<str>>,
 }
@@ -92,7 +115,7 @@ impl Desired {
     }
 
     /// A new replica that does not run yet. Its name and its uid are derived from the bits.
-    pub(super) fn replica(&self, bits: u128) -> Replica {
+    pub(super) fn replica(&self, bits: u128, now: &str) -> Replica {
         const DIGITS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         let digit = |nth: u32| char::from(DIGITS[(bits >> (nth * 8)) as usize % DIGITS.len()]);
         let tail: String = (0..5).map(digit).collect();
@@ -109,6 +132,7 @@ impl Desired {
             template: Arc::clone(&self.template),
             phase: Phase::Down,
             restarts: 0,
+            times: Times { created: now.to_owned(), readiness: now.to_owned(), ..Times::default() },
         }
     }
 }
@@ -148,7 +172,7 @@ impl Replica {
 pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize) -> Plan {
     let running = || replicas.iter().copied().filter(|replica| !replica.is_ending());
     let Some(desired) = desired else {
-        return Plan { start: 0, end: running().map(|replica| Arc::clone(&replica.pod)).collect() };
+        return Plan { start: 0, refused: 0, end: running().map(|replica| Arc::clone(&replica.pod)).collect() };
     };
     let (mut current, mut old): (Vec<_>, Vec<_>) = running().partition(|replica| replica.revision == desired.revision);
     // Ready replicas are kept longest.
@@ -171,7 +195,12 @@ pub(super) fn plan(desired: Option<&Desired>, replicas: &[&Replica], room: usize
     };
     let surplus = current.into_iter().skip(desired.replicas);
     let outdated = old.into_iter().skip(kept);
-    Plan { start: start.min(room), end: surplus.chain(outdated).map(|replica| Arc::clone(&replica.pod)).collect() }
+    let refused = start.saturating_sub(room);
+    Plan {
+        start: start - refused,
+        refused,
+        end: surplus.chain(outdated).map(|replica| Arc::clone(&replica.pod)).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +230,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::dev) fn replica(pod: &str, revision: u32, phase: Phase) -> Replica {
-        Replica { pod: pod.into(), uid: format!("uid-{pod}").into(), phase, ..desired(1, revision).replica(0) }
+        Replica { pod: pod.into(), uid: format!("uid-{pod}").into(), phase, ..desired(1, revision).replica(0, "") }
     }
 
     #[track_caller]
@@ -246,6 +275,7 @@ pub(super) mod tests {
 
     #[test]
     fn there_is_a_limit() {
+        assert_eq!(plan(Some(&desired(7, 1)), &[], 3), Plan { start: 3, refused: 4, end: Vec::new() });
         check(Some((7, 1)), &["a1+"], 3, 3, &[]);
         check(Some((7, 1)), &["a1+"], 0, 0, &[]);
     }
@@ -288,7 +318,7 @@ pub(super) mod tests {
     #[test]
     fn pods_have_names_of_their_own() {
         let desired = desired(1, 0xabc);
-        let (a, b) = (desired.replica(1), desired.replica(u128::MAX));
+        let (a, b) = (desired.replica(1, ""), desired.replica(u128::MAX, ""));
         assert_eq!(&*a.pod, "cart-00000abc-cbbbb");
         assert_ne!(a.pod, b.pod);
         assert_eq!(&*b.uid, "ffffffff-ffff-4fff-8fff-ffffffffffff");

@@ -11,6 +11,7 @@ use tidegate_config::object::ObjectName;
 
 use super::Fleet;
 use crate::clock;
+use crate::dev::events::{About, Kind};
 use crate::dev::keeper::Kept;
 use crate::dev::objects::{self, REVISION};
 use crate::dev::slice;
@@ -48,21 +49,26 @@ impl Fleet {
         for deployment in self.deployments.values() {
             if let Some(desired) = self.sets.desired(deployment) {
                 let replicas = self.of(&desired.name).into_iter().cloned().collect();
-                deployments.push((desired, deployment.annotations().get(REVISION).cloned(), replicas));
+                let refused = self.refused.get(&desired.name).copied().unwrap_or_default();
+                deployments.push((desired, deployment.annotations().get(REVISION).cloned(), replicas, refused));
             }
         }
         let without = |replica: &&Replica| !self.deployments.contains_key(&replica.workload);
         let orphans: Vec<&Replica> = self.replicas.values().map(|(replica, _)| replica).filter(without).collect();
-        self.sets.write(&mut self.keeper, &self.client, deployments, &orphans).await
+        self.sets.write(&mut self.keeper, &self.client, deployments, &orphans, &self.recorder).await
     }
 
     /// Writes a Pod for every process until it has ended. Returns `true` if every write succeeded.
     async fn write_pods(&mut self) -> bool {
         let (mut wanted, mut settled) = (BTreeSet::new(), true);
-        for (replica, _) in self.replicas.values_mut() {
+        let mut replicas: Vec<&mut Replica> = self.replicas.values_mut().map(|(replica, _)| replica).collect();
+        // A new Pod is shown as ready before the one that it replaces is shown as ending.
+        replicas.sort_by_key(|replica| replica.is_ending());
+        for replica in replicas {
             let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
             let set = objects::set_name(&replica.workload.name, replica.revision);
-            let set = self.keeper.uid(Kept::ReplicaSet, &ObjectName::new(&*replica.workload.namespace, set));
+            let set_name = ObjectName::new(&*replica.workload.namespace, set);
+            let set = self.keeper.uid(Kept::ReplicaSet, &set_name);
             // A replica that ends has its Pod already, or never gets one.
             let known = self.keeper.uid(Kept::Pod, &name).is_some();
             if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
@@ -71,7 +77,16 @@ impl Fleet {
                 if replica.is_ending() {
                     settled &= told(self.keeper.end(Kept::Pod, &name).await, true, &name);
                 }
-                replica.uid = self.keeper.uid(Kept::Pod, &name).map_or_else(|| replica.uid.clone(), Into::into);
+                let uid = self.keeper.uid(Kept::Pod, &name);
+                replica.uid = uid.map_or_else(|| replica.uid.clone(), Into::into);
+                if !known && uid.is_some() {
+                    let created = format!("Created pod: {}", name.name);
+                    let set = About { kind: Kind::ReplicaSet, name: set_name, uid: set };
+                    self.recorder.note(set, "SuccessfulCreate", created);
+                    let about = About { kind: Kind::Pod, name: name.clone(), uid: replica.uid.to_string() };
+                    let placed = format!("Successfully assigned {}/{} to dev", name.namespace, name.name);
+                    self.recorder.note(about, "Scheduled", placed);
+                }
             }
             wanted.insert(name);
         }
@@ -95,7 +110,15 @@ impl Fleet {
 
     async fn put_status(&self, deployment: &Deployment) -> bool {
         let Some(desired) = self.sets.desired(deployment) else { return true };
-        let Some(status) = status(deployment, &desired, &self.of(&desired.name), clock::wall()) else { return true };
+        let Some(status) = status(
+            deployment,
+            &desired,
+            &self.of(&desired.name),
+            self.refused.get(&desired.name).copied().unwrap_or_default(),
+            clock::wall(),
+        ) else {
+            return true;
+        };
         let deployments = self.api::<Deployment>(&desired.name);
         // Absent fields are removed: a number that has become 0 is absent.
         let cleared = json!({
