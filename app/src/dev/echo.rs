@@ -1,11 +1,11 @@
 //! `tidegate echo`: stands in for a pod in `dev`. It answers every request with its own name and a description of the
-//! request, sends WebSocket messages back, and ends when its standard input closes, so that it cannot outlive its
-//! parent.
+//! request, sends WebSocket messages and UDP datagrams back, and ends when its standard input closes, so that it cannot
+//! outlive its parent.
 //!
 //! It serves one developer on a loopback address, never strangers.
 
 use std::convert::Infallible;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -33,17 +33,22 @@ use crate::signal::Signals;
 const GRACE: Duration = Duration::from_secs(5);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// TCP ports to give up because the UDP port of the same number is taken.
+const PORT_TRIES_MAX: u32 = 16;
+/// The bytes of the longest datagram.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 /// The header that names the pod, for clients that do not read the body.
 const POD: HeaderName = HeaderName::from_static("x-echo-pod");
 
 pub(crate) async fn main(args: &EchoArgs) -> anyhow::Result<ExitCode> {
     // Ctrl-C goes to every process in the terminal; this process ends when its parent closes standard input.
     let mut ignored = Signals::listen()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let (listener, socket) = ports().await?;
     // The parent reads this line: connections are accepted from here on.
     println!("{}", listener.local_addr()?.port());
     let pod: Arc<str> = args.pod.as_str().into();
     let connections = GracefulShutdown::new();
+    tokio::spawn(echo_datagrams(socket, Arc::clone(&pod)));
     let mut over = std::pin::pin!(stdin_closed());
     loop {
         tokio::select! {
@@ -58,6 +63,31 @@ pub(crate) async fn main(args: &EchoArgs) -> anyhow::Result<ExitCode> {
     drop(listener);
     drop(tokio::time::timeout(GRACE, connections.shutdown()).await);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a TCP port and the UDP port of the same number, which another process may have.
+async fn ports() -> io::Result<(TcpListener, UdpSocket)> {
+    let mut tries = 0;
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        match UdpSocket::bind(listener.local_addr()?).await {
+            Ok(socket) => return Ok((listener, socket)),
+            Err(error) if tries == PORT_TRIES_MAX => return Err(error),
+            Err(_) => tries += 1,
+        }
+    }
+}
+
+/// Sends every datagram back behind the name of the pod.
+async fn echo_datagrams(socket: UdpSocket, pod: Arc<str>) {
+    let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let Ok((length, client)) = socket.recv_from(&mut datagram).await else { continue };
+        let answer = [pod.as_bytes(), b": ", datagram.get(..length).unwrap_or_default()].concat();
+        drop(writeln!(io::stdout().lock(), "UDP {client} {length}"));
+        // The client may be gone, and the response may be too long.
+        drop(socket.send_to(&answer, client).await);
+    }
 }
 
 async fn stdin_closed() {
@@ -112,7 +142,7 @@ fn log(head: &http::request::Parts, outcome: &str) {
     let http::request::Parts { method, uri, version, headers, .. } = head;
     let host = uri.host().or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or("-");
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    drop(writeln!(std::io::stdout().lock(), "{method} {path} {version:?} {host} {outcome}"));
+    drop(writeln!(io::stdout().lock(), "{method} {path} {version:?} {host} {outcome}"));
 }
 
 /// The description of a request.

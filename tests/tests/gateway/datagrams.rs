@@ -1,5 +1,6 @@
 //! UDPRoutes: a client keeps its endpoint, and a UDP port is distinct from the TCP port with the same number.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::{ACCEPTED, Bench, RESOLVED};
+
+const EXAMPLE: &str = include_str!("../../../examples/gateway/datagrams.yaml");
 
 const LISTENERS: &str = r#"{"spec":{"listeners":[
     {"name":"http","port":8080,"protocol":"HTTP"},
@@ -65,6 +68,30 @@ async fn answered(to: SocketAddr, name: &str) -> UdpSocket {
         if said == format!("{name} hello") { Ok(client) } else { Err(said) }
     })
     .await
+}
+
+/// Pods of `dev` send datagrams back behind their names, and a client keeps its pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_does_as_it_says() {
+    let Some(bench) = Bench::start(14).await else { return };
+    let address = bench.door(2, 9000);
+    bench.apply(&EXAMPLE.replace("127.0.1.3", &address.ip().to_string())).await;
+    eventually("an answer", || async move { asked(&client(address).await, "hello").await }).await;
+    let names = "-o=jsonpath={range .items[*]}{.metadata.name} {end}";
+    let pods = bench.kubectl.run(&["get", "-n", "shop", "pods", "-l", "app=shop-v1", names]).await;
+    let mut answering = BTreeSet::new();
+    for _ in 0..32 {
+        let client = client(address).await;
+        let said = asked(&client, "hello").await.unwrap();
+        let pod = said.strip_suffix(": hello").unwrap_or_else(|| panic!("{said}")).to_owned();
+        assert_eq!(asked(&client, "again").await.unwrap(), format!("{pod}: again"));
+        answering.insert(pod);
+    }
+    // Of two pods each has none of 32 flows once in 10 to the 9th runs.
+    assert!(answering.iter().map(|pod| &**pod).eq(pods.split_whitespace()), "{answering:?} of {pods}");
+    let pod = answering.first().unwrap();
+    let log = bench.kubectl.run(&["logs", "-n", "shop", pod]).await;
+    assert!(log.lines().any(|line| line.starts_with("UDP 127.") && line.ends_with(" 5")), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
