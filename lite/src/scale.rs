@@ -44,7 +44,11 @@ pub(crate) fn of(kind: &Kind, object: &Value) -> Value {
             (at(object, &paths.spec), at(object, &paths.status), selector.unwrap_or_default())
         }
         None => {
-            let selector = Labels::from_object(&object["spec"]["selector"]).map(|labels| labels.to_string());
+            let selector = &object["spec"]["selector"];
+            // That of a ReplicationController is a map of labels.
+            let map = json!({"matchLabels": selector});
+            let selector = if kind.built_in() == Some("ReplicationController") { &map } else { selector };
+            let selector = Labels::from_object(selector).map(|labels| labels.to_string());
             (&object["spec"]["replicas"], &object["status"]["replicas"], selector.unwrap_or_default())
         }
     };

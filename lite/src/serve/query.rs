@@ -43,7 +43,11 @@ impl Query {
                 "resourceVersion" => query.version = value,
                 "resourceVersionMatch" => query.version_match = Some(value).filter(|value| !value.is_empty()),
                 "continue" => query.token = value,
-                "limit" => query.limit = number(&key, &value)?,
+                "limit" => {
+                    // As in the real server, a negative number is no limit.
+                    let limit: i64 = number(&key, &value)?;
+                    query.limit = u64::try_from(limit).unwrap_or_default();
+                }
                 "allowWatchBookmarks" => query.bookmarks = flag(&key, &value)?,
                 "sendInitialEvents" => query.send_initial_events = Some(flag(&key, &value)?),
                 "timeoutSeconds" => {
@@ -238,7 +242,8 @@ mod tests {
     fn what_cannot_be_read_is_a_bad_request() {
         check("watch=perhaps", Err(400));
         check("timeoutSeconds=soon", Err(400));
-        check("limit=-1", Err(400));
+        check("limit=-1", Ok(()));
+        check("limit=some", Err(400));
         check("resourceVersion=abc", Err(400));
         check("resourceVersion=007", Err(400));
         check("resourceVersion=99999999999999999999999999", Ok(()));

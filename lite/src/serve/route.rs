@@ -1,5 +1,7 @@
 //! The resource of a path.
 
+use percent_encoding::percent_decode_str;
+
 use crate::kind::{KindId, Kinds, Subresource};
 use crate::store::Key;
 use crate::write::Target;
@@ -39,8 +41,9 @@ pub(super) enum Document {
 }
 
 impl Route {
-    /// Reads a path. Returns `None` if there is no resource.
+    /// Reads a path, which may be percent-encoded. Returns `None` if there is no resource.
     pub(super) fn parse(path: &str, kinds: &Kinds) -> Option<Self> {
+        let path = percent_decode_str(path).decode_utf8().ok()?;
         let path = path.strip_prefix('/')?;
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
         let own = str::to_owned;
