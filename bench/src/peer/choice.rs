@@ -96,6 +96,12 @@ impl Args {
         self.workers
     }
 
+    /// The kind of objects that define Tidegate's routes.
+    #[must_use]
+    pub(crate) const fn source(&self) -> Source {
+        self.source
+    }
+
     /// Leaves out every other proxy.
     pub(crate) fn only_tidegate(&mut self) {
         self.peers = vec![Kind::Tidegate];

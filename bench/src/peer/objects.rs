@@ -113,17 +113,21 @@ pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &I
     [class(), secret(identity), service(rolls), slice(rolls, rolled)].into_iter().chain(shared).collect()
 }
 
-/// All objects for a route of [`SECURE`] to an address, plain and over TLS.
-pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity) -> Vec<Value> {
-    let mut route = ingress(&Route::new(SECURE, Target::Own));
-    route["metadata"]["namespace"] = json!("default");
-    vec![
+/// All objects for a route of [`SECURE`] to an address, plain and over TLS: for an HTTPRoute the ports of its Gateway are given.
+pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity, gateway_ports: Option<[u16; 2]>) -> Vec<Value> {
+    let route = Route::new(SECURE, Target::Own);
+    let mut objects = vec![
         class(),
         secret(identity),
         service(Target::Own.service(SECURE)),
         slice(Target::Own.service(SECURE), &[upstream]),
-        route,
-    ]
+        gateway_ports.map_or_else(|| ingress(&route), |_| http_route(&route)),
+    ];
+    if let Some(route) = objects.last_mut() {
+        route["metadata"]["namespace"] = json!("default");
+    }
+    objects.extend(gateway_ports.into_iter().flat_map(|[http, https]| gateway(http, https, &[])));
+    objects
 }
 
 fn class() -> Value {

@@ -13,7 +13,7 @@ use super::{Args, BARE, NO_LOG, Report};
 use crate::callgrind;
 use crate::cores::Share;
 use crate::load::{Amount, Case, h2load};
-use crate::peer::{self, Choice, Kind, Route, SECURE, Target, Work};
+use crate::peer::{self, Choice, Kind, Route, SECURE, Source, Target, Work};
 use crate::place::family;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -54,6 +54,14 @@ struct Subject {
 enum Driver {
     Lean,
     Full,
+}
+
+impl Subject {
+    /// Its command line. A bare Pingora knows no objects.
+    fn words(&self, source: Source) -> Vec<&'static str> {
+        let more: &[&str] = if source == Source::Gateway { &["--source", "gateway"] } else { &[] };
+        [self.words, self.driver.map(|_| more).unwrap_or_default()].concat()
+    }
 }
 
 /// The limits on the cost of a request.
@@ -112,6 +120,7 @@ pub(super) struct Row {
 struct Tools {
     strace: bool,
     callgrind: bool,
+    source: Source,
     /// The number of requests of the larger load.
     many: usize,
     /// `true` if only the limits are checked, with a minimum of other counts to show that they still work.
@@ -133,7 +142,8 @@ pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report
     let refused = if strace { strace::refused().await } else { None };
     let strace = strace && refused.is_none();
     left_out.extend(refused.map(|why| format!("system calls: {why}")));
-    let tools = Tools { strace, callgrind, many: FEW + args.count_requests.max(1), briefly };
+    let many = FEW + args.count_requests.max(1);
+    let tools = Tools { strace, callgrind, source: args.peers.source(), many, briefly };
     let upstream = &Upstream::start(Share::ANY).await?;
     let asked = |name: &&str| args.cases.is_empty() || args.cases.iter().any(|asked| asked == name);
     let cases: Vec<Case> = CASES.into_iter().filter(asked).filter_map(Case::named).collect();
@@ -191,7 +201,8 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
 }
 
 async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {
-    let mut running = Running::start(subject.words, Share::ANY, upstream.http, &[]).await?;
+    let words = &subject.words(tools.source);
+    let mut running = Running::start(words, Share::ANY, upstream.http, &[]).await?;
     let (at, process) = ((running.plain, running.secure), running.process());
     let (mut few, mut many) = (0.0, 0.0);
     let (mut few_bytes, mut many_bytes) = (0.0, 0.0);
@@ -206,11 +217,8 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     running.stop().await?;
     let instructions =
         if tools.callgrind && (!tools.briefly || (case.name == CASES[0] && UNDER_CALLGRIND.contains(&subject.name))) {
-            let (few, many) = (
-                under_callgrind(subject.words, case, FEW, upstream).await?,
-                under_callgrind(subject.words, case, tools.many, upstream).await?,
-            );
-            Some(each(few, many, tools.many))
+            let few = under_callgrind(words, case, FEW, upstream).await?;
+            Some(each(few, under_callgrind(words, case, tools.many, upstream).await?, tools.many))
         } else {
             None
         };

@@ -11,14 +11,15 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, Publisher, channel};
-use tidegate_control::options::Options;
+use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
 use tidegate_control::{Event, Reconciler, Source};
 use tidegate_proxy::{AccessLogSink, Bound, Driver, Proxy};
 use tokio::sync::watch;
 
 use super::{IdentityFiles, tell};
 use crate::clock::now;
-use crate::peer::one_route;
+use crate::peer::{Source as Routes, one_route};
+use crate::place::free_address;
 
 /// Its parameters.
 #[derive(clap::Args, Debug)]
@@ -32,13 +33,20 @@ pub struct Args {
     /// Carries all requests with the full driver.
     #[arg(long)]
     full: bool,
+    /// The kind of object that defines the route.
+    #[arg(long, value_enum, default_value = "ingress")]
+    source: Routes,
     #[command(flatten)]
     identity: IdentityFiles,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let objects = one_route(args.upstream, &args.identity.read()?);
-    let (_publisher, published) = published(&objects)?;
+    let (options, ports) = match args.source {
+        Routes::Ingress => (Options { binds: binds(), ..Options::default() }, None),
+        Routes::Gateway => (for_gateways(), Some([free_address()?.port(), free_address()?.port()])),
+    };
+    let objects = one_route(args.upstream, &args.identity.read()?, ports);
+    let (_publisher, published) = published(&objects, options)?;
     let (_told, changes) = watch::channel(published.pin().generation());
     let access_log = args.access_log.clone().map_or(AccessLogSink::Off, AccessLogSink::File);
     let driver = if args.full { Driver::Full } else { Driver::default() };
@@ -49,8 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Compiles the objects as at start-up.
-fn published(objects: &[Value]) -> anyhow::Result<(Publisher, Published)> {
-    let mut options = Options { binds: binds(), ..Options::default() };
+fn published(objects: &[Value], mut options: Options) -> anyhow::Result<(Publisher, Published)> {
     options.addresses.allow_loopback = true;
     let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
     let mut reconciler = Reconciler::new(options, sources);
@@ -76,6 +83,17 @@ fn published(objects: &[Value]) -> anyhow::Result<(Publisher, Published)> {
         }
     }
     Ok((publisher, published))
+}
+
+/// Options with one loopback address for a Gateway.
+fn for_gateways() -> Options {
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: [Ipv4Addr::LOCALHOST.into()].into(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() }
 }
 
 /// The objects of a kind, with what an API server adds.
