@@ -31,6 +31,8 @@ pub struct SessionPersistence {
     pub carrier: SessionCarrier,
     /// The time after its first response at which a session ends, however often the client returns; `None` for never.
     pub absolute_timeout: Option<Duration>,
+    /// Whether a session moves to the endpoint that answers in the place of its own, which is there and fails.
+    pub change_on_failure: bool,
 }
 
 /// The carrier of a session token.
@@ -98,7 +100,10 @@ impl fmt::Display for SessionPersistence {
             }
             SessionCarrier::Header(name) => write!(f, "header {name}")?,
         }
-        self.absolute_timeout.map_or(Ok(()), |limit| write!(f, ", at most {} s", limit.as_secs_f64()))
+        if let Some(limit) = self.absolute_timeout {
+            write!(f, ", at most {} s", limit.as_secs_f64())?;
+        }
+        f.write_str(if self.change_on_failure { "" } else { ", kept when its endpoint fails" })
     }
 }
 
@@ -293,10 +298,11 @@ mod tests {
             key: key(UID, ""),
             carrier: SessionCarrier::Header(HeaderName::from_static("x-session")),
             absolute_timeout: Some(Duration::from_secs(60)),
+            change_on_failure: false,
         };
         let shown = format!("{policy:?} {policy}");
-        let want = "SessionPersistence { key: SessionKey, carrier: Header(\"x-session\"), absolute_timeout: Some(60s) } \
-                    header x-session, at most 60 s";
+        let want = "SessionPersistence { key: SessionKey, carrier: Header(\"x-session\"), absolute_timeout: Some(60s), \
+                    change_on_failure: false } header x-session, at most 60 s, kept when its endpoint fails";
         assert_eq!(shown, want);
     }
 }

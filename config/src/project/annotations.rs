@@ -117,7 +117,7 @@ struct Annotation<D> {
 }
 
 /// Every annotation of an Ingress, in the order of the manual.
-const INGRESS: [Annotation<Draft>; 15] = [
+const INGRESS: [Annotation<Draft>; 16] = [
     Annotation {
         key: "connect-timeout",
         form: "time",
@@ -201,6 +201,15 @@ const INGRESS: [Annotation<Draft>; 15] = [
         otherwise: OnInvalid::Default,
         inert: None,
         read: |draft, text| set(&mut draft.session.name, cookie_name(text)),
+    },
+    Annotation {
+        key: "session-cookie-change-on-failure",
+        form: "`true` or `false`",
+        default: |_| "`true`".to_owned(),
+        effect: "Whether a session moves to the endpoint that answers where its own one fails. With `false` the cookie stays while that endpoint is there.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| set(&mut draft.session.change_on_failure, boolean(text)),
     },
     Annotation {
         key: "session-cookie-max-age",

@@ -92,6 +92,7 @@ fn annotated(kind: Kind) -> Value {
         "session-cookie-path" => "/x",
         "session-cookie-samesite" => "Strict",
         "ssl-redirect" | "session-cookie-secure" => "true",
+        "session-cookie-change-on-failure" => "false",
         "allow-source-range" => "10.0.0.0/8",
         "requests-max" => "7",
         "send-proxy-protocol" => "v1",

@@ -21,7 +21,7 @@ const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
 
 fn by(carrier: SessionCarrier, absolute_timeout: Option<Duration>) -> Settings {
     let key = SessionKey::of_rule(Uid::parse("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e").unwrap(), "");
-    let session = Some(Arc::new(SessionPersistence { key, carrier, absolute_timeout }));
+    let session = Some(Arc::new(SessionPersistence { key, carrier, absolute_timeout, change_on_failure: true }));
     Settings { session, ..Settings::default() }
 }
 
@@ -178,7 +178,7 @@ async fn weights_are_for_new_sessions_alone() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_loses_its_session_to_the_one_that_answers() {
+async fn an_endpoint_that_fails_loses_its_session_to_the_one_that_answers_unless_it_is_to_keep_it() {
     let two = named("two").await;
     let unable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let broken = Upstream::start(|_| Reply::Send(unable.to_owned())).await;
@@ -186,16 +186,36 @@ async fn an_endpoint_that_fails_loses_its_session_to_the_one_that_answers() {
         let retry = Arc::new(RetryPolicy { statuses: [503].into(), attempts: 2, backoff: Duration::ZERO });
         let settings = || Settings { retry: Some(Arc::clone(&retry)), ..by_cookie(None) };
         // The token of an endpoint is the same wherever it is written.
-        let same = Bed::with(model(settings(), &[("web", 1, &[two.address])]), |it| it.driver = driver).await;
+        let same = Bed::with(model_of(settings(), &[two.address]), |it| it.driver = driver).await;
         let of_two = given(&same.get("a.test", "/", "").await).expect("a cookie").to_owned();
-        let model = model(settings(), &[("web", 1, &[failing, two.address])]);
-        let bed = Bed::with(model, |it| it.driver = driver).await;
+        let bed = Bed::with(model_of(settings(), &[failing, two.address]), |it| it.driver = driver).await;
         let of_failing = token_of(failing);
         let moved = with_cookie(&bed, &of_failing).await;
         assert_eq!((moved.body.as_str(), given(&moved)), ("two", Some(&*of_two)), "{driver:?}");
         let kept = with_cookie(&bed, &of_two).await;
         assert_eq!((kept.body.as_str(), given(&kept)), ("two", None), "{driver:?}");
+
+        // A session that stays with its endpoint is answered by the other one, and told nothing.
+        let staying = |settings: Settings| {
+            let session = settings.session.map(|session| {
+                Arc::new(SessionPersistence { change_on_failure: false, ..SessionPersistence::clone(&session) })
+            });
+            Settings { session, ..settings }
+        };
+        let endpoints = [failing, two.address];
+        let bed = Bed::with(model_of(staying(settings()), &endpoints), |it| it.driver = driver).await;
+        let stays = with_cookie(&bed, &of_failing).await;
+        assert_eq!((stays.body.as_str(), given(&stays)), ("two", None), "{driver:?}");
+        // When the endpoint is gone, there is nothing to stay with.
+        let bed = Bed::with(model_of(staying(settings()), &endpoints[1..]), |it| it.driver = driver).await;
+        let moved = with_cookie(&bed, &of_failing).await;
+        assert_eq!((moved.body.as_str(), given(&moved)), ("two", Some(&*of_two)), "{driver:?}");
     }
+}
+
+/// One Service with these endpoints.
+fn model_of(settings: Settings, endpoints: &[SocketAddr]) -> Model {
+    model(settings, &[("web", 1, endpoints)])
 }
 
 /// The token that an edge would have written for an endpoint of `web`.

@@ -17,13 +17,14 @@ pub(super) struct SessionDraft {
     pub(super) path: Option<Arc<str>>,
     pub(super) same_site: Option<SameSite>,
     pub(super) secure: Option<bool>,
+    pub(super) change_on_failure: Option<bool>,
 }
 
 impl SessionDraft {
     /// The sessions of an Ingress with this uid. Its rules share one key: a rule to the same Service as another accepts
     /// its tokens.
     pub(super) fn persistence(self, uid: Option<Uid>, found: &mut Found) -> Option<Arc<SessionPersistence>> {
-        let Self { name, max_age, path, same_site, secure } = self;
+        let Self { name, max_age, path, same_site, secure, change_on_failure } = self;
         let field = |key: &str| annotation_field(&format!("{}{key}", TIDEGATE.prefix));
         let Some(name) = name else {
             let others = [
@@ -31,6 +32,7 @@ impl SessionDraft {
                 ("session-cookie-path", path.is_some()),
                 ("session-cookie-samesite", same_site.is_some()),
                 ("session-cookie-secure", secure.is_some()),
+                ("session-cookie-change-on-failure", change_on_failure.is_some()),
             ];
             for (key, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
                 found.without_effect(&field(key), "", "there are no sessions without tidegate.io/session-cookie");
@@ -43,6 +45,8 @@ impl SessionDraft {
         };
         let (permanent, same_site) = (max_age.is_some(), same_site.unwrap_or_default());
         let carrier = SessionCarrier::Cookie(SessionCookie { name, path, permanent, same_site, secure });
-        Some(Arc::new(SessionPersistence { key: SessionKey::of_rule(uid, ""), carrier, absolute_timeout: max_age }))
+        let (key, absolute_timeout) = (SessionKey::of_rule(uid, ""), max_age);
+        let change_on_failure = change_on_failure.unwrap_or(true);
+        Some(Arc::new(SessionPersistence { key, carrier, absolute_timeout, change_on_failure }))
     }
 }

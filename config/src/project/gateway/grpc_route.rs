@@ -108,10 +108,11 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
 
 fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, Misread> {
     let json: RuleJson<'_> = read(raw, field)?;
+    let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
     let within = Place { own: rules.own, grpc: true, one_prefix: false, backends: false };
     let name = rule_name(json.name, field, rules.found);
-    let id = RuleId { uid: rules.uid, name: name.as_deref(), place };
+    let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
     let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
     let found = &mut *rules.found;
     Ok(GrpcRule {

@@ -159,6 +159,7 @@ fn every_rule() -> HttpRule {
 
 fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, Misread> {
     let json: RuleJson<'_> = read(raw, field)?;
+    let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_request, http_match)?;
     let within = Place {
         own: rules.own,
@@ -167,7 +168,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         backends: has_backends(json.backend_refs),
     };
     let name = rule_name(json.name, field, rules.found);
-    let id = RuleId { uid: rules.uid, name: name.as_deref(), place };
+    let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
     let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
     let found = &mut *rules.found;
     Ok(HttpRule {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::duration::duration;
@@ -31,16 +32,25 @@ pub struct SessionRefused {
 pub(super) struct RuleId<'a> {
     /// The uid of its route.
     pub(super) uid: Option<Uid>,
-    /// Its name, which identifies it independent of its place.
+    /// Its name, which identifies it whatever else it says.
     pub(super) name: Option<&'a str>,
-    /// Its index.
-    pub(super) place: usize,
+    /// Its matches, which identify a rule without a name: of two with the same ones only the first gets requests.
+    pub(super) matches: &'a [&'a RawValue],
 }
 
 impl RuleId<'_> {
     fn key(self) -> Option<SessionKey> {
-        let rule = self.name.map_or_else(|| format!("place {}", self.place), |name| format!("name {name}"));
+        let rule = self.name.map_or_else(|| format!("matches {}", self.matched()), |name| format!("name {name}"));
         Some(SessionKey::of_rule(self.uid?, &rule))
+    }
+
+    /// The matches in one form, whatever the order of them and of their fields.
+    fn matched(self) -> String {
+        let one_form = |raw: &&RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default().to_string();
+        let mut matches: Vec<String> = self.matches.iter().map(one_form).collect();
+        matches.sort_unstable();
+        matches.dedup();
+        matches.join(" ")
     }
 }
 
@@ -111,7 +121,7 @@ fn persistence(json: SessionJson<'_>, rule: RuleId<'_>) -> Result<SessionPersist
         (Some("Header"), Some(_), _) => return Err((".cookie", "{}".to_owned(), "is for the type Cookie alone")),
         (Some(kind), _, _) => return Err((".type", kind.to_owned(), "is neither Cookie nor Header")),
     };
-    Ok(SessionPersistence { key, carrier, absolute_timeout })
+    Ok(SessionPersistence { key, carrier, absolute_timeout, change_on_failure: true })
 }
 
 fn limit(text: String) -> Result<Duration, Fault> {
@@ -160,4 +170,30 @@ fn named(header: Option<HeaderJson>, session_name: Option<Arc<str>>) -> Result<H
         return Err(fault("is a header with another meaning"));
     }
     Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: Option<&str>, matches: &[&str]) -> SessionKey {
+        let raw: Vec<Box<RawValue>> =
+            matches.iter().map(|text| RawValue::from_string((*text).to_owned()).unwrap()).collect();
+        let matches: Vec<&RawValue> = raw.iter().map(|raw| &**raw).collect();
+        let uid = Uid::parse("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e");
+        RuleId { uid, name, matches: &matches }.key().unwrap()
+    }
+
+    #[test]
+    fn a_rule_without_a_name_is_known_by_its_matches_in_whatever_order() {
+        let (cart, get) = (r#"{"path":{"type":"PathPrefix","value":"/cart"}}"#, r#"{"method":"GET"}"#);
+        let same = [key(None, &[cart, get]), key(None, &[get, cart]), key(None, &[get, cart, get])];
+        assert!(same.iter().all(|other| *other == same[0]));
+        assert_eq!(key(None, &[r#"{ "path": {"value": "/cart", "type": "PathPrefix"} }"#]), key(None, &[cart]));
+        let others = [key(None, &[]), key(None, &[cart]), key(None, &[get]), key(Some("cart"), &[cart, get])];
+        assert!(others.iter().all(|other| *other != same[0]));
+        assert_eq!(key(Some("cart"), &[cart]), key(Some("cart"), &[get]));
+        // It is the same in every release, so that replicas of two releases read each other's tokens.
+        assert_eq!(key(None, &[cart, get]).label(), "719d854f");
+    }
 }

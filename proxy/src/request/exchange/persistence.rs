@@ -33,7 +33,8 @@ impl Exchange {
         back.map(|back| back.share)
     }
 
-    /// Adds the edits that send the token to the client, unless the endpoint of its token answers.
+    /// Adds the edits that send the token to the client, unless the endpoint of its token answers, or is there and the session stays
+    /// with it whoever answers.
     pub(super) fn session_edits(&self, edits: &mut Edits) {
         let Some(session) = &self.session else { return };
         let Some(answering) = self.attempts.last().map(|attempt| attempt.id()) else { return };
@@ -42,6 +43,9 @@ impl Exchange {
         }
         let (Some(route), Some(share)) = (&self.route, self.share) else { return };
         let policy = &session.policy;
+        if session.endpoint.is_some() && !policy.change_on_failure {
+            return self.shared.metrics.session(Counted::Moved);
+        }
         let Some(token) = token(policy, route.action.shares(), share, answering, now_s()) else { return };
         match &policy.carrier {
             SessionCarrier::Header(name) => edits.set(name, |out| out.extend_from_slice(&token)),

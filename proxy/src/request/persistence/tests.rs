@@ -18,7 +18,7 @@ fn cookie(name: &str) -> SessionCookie {
 fn policy(carrier: SessionCarrier, limit_s: Option<u64>) -> SessionPersistence {
     let uid = Uid::parse("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e").unwrap();
     let key = SessionKey::of_rule(uid, "");
-    SessionPersistence { key, carrier, absolute_timeout: limit_s.map(Duration::from_secs) }
+    SessionPersistence { key, carrier, absolute_timeout: limit_s.map(Duration::from_secs), change_on_failure: true }
 }
 
 fn by_cookie() -> SessionPersistence {
