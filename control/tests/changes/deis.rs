@@ -176,6 +176,6 @@ fn an_expression_is_about_few_domains() {
         compiled.parts.hosts.iter().filter(|(host, _)| matches!(host.pattern, HostPattern::Expression(_)));
     assert_eq!(expressions.count(), 1);
     let told: Vec<String> = compiled.all_findings().iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|it| it.contains("\"n16\" is behind 16 other domains")), "{told:?}");
+    assert!(told.iter().any(|it| it.contains("\"n16\" exceeds the limit of 16 domains")), "{told:?}");
     assert!(told.iter().any(|it| it.contains("is longer than 1024 bytes")), "{told:?}");
 }
