@@ -59,6 +59,13 @@ enum Presence {
     },
 }
 
+impl Presence {
+    /// Whether a definition says that the kind is served, and not only a discovery document.
+    fn is_defined(&self) -> bool {
+        matches!(self, Self::Served { uid, .. } if !uid.is_empty())
+    }
+}
+
 /// The loop that watches a definition.
 #[derive(Clone)]
 struct Definition {
@@ -251,7 +258,9 @@ impl Definition {
             other => found = other.map(Some),
         });
         let version = match version.await {
-            Err(failure @ Failure::Refused { code: 404, .. }) => return self.look_up(&failure, tell, pauses).await,
+            Err(failure @ Failure::Refused { code: 404, .. }) if !tell.borrow().is_defined() => {
+                return self.look_up(&failure, tell, pauses).await;
+            }
             other => other?,
         };
         let found = found?;
