@@ -54,7 +54,7 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
     .await;
     agreed(&dev, ring::default_provider(), &[&TLS13]).await.unwrap_err();
     let findings = get(dev.debug, "localhost", "/debug/findings").await.unwrap().body;
-    assert!(findings.contains("versions before TLSv1.2 are broken"), "{findings}");
+    assert!(findings.contains("versions before TLSv1.2 are not supported"), "{findings}");
 
     // The edge's order counts: a client alone would choose AES-256.
     annotate_router(

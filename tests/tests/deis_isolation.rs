@@ -145,7 +145,7 @@ const BAD: [(&str, &str, bool, u16, &str); 20] = [
 /// All expected findings: the object, and a part of the finding's text. Commas at the end, months, long names, headless
 /// Services, missing endpoints and Secrets are normal.
 const FINDINGS: [(&str, &str); 14] = [
-    ("Service star/star", "\"foo.*.bar.test\" has a star elsewhere"),
+    ("Service star/star", "\"foo.*.bar.test\" has a star that is not its whole first label"),
     ("Service buffers/buffers", "nginx.proxyBuffers.number]: \"1\" has no effect"),
     ("Service buffers/buffers", "nginx.proxyBuffers.size]: \"16k\" has no effect"),
     ("Service buffers/buffers", "nginx.proxyBuffers.busySize]: \"8k\" has no effect"),
@@ -160,7 +160,7 @@ const FINDINGS: [(&str, &str); 14] = [
     ("Deployment deis/deis-router", "nginx.proxyBuffers.busySize]: \"8k\" has no effect"),
     (
         "Deployment deis/deis-router",
-        "nginx.defaultServiceEnabled]: \"true\" has no effect: there is no defaultServiceIP",
+        "nginx.defaultServiceEnabled]: \"true\" has no effect: there is no valid defaultServiceIP",
     ),
 ];
 
