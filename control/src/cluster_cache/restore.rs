@@ -106,17 +106,12 @@ pub(super) fn open(
 /// is unavailable.
 fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusable> {
     let positions = store.collections()?;
-    let of_these = |name: &str| wanted.contains(name);
-    let newest_s = positions.iter().filter(|(name, _)| of_these(name)).map(|(_, position)| position.as_of_s).max();
-    let stays = |name: &str| {
-        let replaced =
-            positions.get(name).is_none_or(|position| newest_s.is_some_and(|newest_s| newest_s > position.as_of_s));
-        of_these(name) || [DNS_NAMES, API_SERVER].contains(&name) || !replaced
-    };
-    store.retain(stays)?;
-    let other: Vec<&String> = positions.keys().filter(|name| stays(name) && !of_these(name)).collect();
-    let other: Vec<&String> =
-        other.into_iter().filter(|name| ![DNS_NAMES, API_SERVER].contains(&name.as_str())).collect();
+    let is_current = |name: &str| wanted.contains(name) || [DNS_NAMES, API_SERVER].contains(&name);
+    let newest_s = wanted.iter().filter_map(|name| Some(positions.get(&**name)?.as_of_s)).max();
+    let is_last = |position: &Position| newest_s.is_none_or(|newest_s| position.as_of_s >= newest_s);
+    let other = positions.iter().filter(|(name, position)| !is_current(name) && is_last(position));
+    let other: BTreeSet<&str> = other.map(|(name, _)| name.as_str()).collect();
+    store.retain(|name| is_current(name) || other.contains(name))?;
     if !other.is_empty() {
         tracing::warn!(
             collections = ?other,

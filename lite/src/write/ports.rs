@@ -65,14 +65,13 @@ pub(super) fn check(
     if !is_kind(target.row()) {
         return Ok(());
     }
-    check_address(state, target, old, new, sent)?;
-    if of(new).next().is_none() {
-        return Ok(());
-    }
-    let taken = taken(state, target, old);
     let mut causes = Causes::default();
-    for (nth, port) in of(new).filter(|(_, port)| taken.contains(port)) {
-        causes.invalid(format!("spec.ports[{nth}].nodePort"), &port.into(), "provided port is already allocated");
+    check_address(state, target, old, (new, sent), &mut causes);
+    if causes.0.is_empty() && of(new).next().is_some() {
+        let taken = taken(state, target, old);
+        for (nth, port) in of(new).filter(|(_, port)| taken.contains(port)) {
+            causes.invalid(format!("spec.ports[{nth}].nodePort"), &port.into(), "provided port is already allocated");
+        }
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(target.row(), name, &causes.0)) }
@@ -82,19 +81,15 @@ fn check_address(
     state: &State,
     target: &Target,
     old: Option<&Value>,
-    new: &Value,
-    sent: Option<&Value>,
-) -> Result<(), Failure> {
+    (new, sent): (&Value, Option<&Value>),
+    causes: &mut Causes,
+) {
     let address = |spec: &Value| spec["clusterIP"].as_str().filter(|it| !matches!(*it, "" | "None")).map(str::to_owned);
     let had = old.and_then(|old| address(&old["spec"]));
-    let Some(asked) = sent.and_then(address).filter(|asked| had.as_ref() != Some(asked)) else { return Ok(()) };
+    let Some(asked) = sent.and_then(address).filter(|asked| had.as_ref() != Some(asked)) else { return };
     let everywhere = Part::default();
     if state.list(&target.kind, &everywhere).any(|(_, object)| object.value()["spec"]["clusterIP"] == *asked) {
-        let mut causes = Causes::default();
         let why = format!("failed to allocate IP {asked}: provided IP is already allocated");
         causes.invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why);
-        let name = new["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(Failure::invalid(target.row(), name, &causes.0));
     }
-    Ok(())
 }
