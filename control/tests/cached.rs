@@ -217,7 +217,7 @@ fn kind() -> CachedKind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_served_is_what_the_api_server_holds_once_it_is_well() {
+async fn copies_equal_the_api_server_after_its_recovery() {
     for seed in 0..24 {
         let (bed, mut chance) = (bed(seed, kind()), Rng::with_seed(seed));
         for round in 0..4 {
@@ -240,7 +240,7 @@ async fn what_is_served_is_what_the_api_server_holds_once_it_is_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_lacks_most_changes_nothing_unless_it_is_confirmed() {
+async fn a_list_that_lacks_most_objects_must_be_confirmed() {
     let bed = bed(0, kind());
     let mut chance = Rng::with_seed(7);
     while all(&bed.upstream).await.unwrap().len() < 8 {
@@ -264,7 +264,7 @@ async fn a_list_that_lacks_most_changes_nothing_unless_it_is_confirmed() {
 
 /// Nothing is listed for an hour but for this reason.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_had_no_room_is_listed_again_and_served_once_it_fits() {
+async fn a_kind_beyond_the_memory_limit_is_served_once_it_fits() {
     let limits = ReplicaLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
     let bed = bed_of(0, kind(), limits, Duration::from_secs(3600));
     let map = |name: &str, bytes: usize| -> DynamicObject {
@@ -294,7 +294,7 @@ async fn a_kind_that_had_no_room_is_listed_again_and_served_once_it_fits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_a_selector_leaves_is_cached() {
+async fn only_selected_objects_are_cached() {
     let wanted = CachedKind { label_selector: Some("odd=true".into()), ..kind() };
     let bed = bed(0, wanted);
     for (name, odd) in [("one", "true"), ("two", "false")] {
@@ -317,7 +317,7 @@ async fn only_what_a_selector_leaves_is_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_stands_for_nothing_is_said_to_be_absent() {
+async fn an_unknown_resource_is_reported_as_absent() {
     let bed = bed(0, CachedKind::new("widgets", "", None));
     let mut states = bed.states.clone();
     let absent = states.wait_for(|states| states.values().all(|state| state.standing == CachedStanding::Absent));

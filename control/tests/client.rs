@@ -53,15 +53,15 @@ fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
 }
 
 #[test]
-fn a_kubeconfig_says_where_and_the_context_can_be_chosen() {
+fn a_kubeconfig_names_the_server_and_the_context_can_be_chosen() {
     check("", None, Ok("http://127.0.0.1:1/"));
     check("", Some("two"), Ok("http://127.0.0.1:2/"));
     check("", Some("three"), Err("three"));
 }
 
 #[test]
-fn a_proxy_in_the_environment_counts_for_nothing() {
-    let other = "a_kubeconfig_says_where_and_the_context_can_be_chosen";
+fn proxy_variables_of_the_environment_are_ignored() {
+    let other = "a_kubeconfig_names_the_server_and_the_context_can_be_chosen";
     for (name, value) in
         [("HTTPS_PROXY", "http://127.0.0.1:3"), ("https_proxy", "http://127.0.0.1:3"), ("HTTPS_PROXY", "a b")]
     {
@@ -73,13 +73,13 @@ fn a_proxy_in_the_environment_counts_for_nothing() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_an_error() {
+fn unsupported_kubeconfig_settings_are_errors() {
     check(", proxy-url: 'http://127.0.0.1:3'", None, Err("proxy-url is not supported"));
     check(", certificate-authority: /there/is/no/such/file", None, Err("no/such/file"));
 }
 
 #[test]
-fn outside_of_a_pod_there_is_no_service_account() {
+fn outside_a_pod_the_service_account_is_an_error() {
     assert!(in_cluster().unwrap_err().to_string().starts_with("the service account of the pod cannot be used"));
 }
 
@@ -112,7 +112,7 @@ async fn answers_only(token: &'static str) -> (std::net::SocketAddr, tokio::sync
 }
 
 #[tokio::test]
-async fn what_is_given_up_has_credentials_read_again() {
+async fn an_aborted_request_makes_the_client_reread_credentials() {
     let (at, mut seen) = answers_only("new").await;
     let mut token = tempfile::NamedTempFile::new().unwrap();
     token.write_all(b"old").unwrap();
@@ -150,7 +150,7 @@ async fn known(url: &str) -> [Vec<String>; 2] {
 }
 
 #[tokio::test]
-async fn where_the_api_server_is_gets_known() {
+async fn the_addresses_of_the_api_server_are_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     // It hangs up on everybody.
@@ -166,7 +166,7 @@ async fn where_the_api_server_is_gets_known() {
 }
 
 #[test]
-fn an_authority_that_comes_from_a_file_is_known_by_its_file() {
+fn an_authority_from_a_file_keeps_its_path() {
     let made = rcgen::generate_simple_self_signed(vec!["api.test".to_owned()]).unwrap();
     let mut authority = tempfile::NamedTempFile::new().unwrap();
     authority.write_all(made.cert.pem().as_bytes()).unwrap();

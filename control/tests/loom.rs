@@ -95,7 +95,7 @@ fn two_adders_and_one_worker() {
 }
 
 #[test]
-fn a_key_asked_for_in_work_comes_again_and_to_one_worker() {
+fn a_key_added_during_work_goes_to_one_worker_again() {
     play(|queue| {
         queue.add(1, Slow);
         let held = block_on(queue.get()).unwrap();
@@ -115,7 +115,7 @@ fn adder_of_one(queue: &Workqueue<u8>) -> thread::JoinHandle<Vec<Option<u8>>> {
 }
 
 #[test]
-fn a_getter_that_goes_away_passes_the_call_on() {
+fn a_cancelled_getter_passes_its_wake_up_on() {
     play(|queue| {
         let goes = thread::spawn({
             let queue = queue.clone();
@@ -132,7 +132,7 @@ fn a_getter_that_goes_away_passes_the_call_on() {
 }
 
 #[test]
-fn a_getter_that_waits_and_goes_away_passes_the_call_on() {
+fn a_cancelled_waiting_getter_passes_its_wake_up_on() {
     play(|queue| {
         let stays = worker(&queue, 1);
         let mut goes = Box::pin(queue.get());
@@ -146,7 +146,7 @@ fn a_getter_that_waits_and_goes_away_passes_the_call_on() {
 }
 
 #[test]
-fn everyone_is_told_of_the_end() {
+fn shutdown_wakes_every_worker() {
     play(|queue| {
         let workers = [worker(&queue, 2), worker(&queue, 1)];
         queue.add(1, Fast);
@@ -157,7 +157,7 @@ fn everyone_is_told_of_the_end() {
 }
 
 #[test]
-fn two_that_drain_are_told_of_the_last_worker() {
+fn two_drains_end_with_the_last_worker() {
     play(|queue| {
         queue.add(1, Slow);
         let held = block_on(queue.get()).unwrap();
@@ -173,7 +173,7 @@ fn two_that_drain_are_told_of_the_last_worker() {
 }
 
 #[test]
-fn a_second_end_cuts_a_drain_short() {
+fn a_second_shutdown_ends_a_drain() {
     play(|queue| {
         queue.add(1, Slow);
         let _held = block_on(queue.get()).unwrap();

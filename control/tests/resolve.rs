@@ -180,7 +180,7 @@ fn addresses_of_both_families_are_sorted_once_each() {
 }
 
 #[test]
-fn no_such_name_differs_from_no_answer() {
+fn a_missing_name_differs_from_a_dns_failure() {
     check(Says::Code(ResponseCode::NXDomain), "the name has no addresses in DNS");
     check(Says::Addresses(vec![], 60), "the name has no addresses in DNS");
     check(Says::Code(ResponseCode::ServFail), "DNS does not answer");
@@ -189,7 +189,7 @@ fn no_such_name_differs_from_no_answer() {
 }
 
 #[test]
-fn a_change_is_told_and_the_same_answer_is_not() {
+fn only_a_changed_answer_is_an_event() {
     block_on(async {
         let says = |address| Says::Addresses(addresses(&[address]), 0);
         let mut run = start(&[("web.example", says("10.0.0.1"))], quick()).await;
@@ -211,7 +211,7 @@ fn a_change_is_told_and_the_same_answer_is_not() {
 }
 
 #[test]
-fn a_kept_name_that_is_wanted_later_is_told_though_no_look_up_finds_anything_new() {
+fn a_remembered_name_is_announced_when_it_is_wanted_later() {
     block_on(async {
         let says = || Says::Addresses(addresses(&["192.0.2.1"]), 1);
         let names = [("first.test", says()), ("later.test", says())];
@@ -224,7 +224,7 @@ fn a_kept_name_that_is_wanted_later_is_told_though_no_look_up_finds_anything_new
 }
 
 #[test]
-fn only_wanted_names_are_asked_for() {
+fn only_wanted_names_are_resolved() {
     block_on(async {
         let says = |address| Says::Addresses(addresses(&[address]), 0);
         let mut run = start(&[("a.example", says("10.0.0.1")), ("b.example", says("10.0.0.2"))], quick()).await;
@@ -244,7 +244,7 @@ fn only_wanted_names_are_asked_for() {
 }
 
 #[test]
-fn no_more_names_are_looked_up_at_once_than_allowed() {
+fn concurrent_look_ups_are_limited() {
     block_on(async {
         let names: Vec<String> = (0..20).map(|n| format!("n{n}.example")).collect();
         let zone: Vec<_> = names.iter().map(|name| (name.as_str(), Says::Mute)).collect();
@@ -261,7 +261,7 @@ fn no_more_names_are_looked_up_at_once_than_allowed() {
 }
 
 #[test]
-fn a_mute_server_holds_up_no_more_than_its_own_names() {
+fn a_mute_dns_server_delays_only_its_own_namespace() {
     const LOOKUPS: usize = 4;
     let mute: Vec<String> = (0..10 * LOOKUPS).map(|n| format!("loud/mute{n}.example")).collect();
     let loud: Vec<&str> = mute.iter().map(String::as_str).collect();
@@ -288,7 +288,7 @@ fn a_mute_server_holds_up_no_more_than_its_own_names() {
 }
 
 #[test]
-fn what_is_no_dns_name_has_no_addresses() {
+fn an_invalid_dns_name_has_no_addresses() {
     block_on(async {
         let mut run = start(&[], quick()).await;
         let long = "a".repeat(64) + ".example";
@@ -313,7 +313,7 @@ fn without_servers_every_look_up_fails() {
 }
 
 #[test]
-fn it_stops_when_told_and_when_nobody_listens() {
+fn a_resolver_stops_when_cancelled_and_when_its_receiver_is_dropped() {
     block_on(async {
         let run = start(&[("mute.example", Says::Mute)], quick()).await;
         run.want(&["mute.example"]);

@@ -34,7 +34,7 @@ impl Bench {
 const TOLD: &str = "EndpointSlice shop/old: endpoints: address 10.0.0.1 is left out: it is the API server";
 
 #[test]
-fn what_led_to_it_before_it_was_known_does_so_no_longer() {
+fn endpoints_are_left_out_once_the_api_server_has_their_address() {
     let mut bench = Bench::web();
     bench.check("10.0.0.1");
     bench.api_server_at(&["10.0.0.1:80"]);
@@ -49,7 +49,7 @@ fn what_led_to_it_before_it_was_known_does_so_no_longer() {
 }
 
 #[test]
-fn a_name_leads_to_it_as_little_as_an_address() {
+fn addresses_of_a_dns_name_are_left_out_too() {
     let mut bench = Bench::web();
     bench.now(Kind::Service, external("old", "api.example"));
     bench.resolve("api.example", Some("10.0.0.9"));
@@ -63,7 +63,7 @@ fn a_name_leads_to_it_as_little_as_an_address() {
 }
 
 #[test]
-fn only_its_own_service_leads_to_where_it_says_that_it_is() {
+fn only_the_kubernetes_service_routes_to_its_endpoints() {
     let mut bench = Bench::web();
     bench.now(Kind::EndpointSlice, slice("default/kubernetes", &["10.0.0.1", "10.0.0.2"]));
     bench.check("no endpoint");
@@ -84,7 +84,7 @@ fn only_its_own_service_leads_to_where_it_says_that_it_is() {
 }
 
 #[test]
-fn a_slice_of_another_name_says_nothing_of_it() {
+fn an_endpointslice_of_another_name_is_ignored() {
     let mut bench = Bench::web();
     let mut forged = slice("default/kubernetes", &["10.0.0.1"]);
     forged["metadata"]["name"] = "kubernetes-x".into();

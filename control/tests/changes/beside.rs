@@ -141,7 +141,7 @@ fn unread(round: usize) -> Vec<Value> {
 }
 
 #[test]
-fn edits_without_end_keep_no_neighbour_waiting() {
+fn permanent_edits_do_not_delay_a_neighbour() {
     let share = Pace::default().share;
     let (both, own) = ((2, 2), (1, 1));
     check("5,000 Ingresses", many, Told::Watched, (5000 + 1_usize).div_ceil(share.batch_max), both);

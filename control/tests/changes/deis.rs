@@ -65,7 +65,7 @@ fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[&str]) {
 }
 
 #[test]
-fn a_change_of_the_router_compiles_what_it_changes() {
+fn a_router_change_compiles_only_the_affected_units() {
     let mut bench = running();
     let shared: &[&str] = &["the settings of source deis"];
     check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), shared);
@@ -121,7 +121,7 @@ fn a_change_of_an_application_compiles_its_own_hosts() {
 }
 
 #[test]
-fn without_the_routers_deployment_nobody_is_let_in() {
+fn without_the_router_deployment_every_route_denies() {
     let mut bench = running();
     let deployment = tidegate_config::object::ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router"));
     bench.delete_object(deployment);
@@ -139,7 +139,7 @@ fn without_the_routers_deployment_nobody_is_let_in() {
 }
 
 #[test]
-fn an_application_takes_no_more_than_its_share_of_another_ones_hosts() {
+fn proxy_locations_on_hosts_of_another_application_are_limited() {
     let mut bench = running();
     let list = |make: fn(usize) -> String| (0..512).map(make).collect::<Vec<_>>().join(",");
     bench.apply(Kind::Service, app("host", &list(|number| format!("h{number}.host.example"))));
@@ -160,7 +160,7 @@ fn an_application_takes_no_more_than_its_share_of_another_ones_hosts() {
 }
 
 #[test]
-fn an_expression_is_about_few_domains() {
+fn the_domains_of_an_expression_are_limited() {
     let mut bench = running();
     bench.apply(Kind::Deployment, router(&[PLATFORM, ("enableRegexDomains", "true")]));
     let names: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();

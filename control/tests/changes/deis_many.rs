@@ -77,7 +77,7 @@ fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[(&'static str, us
 }
 
 #[test]
-fn a_change_of_one_application_compiles_as_many_hosts_as_it_has_domains() {
+fn an_application_change_compiles_one_host_per_domain() {
     let mut bench = running();
     let mut closed = numbered(7);
     closed["metadata"]["annotations"]["router.deis.io/whitelist"] = "10.0.0.0/8".into();
@@ -93,7 +93,7 @@ fn a_change_of_one_application_compiles_as_many_hosts_as_it_has_domains() {
 const GLOBAL: [(&str, usize); 2] = [("globals", 1), ("scope", 1)];
 
 #[test]
-fn a_change_of_the_router_compiles_the_hosts_that_move_and_no_other() {
+fn a_router_change_compiles_only_the_hosts_that_move() {
     let mut bench = running();
     check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &GLOBAL);
     check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &GLOBAL);
@@ -126,7 +126,7 @@ fn check_turn(bench: &mut Bench) {
 }
 
 #[test]
-fn a_live_change_waits_for_one_slow_turn_of_a_changed_platform_domain() {
+fn a_live_change_waits_for_at_most_one_batch_of_a_platform_domain_change() {
     let mut bench = running();
     bench.apply(Kind::Deployment, router(&[("platformDomain", "other.example")]));
     let mut live = 0;

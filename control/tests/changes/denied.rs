@@ -58,7 +58,7 @@ impl Bench {
 }
 
 #[test]
-fn a_namespace_that_is_denied_holds_the_others_up_for_a_moment_only() {
+fn a_denied_namespace_delays_the_first_model_by_its_grace_only() {
     for denied in [&NAMESPACED[..], &NAMESPACED[..1], &NAMESPACED[2..3]] {
         let mut bench = Bench::of_two();
         bench.lists(&NAMESPACED, "shop");
@@ -77,7 +77,7 @@ fn a_namespace_that_is_denied_holds_the_others_up_for_a_moment_only() {
 }
 
 #[test]
-fn what_fails_otherwise_is_waited_for() {
+fn a_source_that_fails_without_denial_is_waited_for() {
     let mut bench = Bench::of_two();
     bench.lists(&NAMESPACED, "shop");
     bench.lists(&NAMESPACED[1..], "blog");
@@ -95,7 +95,7 @@ fn what_fails_otherwise_is_waited_for() {
 }
 
 #[test]
-fn an_edge_that_may_read_nothing_of_a_kind_is_not_ready() {
+fn a_required_kind_that_is_denied_everywhere_prevents_readiness() {
     let mut bench = Bench::of_two();
     bench.lists(&[Kind::Service], "edge");
     for namespace in ["shop", "blog"] {
@@ -116,7 +116,7 @@ fn an_edge_that_may_read_nothing_of_a_kind_is_not_ready() {
 }
 
 #[test]
-fn the_service_whose_addresses_are_told_is_no_reason_to_wait() {
+fn the_published_service_does_not_delay_the_first_model() {
     for denied in [true, false] {
         let mut bench = Bench::of_two();
         for namespace in ["shop", "blog"] {
@@ -133,7 +133,7 @@ fn the_service_whose_addresses_are_told_is_no_reason_to_wait() {
 
 /// The status in the known namespace is written, and that in the other one once it is known.
 #[test]
-fn what_is_denied_in_one_namespace_silences_no_other() {
+fn a_denied_namespace_does_not_suppress_the_statuses_of_others() {
     let addresses = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);
     let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
     let options = Options { publish: addresses, ..Options::default() };

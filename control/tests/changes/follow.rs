@@ -52,7 +52,7 @@ fn the_first_model_waits_for_the_secrets_it_refers_to() {
 }
 
 #[test]
-fn where_they_cannot_be_had_the_first_model_waits_for_no_longer_than_its_grace() {
+fn the_first_model_waits_for_missing_secrets_no_longer_than_its_grace() {
     let mut bench = Bench::untold(options());
     for kind in [Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Ingress] {
         bench.list(kind, &[]);
@@ -66,7 +66,7 @@ fn where_they_cannot_be_had_the_first_model_waits_for_no_longer_than_its_grace()
 }
 
 #[test]
-fn where_classes_are_never_known_all_is_asked_for_with_the_first_model() {
+fn without_classes_all_secrets_are_requested_with_the_first_model() {
     let mut bench = Bench::untold(options());
     for kind in [Kind::Service, Kind::EndpointSlice] {
         bench.list(kind, &[]);
@@ -81,7 +81,7 @@ fn where_classes_are_never_known_all_is_asked_for_with_the_first_model() {
 }
 
 #[test]
-fn references_that_come_and_go_are_told_once() {
+fn each_change_of_references_is_announced_once() {
     let mut bench = Bench::running(options());
     assert_eq!(text(&bench.secrets), "+edge/default");
     let check = |bench: &mut Bench, object: (Kind, Value), want: &str| {
@@ -126,7 +126,7 @@ impl Bench {
 }
 
 #[test]
-fn a_certificate_stays_while_the_secret_of_the_next_one_is_on_its_way() {
+fn a_certificate_stays_until_the_secret_of_the_next_one_arrives() {
     let mut bench = Bench::web();
     bench.apply(Kind::Secret, certificate("a"));
     bench.apply(Kind::Ingress, with_tls(&["a"]));

@@ -66,7 +66,7 @@ fn check_release(bench: &mut Bench, want: Option<&str>) {
 }
 
 #[test]
-fn the_class_says_whether_the_definitions_are_of_releases_that_are_known() {
+fn the_class_reports_whether_the_crd_releases_are_supported() {
     let mut bench = running(&json!([]));
     check_release(&mut bench, None);
     let steps = [
@@ -86,7 +86,7 @@ fn the_class_says_whether_the_definitions_are_of_releases_that_are_known() {
 }
 
 #[test]
-fn the_younger_of_an_http_and_a_grpc_route_is_attached_when_the_older_goes() {
+fn the_younger_of_an_http_and_a_grpc_route_attaches_once_the_older_is_deleted() {
     const LOST: &str = "HostnameConflict";
     use Kind::{GrpcRoute, HttpRoute};
     let mut bench = running(&json!([{"name": "http", "port": 80, "protocol": "HTTP"}]));

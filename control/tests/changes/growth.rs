@@ -84,7 +84,7 @@ fn check(what: &str, tls: &[Value], secrets: &[(&str, Option<&str>)], held: usiz
 }
 
 #[test]
-fn many_hosts_and_many_tls_entries_are_no_product() {
+fn work_grows_with_hosts_plus_tls_entries_not_with_their_product() {
     let same: Vec<Value> = (0..HOSTS).map(|_| entry(&below(), "s")).collect();
     check("a Secret that is missing", &same[..1], &[], 1, 0, &["CertificateMissing"]);
     check("the same, in as many entries", &same, &[], 1, 0, &["CertificateMissing"]);
@@ -129,7 +129,7 @@ fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str
 }
 
 #[test]
-fn a_host_waits_for_what_it_leads_to_itself() {
+fn a_host_waits_only_for_its_own_references() {
     check_awaited(|number| format!("y{number}"), &[entry(&below(), "s")], "Service loud/y0");
     let own: Vec<Value> = (0..HOSTS).map(|number| entry(&[host(number)], &format!("s{number}"))).collect();
     check_awaited(|_| "x".to_owned(), &own, "Secret loud/s0");

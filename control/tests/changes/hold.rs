@@ -64,7 +64,7 @@ fn frozen_routes_stay_and_their_endpoints_follow() {
 }
 
 #[test]
-fn who_asks_is_told_who_holds_what_since_when() {
+fn a_hold_is_reported_with_its_generation_and_start() {
     let mut bench = Bench::web();
     let routes = bench.published.clone().expect("a model");
     let whatever = "since 1970-01-01T00:00:50.000Z, regardless of the cluster's routes";
@@ -79,7 +79,7 @@ fn who_asks_is_told_who_holds_what_since_when() {
 }
 
 #[test]
-fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
+fn a_thaw_publishes_the_cluster_routes_and_all_withheld_causes() {
     let mut bench = Bench::web();
     bench.freeze();
     bench.move_away();
@@ -96,7 +96,7 @@ fn thawed_the_routes_of_the_cluster_serve_and_all_that_was_withheld_is_told() {
 }
 
 #[test]
-fn rolled_back_old_routes_have_the_endpoints_of_today_at_once() {
+fn a_rollback_uses_current_endpoints_at_once() {
     let mut bench = Bench::web();
     let before = bench.published.clone().unwrap();
     bench.move_away();
@@ -116,7 +116,7 @@ fn rolled_back_old_routes_have_the_endpoints_of_today_at_once() {
 }
 
 #[test]
-fn the_external_name_of_a_held_route_is_looked_up() {
+fn external_names_of_held_routes_are_still_resolved() {
     let mut bench = Bench::web();
     bench.apply(Kind::Service, external("ext", "e.test"));
     bench.apply(Kind::Ingress, ingress("ext"));
@@ -135,7 +135,7 @@ fn the_external_name_of_a_held_route_is_looked_up() {
 }
 
 #[test]
-fn a_new_life_of_the_loop_holds_what_was_held() {
+fn a_hold_survives_a_restart_of_the_loop() {
     let mut bench = Bench::web();
     bench.freeze();
     bench.move_away();
@@ -152,7 +152,7 @@ fn a_new_life_of_the_loop_holds_what_was_held() {
 }
 
 #[test]
-fn a_command_that_changes_nothing_is_published_and_said() {
+fn a_command_without_effect_is_still_published_with_its_cause() {
     let mut bench = Bench::web();
     bench.freeze();
     bench.thaw();

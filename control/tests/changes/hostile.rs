@@ -106,7 +106,7 @@ fn check(what: &str, objects: Vec<(Kind, Value)>, routes: usize, endpoints: usiz
 }
 
 #[test]
-fn addresses_lead_nowhere_near_the_edge() {
+fn endpoints_at_protected_addresses_are_left_out() {
     for (what, address) in [
         ("loopback", "127.0.0.1"),
         ("loopback", "::1"),
@@ -144,7 +144,7 @@ fn addresses_lead_nowhere_near_the_edge() {
 }
 
 #[test]
-fn much_of_anything_is_its_owners_alone() {
+fn large_objects_affect_their_owner_only() {
     let slow = || led_to(&["10.0.0.2"]);
     let paths: Vec<String> = (0..20_000).map(|number| format!("/{number}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -188,7 +188,7 @@ fn much_of_anything_is_its_owners_alone() {
 }
 
 #[test]
-fn a_claim_on_the_neighbours_host_takes_nothing_away() {
+fn younger_claims_on_a_host_do_not_change_the_older_routes() {
     let mut bench = Bench::quiet();
     let (before, _) = bench.neighbour();
     for number in 0..50 {
@@ -205,7 +205,7 @@ fn a_claim_on_the_neighbours_host_takes_nothing_away() {
 }
 
 #[test]
-fn garbage_is_told_to_its_owner() {
+fn unreadable_objects_become_findings_of_their_owner() {
     let secret = |data: Value| json!({"metadata": {"namespace": "loud", "name": "s"}, "type": "kubernetes.io/tls", "data": data});
     let mut with_tls = loud("x", "loud.example", &["/"]);
     with_tls["spec"]["tls"] = json!([{"hosts": ["loud.example"], "secretName": "s"}]);

@@ -68,7 +68,7 @@ fn check_start(required_s: u64, optional_s: &[(Kind, u64)], failing: &[Kind], wa
 }
 
 #[test]
-fn the_first_model_waits_longer_for_what_is_slow_than_for_what_fails() {
+fn the_first_model_waits_longer_for_slow_sources_than_for_failing_ones() {
     use Kind::{IngressClass, Secret};
     check_start(3, &[(IngressClass, 1), (Secret, 2)], &[], Some(3));
     check_start(3, &[(IngressClass, 1), (Secret, 100)], &[], Some(100));
@@ -81,7 +81,7 @@ fn the_first_model_waits_longer_for_what_is_slow_than_for_what_fails() {
 }
 
 #[test]
-fn without_the_required_kinds_there_is_no_first_model() {
+fn the_first_model_needs_every_required_kind() {
     let mut bench = Bench::untold(Options::default());
     for kind in [Kind::Service, Kind::Ingress, Kind::Secret, Kind::IngressClass] {
         bench.list(kind, &[]);
@@ -91,7 +91,7 @@ fn without_the_required_kinds_there_is_no_first_model() {
 }
 
 #[test]
-fn a_kind_that_the_cluster_does_not_have_is_not_waited_for() {
+fn the_first_model_does_not_wait_for_unserved_kinds() {
     let mut bench = Bench::untold(Options::default());
     bench.fail(Kind::Secret);
     bench.unserve(Kind::Secret);
@@ -102,7 +102,7 @@ fn a_kind_that_the_cluster_does_not_have_is_not_waited_for() {
 }
 
 #[test]
-fn what_there_was_of_a_kind_goes_with_it_and_comes_with_it() {
+fn objects_of_a_kind_are_dropped_while_it_is_unserved() {
     let all: Vec<Value> = (0..40).map(|number| service(&format!("s{number}"))).collect();
     let mut bench = Bench::running(Options::default());
     bench.list(Kind::Service, &all);
@@ -138,7 +138,7 @@ fn check_doubt(held: usize, (left, others): (usize, usize), doubted: bool) {
 }
 
 #[test]
-fn a_list_that_lacks_many_or_all_is_confirmed() {
+fn a_list_that_lacks_most_objects_must_be_confirmed() {
     check_doubt(40, (29, 0), false);
     check_doubt(40, (20, 0), false);
     check_doubt(40, (19, 0), true);
@@ -151,7 +151,7 @@ fn a_list_that_lacks_many_or_all_is_confirmed() {
 }
 
 #[test]
-fn what_a_list_adds_makes_up_for_nothing() {
+fn additions_in_a_list_do_not_offset_its_removals() {
     check_doubt(40, (0, 40), true);
     check_doubt(40, (0, 400), true);
     check_doubt(40, (19, 21), true);
@@ -161,7 +161,7 @@ fn what_a_list_adds_makes_up_for_nothing() {
 }
 
 #[test]
-fn what_a_watch_says_is_not_doubted() {
+fn deletions_by_watch_need_no_confirmation() {
     let mut bench = Bench::running(Options::default());
     bench.list(Kind::Service, &[service("last")]);
     bench.delete(Kind::Service, "last");
@@ -169,7 +169,7 @@ fn what_a_watch_says_is_not_doubted() {
 }
 
 #[test]
-fn a_new_life_measures_lists_against_what_serves() {
+fn after_a_restart_lists_are_compared_with_the_serving_objects() {
     let all: Vec<Value> = (0..40).map(|number| service(&format!("s{number}"))).collect();
     let mut bench = Bench::running(Options::default());
     assert_eq!(bench.list(Kind::Service, &all), None);
@@ -192,7 +192,7 @@ fn a_new_life_measures_lists_against_what_serves() {
 }
 
 #[test]
-fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
+fn after_a_restart_unlistable_kinds_stay_and_deleted_objects_go() {
     let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Secret, json!({"metadata": {"namespace": "shop", "name": "kept"}}));
     bench.apply(Kind::Service, service("gone"));
@@ -218,7 +218,7 @@ fn a_new_life_keeps_what_cannot_be_listed_now_and_forgets_what_is_gone() {
 }
 
 #[test]
-fn names_are_told_when_one_may_be_another_and_at_no_other_time() {
+fn dns_names_are_announced_only_when_they_may_have_changed() {
     let mut bench = Bench::running(Options::default());
     bench.apply(Kind::Service, external("ext", "e.example"));
     bench.check_told(None);
@@ -248,7 +248,7 @@ fn names_are_told_when_one_may_be_another_and_at_no_other_time() {
 }
 
 #[test]
-fn what_a_name_led_to_is_forgotten_with_its_last_user() {
+fn addresses_of_a_dns_name_are_dropped_with_its_last_reference() {
     let mut bench = Bench::by_name();
     assert_eq!(bench.reconciler.world().names.len(), 1);
     bench.delete(Kind::Ingress, "web");
@@ -265,7 +265,7 @@ fn what_a_name_led_to_is_forgotten_with_its_last_user() {
 }
 
 #[test]
-fn a_host_that_waits_stays_with_its_name() {
+fn a_waiting_host_keeps_its_dns_name() {
     let mut bench = Bench::by_name();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.check_told(None);

@@ -44,7 +44,7 @@ fn check(order: Order, want: [&str; 4]) {
 }
 
 #[test]
-fn what_is_in_use_goes_first() {
+fn recently_used_hosts_are_compiled_first() {
     check(Order::default(), ["a", "b", "c", "d"]);
     check(Order::by(|ingress| u64::from(&*ingress.name.name != "c")), ["c", "a", "b", "d"]);
     check(Order::by(|ingress| u64::from(&*ingress.name.name < "c")), ["c", "d", "a", "b"]);

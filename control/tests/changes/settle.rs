@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::manifests::{external, ingress, ingress_of, service, slice};
 
 #[test]
-fn a_route_moves_at_once_to_what_is_there() {
+fn a_route_moves_at_once_to_an_existing_backend() {
     let mut bench = Bench::web();
     bench.check("10.0.0.1");
     bench.apply(Kind::Service, service("new"));
@@ -21,7 +21,7 @@ fn a_route_moves_at_once_to_what_is_there() {
 }
 
 #[test]
-fn a_working_route_waits_for_the_endpoints_it_would_move_to() {
+fn a_working_route_waits_for_the_endpoints_of_its_new_backend() {
     let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
@@ -35,7 +35,7 @@ fn a_working_route_waits_for_the_endpoints_it_would_move_to() {
 }
 
 #[test]
-fn the_endpoints_it_still_uses_stay_current_while_it_waits() {
+fn the_endpoints_of_a_waiting_route_stay_current() {
     let mut bench = Bench::web();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
@@ -61,7 +61,7 @@ fn the_wait_is_bounded() {
 }
 
 #[test]
-fn who_asks_is_told_what_is_waited_for() {
+fn a_wait_is_reported_with_its_cause_and_deadline() {
     let mut bench = Bench::web();
     bench.check_withheld(&[]);
     bench.apply(Kind::Ingress, ingress("new"));
@@ -80,7 +80,7 @@ fn who_asks_is_told_what_is_waited_for() {
 }
 
 #[test]
-fn a_deleted_service_is_gone_at_once() {
+fn a_deleted_service_is_removed_at_once() {
     let mut bench = Bench::web();
     bench.delete(Kind::Service, "old");
     bench.reconcile();
@@ -88,7 +88,7 @@ fn a_deleted_service_is_gone_at_once() {
 }
 
 #[test]
-fn endpoints_that_go_away_are_gone_at_once() {
+fn deleted_endpoints_are_removed_at_once() {
     let mut bench = Bench::web();
     bench.delete(Kind::EndpointSlice, "old");
     bench.reconcile();
@@ -96,7 +96,7 @@ fn endpoints_that_go_away_are_gone_at_once() {
 }
 
 #[test]
-fn what_did_not_work_before_waits_for_nothing() {
+fn a_route_without_endpoints_moves_at_once() {
     let mut bench = Bench::web();
     bench.delete(Kind::EndpointSlice, "old");
     bench.reconcile();
@@ -106,7 +106,7 @@ fn what_did_not_work_before_waits_for_nothing() {
 }
 
 #[test]
-fn an_equal_object_is_no_event() {
+fn an_update_that_changes_nothing_is_ignored() {
     let mut bench = Bench::web();
     let mut again = ingress("old");
     again["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
@@ -131,7 +131,7 @@ fn a_working_route_waits_for_the_addresses_of_an_external_name() {
 }
 
 #[test]
-fn a_name_that_has_no_addresses_is_not_waited_for() {
+fn a_dns_name_without_addresses_is_not_waited_for() {
     let mut bench = Bench::web();
     bench.apply(Kind::Service, external("ext", "e.test"));
     bench.apply(Kind::Ingress, ingress("ext"));
@@ -167,7 +167,7 @@ fn an_external_name_without_ports_stays_while_a_route_waits() {
 
 /// A path and a default backend are different places, though both may take everything.
 #[test]
-fn a_route_waits_for_its_own_place_only() {
+fn the_default_backend_and_a_path_wait_independently() {
     let mut bench = Bench::web();
     let with_default = |path: &str| {
         let mut object = ingress(path);
@@ -186,7 +186,7 @@ fn a_route_waits_for_its_own_place_only() {
 }
 
 #[test]
-fn what_ingresses_of_others_lead_to_costs_nothing() {
+fn ingresses_of_other_controllers_cause_no_work() {
     let mut bench = Bench::web();
     let mut foreign = ingress("ext");
     foreign["metadata"]["name"] = "foreign".into();
@@ -207,7 +207,7 @@ fn what_ingresses_of_others_lead_to_costs_nothing() {
 
 /// Hosts that wait cost the batches of others nothing, and each is compiled when what it waits for comes.
 #[test]
-fn hosts_that_wait_are_not_compiled_with_every_batch() {
+fn waiting_hosts_are_not_compiled_with_every_batch() {
     const WAITING: usize = 300;
     let mut bench = Bench::web();
     let host = |n: usize, service: &str| ingress_of(&format!("w{n}"), &format!("w{n}.example"), service, &["/"]);

@@ -84,7 +84,7 @@ fn check(bench: &mut Bench, kind: Kind, want: &str) {
 }
 
 #[test]
-fn a_working_route_waits_for_the_service_and_the_endpoints_that_it_would_move_to() {
+fn a_working_route_waits_for_the_endpoints_of_its_new_backend() {
     for (kind, protocol) in KINDS {
         let mut bench = web(kind, protocol);
         check(&mut bench, kind, "10.0.0.1");
@@ -122,7 +122,7 @@ fn the_wait_is_bounded() {
 }
 
 #[test]
-fn what_depends_on_nothing_new_acts_at_once() {
+fn changes_without_a_new_backend_act_at_once() {
     for (kind, protocol) in KINDS {
         let mut bench = web(kind, protocol);
         bench.delete(Kind::Service, "old");
@@ -144,7 +144,7 @@ fn what_depends_on_nothing_new_acts_at_once() {
 
 /// A backend with the weight 0 does not count as working.
 #[test]
-fn a_route_whose_shares_move_by_weight_waits_too() {
+fn a_route_that_moves_by_weight_waits_too() {
     for (kind, protocol) in KINDS {
         let mut bench = web(kind, protocol);
         bench.apply(kind, route(&[("old", 0), ("new", 1)]));
@@ -162,7 +162,7 @@ fn a_route_whose_shares_move_by_weight_waits_too() {
 
 /// A route that leads elsewhere while its Service goes does not lose the endpoints first.
 #[test]
-fn endpoints_that_go_in_the_slow_lane_go_after_what_leads_to_them() {
+fn endpoints_are_removed_after_the_routes_that_lead_to_them() {
     for (kind, protocol) in KINDS {
         let mut bench = web(kind, protocol);
         bench.apply(Kind::Service, service("new"));

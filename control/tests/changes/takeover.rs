@@ -57,7 +57,7 @@ fn taken_over(to: &str) -> Value {
 }
 
 #[test]
-fn an_ingress_that_goes_leaves_its_host_to_the_one_that_comes() {
+fn a_replaced_ingress_hands_its_host_over_without_a_gap() {
     // In one list, with other Ingresses that have changed.
     check(
         &|bench: &mut Bench| assert_eq!(bench.list(Kind::Ingress, &with_others("/x", taken_over("new"))), None),
@@ -80,7 +80,7 @@ fn an_ingress_that_goes_leaves_its_host_to_the_one_that_comes() {
 }
 
 #[test]
-fn so_it_does_to_one_whose_service_is_new_too() {
+fn a_replaced_ingress_hands_over_to_a_new_service_without_a_gap() {
     let all_new = |bench: &mut Bench| {
         let mut services: Vec<Value> = ["old", "new", "newest"].map(service).into();
         services.extend((0..OTHERS).map(|n| service(&format!("by{n}"))));
@@ -95,7 +95,7 @@ fn so_it_does_to_one_whose_service_is_new_too() {
 }
 
 #[test]
-fn a_slice_that_goes_leaves_its_service_to_the_one_that_comes() {
+fn a_replaced_endpointslice_leaves_no_gap() {
     let replaced = |bench: &mut Bench| {
         let mut after = slice("old", &["10.0.0.7"]);
         after["metadata"]["name"] = "old-2".into();
@@ -108,7 +108,7 @@ fn a_slice_that_goes_leaves_its_service_to_the_one_that_comes() {
 
 /// An Ingress waits that leads elsewhere now. Whatever becomes of where it led, a request goes to the one or to the other.
 #[test]
-fn what_an_ingress_has_left_goes_with_it() {
+fn a_waiting_ingress_routes_to_its_old_or_its_new_service() {
     let left = |bench: &mut Bench| {
         assert_eq!(bench.list(Kind::Ingress, &with_others("/x", ingress("new"))), None);
     };

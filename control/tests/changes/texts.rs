@@ -291,11 +291,11 @@ fn check_guarded(bench: &Bench, what: &str) {
 }
 
 #[test]
-fn strange_texts_stay_where_they_are() {
+fn strange_texts_affect_no_other_object() {
     check(&with_slices());
 }
 
 #[test]
-fn strange_texts_stay_where_they_are_beside_a_name_to_look_up() {
+fn strange_texts_affect_no_other_object_while_a_dns_name_is_resolved() {
     check(&by_name());
 }

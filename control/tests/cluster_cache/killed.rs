@@ -22,13 +22,13 @@ const FOLDER: &str = "TIDEGATE_TEST_CACHE";
 const LIFE: &str = "TIDEGATE_TEST_LIFE";
 
 #[test]
-fn every_kill_leaves_a_state_that_was_there() {
+fn every_kill_leaves_a_consistent_state() {
     kills(40, 4711);
 }
 
 #[test]
 #[ignore = "takes minutes; the number of kills and the seed are set by KILLS and KILL_SEED"]
-fn many_kills_leave_states_that_were_there() {
+fn many_kills_leave_consistent_states() {
     let number = |name: &str| std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok());
     kills(number("KILLS").unwrap_or(3000), number("KILL_SEED").unwrap_or(1));
 }

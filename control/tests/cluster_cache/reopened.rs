@@ -56,7 +56,7 @@ fn check(options: CacheOptions, selection: &str, want: Option<(Option<&str>, usi
 }
 
 #[test]
-fn it_goes_on_where_it_ended() {
+fn a_reopened_cache_resumes_at_its_last_version() {
     let folder = folder();
     written(&folder);
     check(options(folder.path()), "all", Some((Some("7"), 1)));
@@ -75,7 +75,7 @@ fn version_on_disk(folder: &TempDir) -> Option<String> {
 }
 
 #[tokio::test]
-async fn once_a_watch_has_failed_the_version_that_it_reached_is_soon_on_disk() {
+async fn the_version_of_a_failed_watch_is_soon_on_disk() {
     let folder = folder();
     written(&folder);
     let (cache, _) = open(options(folder.path()), "all", true);
@@ -93,7 +93,7 @@ async fn once_a_watch_has_failed_the_version_that_it_reached_is_soon_on_disk() {
 }
 
 #[test]
-fn versions_of_another_server_mean_nothing() {
+fn versions_of_another_server_are_not_resumed() {
     let folder = folder();
     written(&folder);
     let other = || CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
@@ -107,7 +107,7 @@ fn versions_of_another_server_mean_nothing() {
 }
 
 #[test]
-fn versions_of_another_cluster_are_gone_before_its_uid_is_there() {
+fn versions_of_another_cluster_are_dropped_before_its_uid_is_stored() {
     let folder = folder();
     let learn = |cluster: &str| {
         let (cache, restored) = open(options(folder.path()), "all", true);
@@ -127,7 +127,7 @@ fn versions_of_another_cluster_are_gone_before_its_uid_is_there() {
 }
 
 #[tokio::test]
-async fn what_was_selected_otherwise_is_not_restored_and_goes_once_something_newer_is_kept() {
+async fn objects_of_another_selection_are_not_restored() {
     let folder = folder();
     written(&folder);
     check(options(folder.path()), "type=other", None);
@@ -140,7 +140,7 @@ async fn what_was_selected_otherwise_is_not_restored_and_goes_once_something_new
 }
 
 #[test]
-fn what_was_kept_in_the_other_form_routes_and_is_listed_before_it_is_served() {
+fn objects_in_the_other_form_are_routed_and_listed_before_they_are_served() {
     for whole in [false, true] {
         let folder = folder();
         let kept = |whole| KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole };
@@ -161,7 +161,7 @@ fn what_was_kept_in_the_other_form_routes_and_is_listed_before_it_is_served() {
 }
 
 #[test]
-fn without_the_key_secrets_are_not_restored_and_go() {
+fn without_the_key_secrets_are_deleted() {
     let folder = folder();
     written(&folder);
     let (cache, restored) = open(CacheOptions { key_file: None, ..options(folder.path()) }, "all", true);
@@ -173,7 +173,7 @@ fn without_the_key_secrets_are_not_restored_and_go() {
 }
 
 #[test]
-fn names_and_sockets_are_there_again() {
+fn dns_names_and_sockets_are_restored() {
     let folder = folder();
     let cache = open(options(folder.path()), "all", true).0.unwrap();
     let socket: SocketAddr = "192.0.2.9:6443".parse().unwrap();
@@ -193,7 +193,7 @@ fn names_and_sockets_are_there_again() {
 }
 
 #[test]
-fn secrets_by_name_are_kept_one_by_one() {
+fn secrets_by_name_are_stored_one_by_one() {
     let folder = folder();
     let cache = open(options(folder.path()), "by name", false).0.unwrap();
     let sink = cache.sink(&SECRET, false).unwrap();
@@ -211,7 +211,7 @@ fn secrets_by_name_are_kept_one_by_one() {
 }
 
 #[test]
-fn after_a_start_without_a_key_any_key_will_do() {
+fn after_a_start_without_a_key_any_key_is_accepted() {
     let folder = folder();
     written(&folder);
     let (cache, _) = open(CacheOptions { key_file: None, ..options(folder.path()) }, "all", true);
@@ -221,7 +221,7 @@ fn after_a_start_without_a_key_any_key_will_do() {
 }
 
 #[test]
-fn sockets_that_nobody_learned_again_are_forgotten() {
+fn sockets_that_were_not_seen_again_are_dropped() {
     let folder = folder();
     let learn = |socket: &str| {
         let (cache, restored) = open(options(folder.path()), "all", true);
@@ -236,7 +236,7 @@ fn sockets_that_nobody_learned_again_are_forgotten() {
 }
 
 #[test]
-fn a_disk_that_failed_is_told_of_and_has_the_kind_listed() {
+fn a_disk_failure_is_counted_and_causes_a_list() {
     let folder = folder();
     let inner = folder.path().join("cluster-cache");
     std::fs::write(&inner, "no folder").unwrap();

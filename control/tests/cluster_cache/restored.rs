@@ -62,7 +62,7 @@ fn settle(reconciler: &mut Reconciler, now: Instant) {
 }
 
 #[test]
-fn what_was_restored_serves_at_once_and_is_told_to_nobody() {
+fn restored_state_serves_at_once_and_reports_nothing() {
     let now = now();
     let mut reconciler = restored(&KINDS, now);
     assert!(reconciler.wake().is_some_and(|wake| wake <= now), "nothing has to happen first");
@@ -86,7 +86,7 @@ fn what_was_restored_serves_at_once_and_is_told_to_nobody() {
 }
 
 #[test]
-fn what_vanished_goes_with_the_complete_list_and_not_before() {
+fn deleted_objects_stay_until_a_complete_list() {
     let now = now();
     let mut reconciler = restored(&KINDS, now);
     settle(&mut reconciler, now);
@@ -104,7 +104,7 @@ fn what_vanished_goes_with_the_complete_list_and_not_before() {
 }
 
 #[test]
-fn a_list_that_lacks_all_of_it_is_confirmed_first() {
+fn an_empty_list_over_restored_state_must_be_confirmed() {
     let now = now();
     let mut reconciler = restored(&KINDS, now);
     settle(&mut reconciler, now);
@@ -118,7 +118,7 @@ fn a_list_that_lacks_all_of_it_is_confirmed_first() {
 }
 
 #[test]
-fn secrets_that_are_not_kept_are_waited_for_a_moment_only() {
+fn unrestored_secrets_are_waited_for_briefly() {
     let begun = now();
     let but_secrets = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice];
     let mut reconciler = restored(&but_secrets, begun);
@@ -131,7 +131,7 @@ fn secrets_that_are_not_kept_are_waited_for_a_moment_only() {
 }
 
 #[test]
-fn what_is_required_and_was_not_kept_is_waited_for() {
+fn an_unrestored_required_kind_is_waited_for() {
     let begun = now();
     let mut reconciler = restored(&[Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::Secret], begun);
     settle(&mut reconciler, begun + Duration::from_secs(3600));
@@ -139,7 +139,7 @@ fn what_is_required_and_was_not_kept_is_waited_for() {
 }
 
 #[test]
-fn a_loop_that_starts_over_knows_that_what_serves_was_restored() {
+fn a_restarted_loop_still_knows_the_state_as_restored() {
     let now = now();
     let mut reconciler = restored(&KINDS, now);
     settle(&mut reconciler, now);

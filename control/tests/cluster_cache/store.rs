@@ -72,7 +72,7 @@ fn batches_add_replace_and_remove() {
 }
 
 #[test]
-fn sealed_values_are_there_for_their_key_alone() {
+fn sealed_values_need_their_key() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), seal(folder.path(), 1)).unwrap();
     store.commit(&batch("secrets", true, &[("shop/tls", Some("very-private"))], "5")).unwrap();
@@ -94,7 +94,7 @@ fn sealed_values_are_there_for_their_key_alone() {
 }
 
 #[test]
-fn one_process_has_it_at_a_time() {
+fn one_process_opens_the_store_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None).unwrap();
     assert_eq!(Store::open(folder.path(), None).unwrap_err(), Unusable::Locked);
@@ -120,7 +120,7 @@ fn spoilt(spoil: impl FnOnce(&Path)) -> (TempDir, Result<BTreeMap<String, String
 }
 
 #[test]
-fn a_newer_store_is_left_alone() {
+fn a_store_of_a_newer_format_is_left_unchanged() {
     let newer = |path: &Path| {
         let database = redb::Database::open(path).unwrap();
         let transaction = database.begin_write().unwrap();
@@ -132,7 +132,7 @@ fn a_newer_store_is_left_alone() {
 }
 
 #[test]
-fn an_older_store_is_emptied() {
+fn a_store_of_an_older_format_is_emptied() {
     let older = |path: &Path| {
         let database = redb::Database::open(path).unwrap();
         let transaction = database.begin_write().unwrap();
@@ -144,7 +144,7 @@ fn an_older_store_is_emptied() {
 }
 
 #[test]
-fn a_cut_file_is_damaged_and_never_a_panic() {
+fn a_truncated_file_is_reported_as_damaged() {
     let length = spoilt(|_| {}).0.path().join("cluster-cache/objects.redb").metadata().unwrap().len();
     let cuts = (1..32).map(|part| length * part / 32).chain([1, 63, 64, 4095, 4096, 4097, length - 1]);
     for cut in cuts {
@@ -155,7 +155,7 @@ fn a_cut_file_is_damaged_and_never_a_panic() {
 }
 
 #[test]
-fn a_changed_byte_is_found_or_means_nothing() {
+fn a_changed_byte_is_detected_or_harmless() {
     let (whole, length) = {
         let (folder, found) = spoilt(|_| {});
         (found.unwrap(), file(folder.path()).metadata().unwrap().len())
@@ -179,7 +179,7 @@ fn a_changed_byte_is_found_or_means_nothing() {
 }
 
 #[test]
-fn the_folder_and_the_file_are_ours_alone() {
+fn the_folder_and_the_file_are_readable_by_the_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::open(folder.path(), None).unwrap());
     let (inner, file) = (folder.path().join("cluster-cache"), file(folder.path()));

@@ -120,7 +120,7 @@ fn said(cluster: &Cluster, url: &str, method: Option<&str>, headers: &[&str]) ->
 }
 
 #[test]
-fn the_gateway_its_listener_and_the_named_rule_are_told() {
+fn the_gateway_its_listener_and_the_named_rule_are_shown() {
     let text = said(&shop(), "http://shop.example/cart/7", None, &[]);
     check(&text, "gateway", &["Gateway shop/edge, listener http"]);
     check(&text, "object", &["HTTPRoute shop/cart, spec.rules[2].matches[0]"]);
@@ -128,14 +128,14 @@ fn the_gateway_its_listener_and_the_named_rule_are_told() {
 }
 
 #[test]
-fn a_listener_of_a_listener_set_is_told_with_its_set() {
+fn a_listener_of_a_listener_set_is_shown_with_its_set() {
     let text = said(&shop(), "http://a.team.example/", None, &[]);
     check(&text, "gateway", &["Gateway shop/edge, listener team of ListenerSet team/more"]);
     check(&text, "object", &["HTTPRoute team/app, spec.rules[0].matches[0]"]);
 }
 
 #[test]
-fn method_and_headers_decide_as_the_proxy_would_and_the_reasons_name_no_value() {
+fn method_and_headers_match_as_in_the_proxy_and_reasons_omit_values() {
     let shop = shop();
     let of = |route: &str, rule: &str, field: &str| {
         format!("prefix /cart of HTTPRoute shop/{route}, {field}.matches[0] ({rule})")
@@ -172,7 +172,7 @@ fn method_and_headers_decide_as_the_proxy_would_and_the_reasons_name_no_value() 
 }
 
 #[test]
-fn routes_for_the_host_that_the_gateway_does_not_accept_are_told() {
+fn rejected_routes_for_the_host_are_shown() {
     let text = said(&shop(), "http://shop.example/", None, &[]);
     let refused = [
         "HTTPRoute blog/away: NotAllowedByListeners: no listener of Gateway shop/edge allows HTTPRoutes of namespace blog",

@@ -37,7 +37,7 @@ fn ingress_class() -> Value {
 }
 
 #[test]
-fn a_route_that_keeps_sessions_says_by_what() {
+fn session_persistence_is_shown_with_its_cookie() {
     let annotations = json!({"tidegate.io/session-cookie": "route", "tidegate.io/session-cookie-max-age": "1h"});
     let mut ingress = ingress("web", 2020, &annotations, &[("Prefix", "/")]);
     ingress["metadata"]["uid"] = json!("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e");
@@ -111,7 +111,7 @@ fn check(text: &str, word: &str, want: &[&str]) {
 }
 
 #[test]
-fn guards_are_named_with_what_they_depend_on() {
+fn guards_are_shown_with_their_conditions() {
     let annotations = json!({"tidegate.io/allow-source-range": "10.0.0.0/8", "tidegate.io/ssl-redirect": "true"});
     let text = explained(&[ingress("web", 2026, &annotations, &[("Prefix", "/")])], "http://web.example/");
     let redirect = "308 to https for plain-text requests";
@@ -125,7 +125,7 @@ fn guards_are_named_with_what_they_depend_on() {
 }
 
 #[test]
-fn a_rule_lost_to_one_of_its_own_kind() {
+fn a_rule_that_lost_to_an_older_ingress_is_shown() {
     let none = json!({});
     let old = ingress("old", 2025, &none, &[("Exact", "/a"), ("Prefix", "/a")]);
     let young = ingress("young", 2026, &none, &[("Prefix", "/a")]);
@@ -139,7 +139,7 @@ fn a_rule_lost_to_one_of_its_own_kind() {
 }
 
 #[test]
-fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
+fn waiting_routes_are_shown_with_their_reason() {
     let (since, until) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
     let wait = |host: &str, service| Wait {
         unit: Unit::Host(HostPattern::Exact(host.into()).into()),
@@ -162,7 +162,7 @@ fn routes_that_do_not_serve_yet_are_named_with_the_reason() {
 
 /// A Gateway with listeners whose connections are passed on, and their routes.
 #[test]
-fn connections_that_are_passed_on_are_explained() {
+fn tcp_and_tls_routes_are_explained() {
     let object = |kind: Kind, name: &str, year: u32, spec: Value| {
         let created = format!("{year}-01-01T00:00:00Z");
         let metadata = json!({"namespace": "shop", "name": name, "resourceVersion": "1", "creationTimestamp": created});

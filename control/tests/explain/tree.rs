@@ -62,7 +62,7 @@ fn a_gateway_shows_with_its_listeners_routes_rules_and_backends() {
 }
 
 #[test]
-fn a_part_of_the_tree_is_asked_for_by_namespace_and_name() {
+fn the_tree_is_filtered_by_namespace_and_name() {
     let shop = shop();
     let team = "
     GatewayClass tidegate
@@ -117,7 +117,7 @@ fn pages_hold_every_object_once() {
 }
 
 #[test]
-fn an_ingress_stands_under_its_class_with_its_hosts() {
+fn an_ingress_is_shown_under_its_class_with_its_hosts() {
     let none = json!({});
     let objects = [
         (Kind::IngressClass, ingress_class()),

@@ -66,7 +66,7 @@ fn gone(name: &str, version: u32, event: &'static str) -> Then {
 }
 
 #[test]
-fn what_the_watch_tells_while_pages_come_is_neither_lost_nor_undone() {
+fn watch_events_during_a_list_are_neither_lost_nor_undone() {
     let first = |version| page(version, &[("a", 3), ("b", 4)], "t");
     let second = |version| Page(page(version, &[("c", 2)], ""));
     // Nothing: it is a list as any other.
@@ -93,7 +93,7 @@ fn what_the_watch_tells_while_pages_come_is_neither_lost_nor_undone() {
 }
 
 #[test]
-fn a_watch_that_is_behind_the_list_goes_on_from_it() {
+fn a_watch_behind_the_list_resumes_at_the_version_of_the_list() {
     // The list includes both changes of `a`, and the watch has sent the first: no older state follows.
     check(
         page(9, &[("a", 8), ("b", 4)], "t"),
@@ -111,7 +111,7 @@ fn a_watch_that_is_behind_the_list_goes_on_from_it() {
 }
 
 #[test]
-fn a_bookmark_that_is_newer_than_the_list_is_where_the_next_watch_goes_on() {
+fn the_next_watch_resumes_at_a_bookmark_newer_than_the_list() {
     let bookmark = frame("BOOKMARK", r#"{"metadata":{"resourceVersion":"8"}}"#);
     check(
         page(7, &[("a", 3), ("b", 4)], "t"),
@@ -122,7 +122,7 @@ fn a_bookmark_that_is_newer_than_the_list_is_where_the_next_watch_goes_on() {
 }
 
 #[test]
-fn a_list_outlives_the_watches_beside_it() {
+fn a_list_survives_the_end_of_the_watch() {
     check(
         page(6, &[("a", 3), ("b", 4)], "t"),
         vec![there("a", 7, "applied a@7"), Ends, gone("b", 8, "deleted b@8"), Page(page(6, &[("c", 2)], ""))],
@@ -157,7 +157,7 @@ fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
 }
 
 #[test]
-fn a_list_that_fails_takes_no_watch_away() {
+fn a_failed_list_does_not_end_the_watch() {
     let limits = || Limits { backoff_first: MS(100), backoff_max: MS(100), ..patient() };
     for (code, label) in [(403, "403"), (410, "410"), (429, "429"), (500, "500"), (503, "503")] {
         let refused = || Answer::status(code).with("retry-after", "1");
@@ -172,7 +172,7 @@ fn a_list_that_fails_takes_no_watch_away() {
 }
 
 #[test]
-fn only_a_watch_that_lost_something_takes_the_list_beside_it_along() {
+fn only_an_expired_watch_restarts_the_concurrent_list() {
     block_on(async {
         let (telling, watch) = relay();
         let lists =
@@ -191,7 +191,7 @@ fn only_a_watch_that_lost_something_takes_the_list_beside_it_along() {
 }
 
 #[test]
-fn a_list_that_is_asked_for_comes_at_once_and_once() {
+fn a_requested_list_is_made_once_and_at_once() {
     block_on(async {
         let lists = vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])];
         let mut run = start(lists, vec![], patient(), 64).await;
@@ -209,7 +209,7 @@ fn a_list_that_is_asked_for_comes_at_once_and_once() {
 }
 
 #[test]
-fn a_list_that_begins_after_it_was_asked_for_is_the_one() {
+fn a_request_is_satisfied_by_any_later_list() {
     block_on(async {
         let limits = Limits { retry_after_max: MS(300), ..patient() };
         let refused = Answer::status(429).with("retry-after", "1");
@@ -222,7 +222,7 @@ fn a_list_that_begins_after_it_was_asked_for_is_the_one() {
 }
 
 #[test]
-fn a_list_that_is_due_is_made_whatever_becomes_of_the_watch() {
+fn a_due_list_is_made_whatever_the_state_of_the_watch() {
     let refused = || (0..100).map(|_| Answer::status(503)).collect();
     let short = || (0..100).map(|_| Answer::steps(vec![Step::Pause(MS(20))])).collect();
     let cut = || (0..100).map(|_| Answer::steps(vec![Step::Send(String::new()), Step::Cut])).collect();
@@ -250,7 +250,7 @@ fn a_list_that_is_due_is_made_whatever_becomes_of_the_watch() {
 }
 
 #[test]
-fn a_list_is_made_for_whoever_serves_the_objects_and_has_less_than_it_was_told() {
+fn a_list_is_made_for_a_copy_that_lacks_objects() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use tidegate_control::{Copied, Copies, Taken, Taker};

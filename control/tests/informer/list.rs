@@ -39,7 +39,7 @@ fn a_list_of_three_pages_is_one_event() {
 }
 
 #[test]
-fn a_token_that_expired_starts_the_list_over() {
+fn an_expired_continue_token_restarts_the_list() {
     check(
         patient(),
         vec![Answer::ok(page(5, &[("a", 1)], "t1")), Answer::status(410), listed(9, &[("b", 8)])],
@@ -53,7 +53,7 @@ fn a_token_that_expired_starts_the_list_over() {
 }
 
 #[test]
-fn refusals_are_reported_and_tried_again() {
+fn refused_lists_are_reported_and_retried() {
     for (code, label) in [(401, "401"), (403, "403"), (404, "404"), (429, "429"), (500, "500"), (503, "503")] {
         let failing = format!("failing: the API server answered {code}: as told");
         fails_once(patient(), Answer::status(code), &failing, &format!("list:status_{label}"));
@@ -61,13 +61,13 @@ fn refusals_are_reported_and_tried_again() {
 }
 
 #[test]
-fn a_mute_server_is_left() {
+fn a_server_that_sends_no_headers_is_given_up() {
     let limits = Limits { headers: MS(200), ..patient() };
     fails_once(limits, Answer::Mute, "failing: no answer in time", "list:no_headers");
 }
 
 #[test]
-fn a_body_that_stalls_is_left() {
+fn a_stalled_body_is_given_up() {
     let limits = Limits { list_stall: MS(200), ..patient() };
     let half = page(5, &[("x", 1), ("y", 2)], "").split_off(0)[..80].to_owned();
     let answer = Answer::steps(vec![Step::Send(half), Step::Hang]);
@@ -75,7 +75,7 @@ fn a_body_that_stalls_is_left() {
 }
 
 #[test]
-fn a_body_that_breaks_or_ends_early_is_no_list() {
+fn a_truncated_body_is_not_a_list() {
     let half = page(5, &[("x", 1), ("y", 2)], "")[..80].to_owned();
     let cut = Answer::steps(vec![Step::Send(half.clone()), Step::Cut]);
     fails_once(patient(), cut, "failing: connection: *", "list:broken");
@@ -88,7 +88,7 @@ fn a_body_that_breaks_or_ends_early_is_no_list() {
 }
 
 #[test]
-fn what_is_no_list_removes_nothing() {
+fn an_unreadable_list_removes_nothing() {
     let unreadable = |body: &str| {
         fails_once(patient(), Answer::ok(body), "failing: the response cannot be read: *", "list:unreadable");
     };
@@ -100,7 +100,7 @@ fn what_is_no_list_removes_nothing() {
 }
 
 #[test]
-fn a_page_that_is_too_long_is_asked_for_in_halves() {
+fn a_page_beyond_the_limit_is_requested_in_halves() {
     let limits = Limits { page_objects: 4, page_bytes_max: 400, ..patient() };
     check(
         limits,
@@ -119,7 +119,7 @@ fn a_page_that_is_too_long_is_asked_for_in_halves() {
 }
 
 #[test]
-fn a_list_without_end_is_given_up() {
+fn a_list_with_too_many_pages_is_given_up() {
     let limits = Limits { pages_max: 2, ..patient() };
     check(
         limits,
@@ -144,7 +144,7 @@ const NAMELESS: &str = r#"{"metadata":{"resourceVersion":"4"},"spec":{}}"#;
 const UNVERSIONED: &str = r#"{"metadata":{"name":"c","namespace":"shop"},"spec":{}}"#;
 
 #[test]
-fn one_bad_item_does_not_blind_the_kind() {
+fn one_unreadable_item_does_not_hide_the_others() {
     for item in [NAMELESS, UNVERSIONED, "7"] {
         check(
             patient(),
@@ -156,7 +156,7 @@ fn one_bad_item_does_not_blind_the_kind() {
 }
 
 #[test]
-fn a_list_with_an_item_that_may_be_any_object_removes_none() {
+fn a_list_with_an_unidentified_item_removes_nothing() {
     let world = block_on(async {
         let source = Source { kind: Kind::Service, namespace: Some("shop".into()) };
         let mut reconciler = Reconciler::new(Options::default(), [source]);
@@ -198,7 +198,7 @@ fn check_retry_after(answer: Answer, retry_after_max: Duration, expected: std::o
 }
 
 #[test]
-fn the_server_says_when_to_come_back_within_bounds() {
+fn retry_after_is_honoured_within_limits() {
     let after = |seconds| Answer::status(429).with("retry-after", seconds);
     check_retry_after(after("1"), Duration::from_secs(60), MS(1000)..MS(5000));
     check_retry_after(after("3600"), MS(100), MS(100)..MS(5000));
@@ -209,7 +209,7 @@ fn the_server_says_when_to_come_back_within_bounds() {
 }
 
 #[test]
-fn the_same_failure_is_reported_once_and_another_one_at_once() {
+fn a_failure_is_reported_once_until_it_changes() {
     let lists = [403, 403, 403, 500, 500].map(Answer::status).into_iter().chain([listed(5, ONE)]).collect();
     check(
         patient(),
@@ -235,7 +235,7 @@ fn the_same_failure_is_reported_once_and_another_one_at_once() {
 }
 
 #[test]
-fn what_is_asked_for() {
+fn requests_have_the_documented_parameters() {
     block_on(async {
         let run = start(vec![listed(5, ONE)], vec![], patient(), 64).await;
         run.requests(2).await;

@@ -63,7 +63,7 @@ fn not_found(name: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn what_is_there_is_told_again_and_again() {
+async fn an_object_is_polled_repeatedly() {
     let answers = (1..=3).map(|version| Answer::ok(secret("a", version))).collect();
     let mut following = PollState::start(answers, patient()).await;
     following.begin("a");
@@ -76,7 +76,7 @@ async fn what_is_there_is_told_again_and_again() {
 }
 
 #[tokio::test]
-async fn what_is_gone_is_gone_when_it_was_said_twice() {
+async fn an_object_is_deleted_after_two_404_answers() {
     let answers = vec![Answer::ok(secret("a", 1)), not_found("a"), not_found("a")];
     let mut following = PollState::start(answers, patient()).await;
     following.begin("a");
@@ -87,7 +87,7 @@ async fn what_is_gone_is_gone_when_it_was_said_twice() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_takes_nothing_away() {
+async fn an_unusable_answer_removes_nothing() {
     let page = |status, body: &str| Answer::Is { status, headers: Vec::new(), body: vec![Step::Send(body.to_owned())] };
     let whole = secret("a", 2);
     for (answer, why) in [
@@ -118,7 +118,7 @@ async fn what_is_no_answer_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn what_can_be_no_name_is_not_asked_for() {
+async fn an_invalid_name_is_not_requested() {
     let following = PollState::start(Vec::new(), patient()).await;
     following.begin("../configmaps/a");
     let asked = async {

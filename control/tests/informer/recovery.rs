@@ -94,7 +94,7 @@ fn check(answer: fn(usize, bool) -> Answer, meanwhile: bool, want: usize) {
 }
 
 #[test]
-fn who_waits_for_the_server_goes_on_when_another_has_found_it() {
+fn a_source_that_waits_for_the_server_resumes_when_another_reaches_it() {
     // The list that fails, the one that succeeds, and the watch after it.
     check(|nth, watch| if nth == 0 { Answer::HangUp } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(401) } else { comes_back(nth, watch) }, false, 3);
@@ -104,7 +104,7 @@ fn who_waits_for_the_server_goes_on_when_another_has_found_it() {
 }
 
 #[test]
-fn who_waits_for_something_else_waits_on() {
+fn a_source_that_waits_for_another_reason_keeps_waiting() {
     check(|_, _| Answer::status(403), false, 1);
     check(|_, _| Answer::status(404), false, 1);
     check(|_, _| Answer::ok("<html>"), false, 1);
@@ -113,7 +113,7 @@ fn who_waits_for_something_else_waits_on() {
 }
 
 #[test]
-fn news_that_prove_wrong_again_and_again_are_followed_once() {
+fn an_unsteady_recovery_is_followed_once() {
     // A server that fails for every other list, and has no old resourceVersions.
     let unsteady = |nth: usize, watch: bool| match (nth % 2, watch) {
         (_, true) => Answer::status(410),
@@ -124,7 +124,7 @@ fn news_that_prove_wrong_again_and_again_are_followed_once() {
 }
 
 #[test]
-fn a_watch_that_is_cut_at_once_is_no_news() {
+fn a_watch_that_is_cut_at_once_is_not_a_recovery() {
     let cut = |_: usize, watch: bool| {
         if watch { Answer::steps(vec![Step::Send(String::new()), Step::Cut]) } else { listed(5, &[]) }
     };

@@ -31,36 +31,36 @@ fn compared(lists: Vec<Answer>, watches: Vec<Answer>, events: &[&str], requests:
 }
 
 #[test]
-fn a_silent_watch_goes_on_from_the_kept_version_without_a_list() {
+fn a_silent_watch_resumes_from_the_stored_version_without_a_list() {
     resumes(vec![watching(&[])], &["resumed@5"], &["watch 5"]);
 }
 
 #[test]
-fn what_happened_meanwhile_comes_before_it_counts_as_resumed() {
+fn missed_events_come_before_the_watch_counts_as_resumed() {
     let frames = [frame("MODIFIED", &object("a", 7)), frame("DELETED", &object("b", 9))];
     resumes(vec![watching(&frames)], &["applied a@7", "deleted b@9", "resumed@9"], &["watch 5"]);
 }
 
 #[test]
-fn a_bookmark_says_that_nothing_older_is_left() {
+fn a_bookmark_completes_the_resumption() {
     let bookmark = frame("BOOKMARK", r#"{"metadata":{"resourceVersion":"6"}}"#);
     resumes(vec![watching(&[bookmark])], &["bookmark@6", "resumed@6"], &["watch 5"]);
 }
 
 #[test]
-fn a_version_that_is_too_old_is_followed_by_one_list() {
+fn an_expired_version_causes_one_list() {
     let event = Answer::ok(expired());
     resumes(vec![event, watching(&[])], &["listed@9 b@8"], &["watch 5", "list", "watch 9"]);
     resumes(vec![Answer::status(410), watching(&[])], &["listed@9 b@8"], &["watch 5", "list", "watch 9"]);
 }
 
 #[test]
-fn a_version_that_the_server_has_not_reached_is_followed_by_one_list() {
+fn a_version_ahead_of_the_server_causes_one_list() {
     resumes(vec![Answer::status(504), watching(&[])], &["failing*", "listed@9 b@8"], &["watch 5", "list", "watch 9"]);
 }
 
 #[test]
-fn a_server_that_is_away_is_tried_again_from_the_same_version() {
+fn an_unavailable_server_is_retried_from_the_same_version() {
     resumes(
         vec![Answer::HangUp, Answer::status(503), watching(&[])],
         &["failing*", "failing*", "watching", "resumed@5"],
@@ -69,19 +69,19 @@ fn a_server_that_is_away_is_tried_again_from_the_same_version() {
 }
 
 #[test]
-fn a_server_that_was_set_back_is_listed_before_anything_is_watched() {
+fn a_restored_server_is_listed_before_it_is_watched() {
     let lists = || vec![listed(4, &[("a", 3)]), listed(4, &[("a", 3)])];
     compared(lists(), vec![watching(&[])], &["listed@4 a@3"], &["list limit=1", "list", "watch 4"]);
 }
 
 #[test]
-fn versions_that_cannot_be_compared_are_those_of_a_server_that_was_set_back() {
+fn incomparable_versions_are_treated_as_a_restored_server() {
     let odd = || listed(6, &[]).edited(|text| text.replace("\"6\"", "\"x6\""));
     compared(vec![odd(), listed(9, &[("b", 8)])], vec![], &["listed@9 b@8"], &["list limit=1", "list", "watch 9"]);
 }
 
 #[test]
-fn until_the_server_says_how_far_it_has_come_nothing_is_believed() {
+fn nothing_is_resumed_before_the_server_states_its_version() {
     let lists = vec![Answer::HangUp, Answer::status(503), listed(5, &[("a", 3)])];
     compared(
         lists,
@@ -92,7 +92,7 @@ fn until_the_server_says_how_far_it_has_come_nothing_is_believed() {
 }
 
 #[test]
-fn an_event_that_comes_in_parts_is_no_silence() {
+fn a_partial_event_is_not_silence() {
     let event = frame("MODIFIED", &object("a", 7));
     let (first, second) = event.split_at(event.len() / 2);
     let slow = Answer::steps(vec![
@@ -145,7 +145,7 @@ fn of_cluster(kept: Option<&str>, served: Answer, requests: &[&str]) {
 }
 
 #[test]
-fn another_cluster_behind_the_same_name_is_listed() {
+fn another_cluster_at_the_same_address_is_listed() {
     let namespace = |uid: &str| Answer::ok(format!(r#"{{"metadata":{{"name":"kube-system","uid":"{uid}"}}}}"#));
     of_cluster(Some("one"), namespace("two"), &["identity", "list", "watch 9"]);
     of_cluster(Some("one"), namespace("one"), &["identity", "list limit=1", "watch 5"]);

@@ -117,7 +117,7 @@ fn gone(version: u32) -> Answer {
 }
 
 #[test]
-fn what_is_not_there_is_not_asked_for() {
+fn an_undefined_kind_is_not_requested() {
     let script = Script { definitions: (vec![defined(5, &[])], vec![]), collection: (vec![], vec![]) };
     check(script, &["unserved"], &["definition list", "definition watch 5"]);
     // A server that knows nothing of field selectors.
@@ -129,7 +129,7 @@ fn what_is_not_there_is_not_asked_for() {
 }
 
 #[test]
-fn a_definition_that_is_not_established_begins_nothing_and_ends_nothing() {
+fn an_unestablished_definition_changes_nothing() {
     let young = |version| definition("tides.test.tidegate.io", "1", version, "v1", false);
     let script = Script { definitions: (vec![defined(5, &[young(4)])], vec![]), collection: (vec![], vec![]) };
     check(script, &["unserved"], &["definition list", "definition watch 5"]);
@@ -144,7 +144,7 @@ fn a_definition_that_is_not_established_begins_nothing_and_ends_nothing() {
 }
 
 #[test]
-fn what_is_there_is_followed_at_once_and_what_comes_once_it_is_established() {
+fn a_kind_is_followed_once_its_definition_is_established() {
     let script = Script {
         definitions: (vec![defined(5, &[ours(4, "v1")])], vec![]),
         collection: (vec![listed(7, &[("a", 1)])], vec![watching(&[frame("ADDED", &object("b", 8))])]),
@@ -166,7 +166,7 @@ fn what_is_there_is_followed_at_once_and_what_comes_once_it_is_established() {
 }
 
 #[test]
-fn what_goes_is_told_after_all_that_was_told_of_it() {
+fn a_removed_kind_is_reported_after_its_earlier_events() {
     let script = Script {
         definitions: (vec![defined(5, &[ours(4, "v1")])], vec![gone(9)]),
         collection: (vec![listed(7, &[("a", 1)])], vec![]),
@@ -184,7 +184,7 @@ fn what_goes_is_told_after_all_that_was_told_of_it() {
 }
 
 #[test]
-fn a_list_that_names_it_no_more_is_confirmed() {
+fn a_list_without_the_definition_must_be_confirmed() {
     let forgotten = || slowly(&[frame("ERROR", r#"{"code":410,"message":"as told"}"#)]);
     let there = || defined(5, &[ours(4, "v1")]);
     let collection = || (vec![listed(7, &[("a", 1)])], vec![]);
@@ -204,7 +204,7 @@ fn a_list_that_names_it_no_more_is_confirmed() {
 }
 
 #[test]
-fn what_no_watch_tells_of_is_found_by_a_list_that_is_due() {
+fn a_periodic_list_finds_what_the_watch_missed() {
     let silent = || Answer::steps(vec![Step::Pause(MS(300))]);
     let there = |version| defined(version, &[ours(4, "v1")]);
     let moved = defined(9, &[ours(8, "-v1 v2")]);
@@ -230,7 +230,7 @@ fn what_no_watch_tells_of_is_found_by_a_list_that_is_due() {
 }
 
 #[test]
-fn a_definition_is_listed_again_however_its_watch_has_ended_and_not_before_that_is_due() {
+fn a_definition_is_listed_when_due_however_its_watch_ended() {
     let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
     for watch in [|| Answer::ok(""), cut, || Answer::status(503)] {
         for (list_again, then) in [(Duration::ZERO, "definition list"), (MS(60_000), "definition watch 5")] {
@@ -243,7 +243,7 @@ fn a_definition_is_listed_again_however_its_watch_has_ended_and_not_before_that_
 }
 
 #[test]
-fn a_list_that_is_due_and_fails_takes_no_watch_away() {
+fn a_failed_periodic_list_does_not_end_the_watch() {
     let silent = |_| Answer::steps(vec![Step::Pause(MS(20))]);
     for failed in [|| Answer::status(429), || Answer::status(500), || Answer::HangUp, || Answer::ok("<html>")] {
         // Every periodic list fails, and each time the watch is resumed and finally reports the deletion.
@@ -262,7 +262,7 @@ fn a_list_that_is_due_and_fails_takes_no_watch_away() {
 }
 
 #[test]
-fn what_cannot_be_read_takes_nothing_away() {
+fn an_unreadable_definition_removes_nothing() {
     let forgotten = slowly(&[frame("ERROR", r#"{"code":410,"message":"as told"}"#)]);
     let broken = [404, 403, 500, 429, 401].map(Answer::status);
     let no_lists = [Answer::ok("<html>"), Answer::ok(r#"{"metadata":{},"items":[]}"#), Answer::HangUp];
@@ -279,7 +279,7 @@ fn what_cannot_be_read_takes_nothing_away() {
 }
 
 #[test]
-fn as_long_as_nobody_knows_that_is_told() {
+fn an_unknown_definition_is_reported_as_failing() {
     let script = Script {
         definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[])], vec![]),
         collection: (vec![], vec![]),
@@ -299,7 +299,7 @@ fn a_collection_that_answers_404_goes_only_with_its_definition() {
 }
 
 #[test]
-fn a_better_version_and_another_definition_are_listed_anew() {
+fn a_better_version_or_a_new_definition_causes_a_list() {
     for (frames, version) in [
         (vec![frame("MODIFIED", &ours(9, "v1 v2"))], "v2"),
         (vec![frame("MODIFIED", &ours(9, "-v1 v2"))], "v2"),
@@ -324,7 +324,7 @@ fn a_better_version_and_another_definition_are_listed_anew() {
 }
 
 #[test]
-fn that_one_version_failed_is_over_with_the_next() {
+fn a_failure_of_one_version_ends_with_the_next() {
     let refused = Answer::status(429).with("retry-after", "60");
     let script = Script {
         definitions: (vec![defined(5, &[ours(4, "v1")])], vec![slowly(&[frame("MODIFIED", &ours(9, "-v1 v2"))])]),
@@ -341,7 +341,7 @@ fn that_one_version_failed_is_over_with_the_next() {
 }
 
 #[test]
-fn a_kind_that_nobody_asked_for_is_gone_without_while_its_definition_may_not_be_read() {
+fn an_optional_kind_with_an_unreadable_definition_counts_as_unserved() {
     let script = Script {
         definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[ours(4, "v1")])], vec![]),
         collection: (vec![listed(7, &[("a", 1)])], vec![]),

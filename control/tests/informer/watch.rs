@@ -41,7 +41,7 @@ fn frames_may_be_cut_anywhere() {
 }
 
 #[test]
-fn the_next_watch_goes_on_from_the_last_object_or_bookmark() {
+fn the_next_watch_resumes_at_the_last_object_or_bookmark() {
     let told = |frames: &[String]| Answer::ok(frames.concat());
     follows(
         patient(),
@@ -58,14 +58,14 @@ fn the_next_watch_goes_on_from_the_last_object_or_bookmark() {
 }
 
 #[test]
-fn an_expired_version_is_listed_again_however_it_is_said() {
+fn an_expired_version_causes_a_list_in_either_form() {
     for watch in [Answer::status(410), watching(&[expired()])] {
         follows(patient(), vec![watch], &["listed@9 b@8"], &["list", "watch 9"], &["watch:status_410", "why:expired"]);
     }
 }
 
 #[test]
-fn refusals_that_say_nothing_of_the_version_are_waited_out() {
+fn refusals_unrelated_to_the_version_are_retried() {
     for code in [401_u16, 403, 429, 500, 503] {
         let failing = format!("failing: the API server answered {code}: *");
         let counted = format!("watch:status_{code}");
@@ -82,7 +82,7 @@ fn internal() -> String {
 }
 
 #[test]
-fn a_server_that_fails_at_one_version_again_and_again_is_listed_again() {
+fn repeated_failures_at_one_version_cause_a_list() {
     let failing = "failing: the API server answered 500: as told";
     // The list is made at once, while the watch waits.
     let last = || Answer::ok(internal().replace(r#""code""#, r#""details":{"retryAfterSeconds":1},"code""#));
@@ -120,7 +120,7 @@ fn a_server_that_fails_at_one_version_again_and_again_is_listed_again() {
 }
 
 #[test]
-fn refusals_of_the_version_are_listed_again() {
+fn refusals_of_the_version_cause_a_list() {
     for code in [400_u16, 404, 504] {
         let failing = format!("failing: the API server answered {code}: as told");
         let counted = format!("watch:status_{code}");
@@ -135,7 +135,7 @@ fn refusals_of_the_version_are_listed_again() {
 }
 
 #[test]
-fn a_source_fails_until_a_watch_is_open_however_many_lists_succeed() {
+fn a_source_fails_until_its_watch_is_open() {
     let failing = "failing: the API server answered 404: as told";
     check(
         patient(),
@@ -150,20 +150,20 @@ fn a_source_fails_until_a_watch_is_open_however_many_lists_succeed() {
 }
 
 #[test]
-fn a_source_that_fails_again_after_it_worked_is_told_to_fail_again() {
+fn a_source_that_fails_again_is_reported_again() {
     let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
     let failing = "failing: connection: *";
     follows(patient(), vec![cut(), cut()], &[failing, "watching", failing, "watching"], &["watch 5", "watch 5"], &[]);
 }
 
 #[test]
-fn a_watch_that_never_starts_is_left() {
+fn a_watch_without_headers_is_given_up() {
     let limits = Limits { headers: MS(200), ..patient() };
     follows(limits, vec![Answer::Mute], &["failing: no answer in time"], &["watch 5"], &["watch:no_headers"]);
 }
 
 #[test]
-fn a_watch_that_falls_silent_is_left() {
+fn a_silent_watch_is_given_up_after_its_timeout() {
     let limits = Limits { watch_timeout: MS(100)..=MS(100), watch_grace: MS(100), ..patient() };
     follows(
         limits,
@@ -203,7 +203,7 @@ fn a_body_that_ends_inside_a_frame_loses_nothing() {
 }
 
 #[test]
-fn a_server_that_ends_every_watch_at_once_is_not_run_after() {
+fn a_watch_that_ends_at_once_is_retried_with_back_off() {
     let limits = Limits { short_watch: Duration::from_secs(10), ..patient() };
     let closed = || Answer::ok("");
     follows(
@@ -232,7 +232,7 @@ fn back_off_grows_while_watches_are_ended_at_once() {
 }
 
 #[test]
-fn only_a_watch_that_has_settled_wipes_the_slate() {
+fn only_a_lasting_watch_resets_the_back_off() {
     // Watches that are refused after 20 ms, and lists that succeed between them, with delays that double each time.
     let took = |settled: Duration, watch: fn() -> Answer, requests: usize| {
         block_on(async {
@@ -257,7 +257,7 @@ fn only_a_watch_that_has_settled_wipes_the_slate() {
 }
 
 #[test]
-fn an_event_that_cannot_be_told_to_belong_to_any_object_is_listed_again() {
+fn an_event_without_an_identity_causes_a_list() {
     let nameless = r#"{"metadata":{"resourceVersion":"6"}}"#;
     let unversioned = r#"{"metadata":{"name":"b","namespace":"shop"}}"#;
     for object in [nameless, unversioned, "7"] {
@@ -274,7 +274,7 @@ fn an_event_that_cannot_be_told_to_belong_to_any_object_is_listed_again() {
 }
 
 #[test]
-fn a_line_that_is_no_event_is_listed_again() {
+fn an_undecodable_line_causes_a_list() {
     for line in ["no json\n", "{\"type\":\"ADDED\"}\n", "{\"type\":\"MOVED\",\"object\":{}}\n"] {
         follows(
             patient(),
@@ -287,7 +287,7 @@ fn a_line_that_is_no_event_is_listed_again() {
 }
 
 #[test]
-fn an_object_that_is_readable_but_broken_is_told_with_its_findings() {
+fn an_invalid_object_is_delivered_with_its_findings() {
     let broken = r#"{"metadata":{"name":"b","namespace":"shop","resourceVersion":"6"},"spec":{"ports":7}}"#;
     follows(
         patient(),
@@ -299,7 +299,7 @@ fn an_object_that_is_readable_but_broken_is_told_with_its_findings() {
 }
 
 #[test]
-fn a_bookmark_without_a_version_is_passed_over() {
+fn a_bookmark_without_a_version_is_ignored() {
     let frames = [
         frame("BOOKMARK", r#"{"metadata":{}}"#),
         frame("BOOKMARK", r#"{"kind":"Service"}"#),
@@ -310,7 +310,7 @@ fn a_bookmark_without_a_version_is_passed_over() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_is_listed_again() {
+fn an_event_beyond_the_size_limit_causes_a_list() {
     let limits = Limits { frame_bytes_max: 300, ..patient() };
     let long = frame("ADDED", &object(&"b".repeat(300), 7));
     follows(
@@ -323,13 +323,13 @@ fn a_frame_that_is_too_long_is_listed_again() {
 }
 
 #[test]
-fn an_event_that_comes_twice_is_told_twice() {
+fn a_repeated_event_is_delivered_twice() {
     let twice = [frame("ADDED", &object("b", 6)), frame("ADDED", &object("b", 6))];
     follows(patient(), vec![watching(&twice)], &["applied b@6", "applied b@6"], &[], &[]);
 }
 
 #[test]
-fn what_was_deleted_while_nobody_watched_is_missing_from_the_next_list() {
+fn a_deletion_while_the_watch_was_down_shows_in_the_next_list() {
     // The second list names `b` alone, and no event of a deletion is made up.
     follows(
         patient(),
@@ -341,7 +341,7 @@ fn what_was_deleted_while_nobody_watched_is_missing_from_the_next_list() {
 }
 
 #[test]
-fn a_slow_receiver_holds_the_watch_up_without_ending_it() {
+fn a_slow_receiver_delays_the_watch_without_ending_it() {
     block_on(async {
         let limits = Limits { watch_timeout: MS(200)..=MS(200), watch_grace: MS(100), ..patient() };
         let frames: Vec<_> = (6..12).map(|version| frame("MODIFIED", &object("a", version))).collect();
@@ -357,7 +357,7 @@ fn a_slow_receiver_holds_the_watch_up_without_ending_it() {
 }
 
 #[test]
-fn it_stops_when_told_and_when_nobody_listens() {
+fn an_informer_stops_when_cancelled_and_when_its_receiver_is_dropped() {
     block_on(async {
         // In the middle of a list, of a watch, and of a back-off.
         for (lists, watches) in [
@@ -378,7 +378,7 @@ fn it_stops_when_told_and_when_nobody_listens() {
 }
 
 #[test]
-fn a_watch_is_connected_for_as_long_as_it_is_open() {
+fn the_connected_gauge_follows_the_watch() {
     block_on(async {
         let connected = |run: &Run| {
             let families = run.registry.gather();

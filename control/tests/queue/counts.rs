@@ -23,7 +23,7 @@ fn check(registry: &Registry, want: &[(&str, f64)]) {
 }
 
 #[test]
-fn what_is_counted() {
+fn the_metrics_follow_the_queue() {
     let registry = Registry::new();
     let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
     let (mut now, ms) = (start(), Duration::from_millis(1));
@@ -73,7 +73,7 @@ fn what_is_counted() {
 }
 
 #[test]
-fn work_that_hangs_is_seen() {
+fn hung_work_shows_in_the_metrics() {
     let registry = Registry::new();
     let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
     check(&registry, &[("workqueue_unfinished_work_seconds", 0.0)]);
@@ -96,7 +96,7 @@ fn work_that_hangs_is_seen() {
 }
 
 #[test]
-fn a_batch_and_the_work_of_workers_do_not_end_each_other() {
+fn a_batch_and_worker_keys_end_independently() {
     let registry = Registry::new();
     let mut queue = Queue::new(Meter::register(&registry, "test").unwrap(), Retries::default());
     let (mut now, ms) = (start(), Duration::from_millis(1));
@@ -116,7 +116,7 @@ fn a_batch_and_the_work_of_workers_do_not_end_each_other() {
 }
 
 #[test]
-fn memory_is_given_back() {
+fn a_drained_queue_returns_its_memory() {
     let (mut queue, mut now) = (queue(), start());
     for key in 0..300_000_u32 {
         let lane = if key % 2 == 0 { Fast } else { Slow };
@@ -158,7 +158,7 @@ impl Hash for Counted {
 }
 
 #[test]
-fn asking_again_costs_nothing() {
+fn a_repeated_add_costs_nothing() {
     let (mut queue, now, copies) = (queue(), start(), Rc::new(Cell::new(0)));
     let key = |number| Counted(number, Rc::clone(&copies));
     (0..100).for_each(|number| queue.add(key(number), Slow, 0, now));

@@ -58,7 +58,7 @@ fn delays() {
 }
 
 #[test]
-fn a_delay_without_end_ends_nothing() {
+fn an_unbounded_delay_does_not_overflow() {
     let (mut queue, now) = (queue(), start());
     queue.add_after("a", Duration::MAX, Fast, 0, now);
     assert_eq!(queue.get(SHARE, now + Duration::from_secs(300 * 86_400)), None);
@@ -67,7 +67,7 @@ fn a_delay_without_end_ends_nothing() {
 }
 
 #[test]
-fn failures_wait_longer_and_longer() {
+fn back_off_grows_with_each_failure() {
     let retries = Retries { first: MS(5), max: MS(1000) };
     let now = start();
     for draw in [0, u64::MAX / 2, u64::MAX] {
@@ -94,7 +94,7 @@ fn failures_wait_longer_and_longer() {
 }
 
 #[test]
-fn failures_come_back_in_the_slow_lane() {
+fn failed_keys_are_retried_in_the_slow_lane() {
     let (mut queue, now) = (queue(), start());
     queue.add("bad", Fast, 0, now);
     assert_eq!(queue.get(SHARE, now), Some("bad"));

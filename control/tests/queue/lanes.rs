@@ -51,7 +51,7 @@ fn check_again(taken_from: Lane, asked: &[Lane], want: &[&str]) {
 }
 
 #[test]
-fn a_key_comes_back_in_the_most_urgent_lane() {
+fn a_key_requested_during_work_returns_in_its_most_urgent_lane() {
     check_again(Slow, &[Fast], &["fast", "x", "slow"]);
     check_again(Slow, &[Fast, Slow], &["fast", "x", "slow"]);
     check_again(Slow, &[Slow, Fast], &["fast", "x", "slow"]);
@@ -60,7 +60,7 @@ fn a_key_comes_back_in_the_most_urgent_lane() {
 }
 
 #[test]
-fn no_slow_key_is_passed_over_for_ever() {
+fn no_slow_key_starves() {
     // Live changes and slow keys that are preferred come without end; the silent key of the lowest rank gets its turn
     // once it is old, and the oldest of those that are.
     let (mut queue, mut now) = (queue(), start());
@@ -125,7 +125,7 @@ fn a_batch_is_of_one_lane_and_bounded_by_it() {
 }
 
 #[test]
-fn a_key_remembers_when_it_was_first_asked_for() {
+fn a_key_keeps_the_time_of_its_first_request() {
     let (mut queue, now) = (queue(), start());
     queue.add("x", Slow, 0, now);
     queue.add("x", Fast, 0, now + Duration::from_millis(5));

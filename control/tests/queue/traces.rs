@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_ends_does_not_matter(trace in ops(8, 80), seed in any::<u64>()) {
+    fn the_order_of_completions_does_not_matter(trace in ops(8, 80), seed in any::<u64>()) {
         let play = |shuffled: bool| {
             let mut model = Model::new();
             trace.iter().try_for_each(|op| model.step(*op)).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;

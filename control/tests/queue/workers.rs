@@ -88,7 +88,7 @@ fn ask(get: &mut Get<'_, u32>, waker: &Waker) -> Option<u32> {
 }
 
 #[test]
-fn everyone_who_waits_is_called_when_a_key_is_due_earlier() {
+fn an_earlier_due_time_wakes_every_waiting_worker() {
     let runtime = runtime();
     let _within = runtime.enter();
     let (queue, calls) = (workqueue(), Arc::new(Calls::default()));
@@ -106,7 +106,7 @@ fn everyone_who_waits_is_called_when_a_key_is_due_earlier() {
 }
 
 #[test]
-fn who_takes_a_key_uncalled_is_not_called_for_another() {
+fn a_worker_that_takes_a_key_unwoken_is_not_woken_for_another() {
     let queue = workqueue();
     let calls: [Arc<Calls>; 3] = Default::default();
     let wakers = calls.each_ref().map(|calls| Waker::from(Arc::clone(calls)));
@@ -127,7 +127,7 @@ fn who_takes_a_key_uncalled_is_not_called_for_another() {
 }
 
 #[test]
-fn a_worker_that_panics_gives_back_its_key() {
+fn a_panicking_worker_returns_its_key() {
     runtime().block_on(async {
         let queue = workqueue();
         queue.add(1, Fast);
@@ -144,7 +144,7 @@ fn a_worker_that_panics_gives_back_its_key() {
 }
 
 #[test]
-fn a_delayed_key_wakes_whoever_waits() {
+fn a_delayed_key_wakes_a_waiting_worker() {
     runtime().block_on(async {
         let queue = workqueue();
         let began = start();
@@ -163,7 +163,7 @@ fn a_delayed_key_wakes_whoever_waits() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_forgotten_when_it_works() {
+fn retries_back_off_until_success_resets_them() {
     runtime().block_on(async {
         let queue = workqueue();
         queue.add(1, Fast);
@@ -179,7 +179,7 @@ fn what_fails_is_tried_again_and_forgotten_when_it_works() {
 }
 
 #[test]
-fn what_is_preferred_goes_first() {
+fn preferred_keys_go_first() {
     runtime().block_on(async {
         let queue = workqueue();
         (0..4).for_each(|key| queue.add(key, Slow));
@@ -192,7 +192,7 @@ fn what_is_preferred_goes_first() {
 }
 
 #[test]
-fn an_ending_queue_gives_what_waits() {
+fn a_queue_that_shuts_down_hands_out_its_waiting_keys() {
     runtime().block_on(async {
         let queue = workqueue();
         let waiting: Vec<_> = (0..3)

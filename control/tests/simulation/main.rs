@@ -115,7 +115,7 @@ fn services(world: &World) -> usize {
 }
 
 #[test]
-fn a_schedule_that_fails_is_cut_to_what_makes_it_fail() {
+fn a_failing_schedule_is_reduced_to_the_steps_that_make_it_fail() {
     let all = Schedule::of(3);
     let needed = [all.steps[17], all.steps[18], all.steps[211]];
     let fails = |schedule: &Schedule| needed.iter().all(|step| schedule.steps.contains(step));

@@ -41,7 +41,7 @@ impl Table {
 }
 
 #[test]
-fn what_changes_is_named() {
+fn objects_with_changed_findings_are_listed() {
     let mut table = Table::with(Options::default());
     table.start(vec![("bad", ingress("tidegate", 1)), ("others", ingress("nginx", 1))]);
     table.check_found(&["bad", "others"], &[]);
@@ -63,7 +63,7 @@ fn what_changes_is_named() {
 }
 
 #[test]
-fn what_nobody_tells_is_not_kept() {
+fn unread_changes_are_not_kept() {
     let mut table = Table::with(Options::default());
     table.start(vec![("bad", ingress("tidegate", 1))]).check_found(&["bad"], &[]);
     table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).settle();
@@ -74,14 +74,14 @@ fn what_nobody_tells_is_not_kept() {
 }
 
 #[test]
-fn nothing_is_named_where_events_are_off() {
+fn nothing_is_listed_when_events_are_off() {
     let mut table = Table::with(Options { events: false, ..Options::default() });
     table.start(vec![("bad", ingress("tidegate", 1))]).check_found(&[], &[]);
     table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).check_found(&[], &[]);
 }
 
 #[test]
-fn nothing_can_be_said_before_every_kind_is_listed() {
+fn findings_are_unknown_before_every_kind_is_listed() {
     let mut table = Table::with(Options::default());
     table.list(Kind::Ingress, vec![("bad", ingress("tidegate", 1))]).list(Kind::Service, vec![]);
     table.list(Kind::EndpointSlice, vec![]).list(Kind::IngressClass, vec![]);
@@ -93,7 +93,7 @@ fn nothing_can_be_said_before_every_kind_is_listed() {
 }
 
 #[test]
-fn an_object_is_told_so_much_and_no_more() {
+fn the_findings_of_one_object_are_limited() {
     let mut table = Table::with(Options::default());
     table.start(vec![("few", ingress("tidegate", 3)), ("many", ingress("tidegate", 500))]).settle();
     assert_eq!(table.told("many"), Some(25));

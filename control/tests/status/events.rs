@@ -28,7 +28,7 @@ async fn is_told(api: &Api, name: &str, reason: &str, count: i64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_is_told_once() {
+async fn a_finding_becomes_one_event() {
     let api = Api::new().await;
     api.ingress("bad", "tidegate").await;
     api.ingress("others", "nginx").await;
@@ -63,7 +63,7 @@ async fn what_is_found_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_up_again_is_one_series() {
+async fn a_recurring_finding_is_one_event_series() {
     let api = Api::new().await;
     api.ingress("bad", "tidegate").await;
     let first = Edge::telling(&api, "a");
@@ -86,7 +86,7 @@ async fn what_comes_up_again_is_one_series() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_is_told_now_and_then() {
+async fn a_standing_finding_is_repeated_at_long_intervals() {
     let api = Api::new().await;
     api.ingress("bad", "tidegate").await;
     let edge = Edge::telling(&api, "a");
@@ -104,7 +104,7 @@ async fn what_stands_is_told_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_mended_at_once_is_not_told() {
+async fn a_finding_that_is_fixed_at_once_is_not_reported() {
     let api = Api::new().await;
     let edge = Edge::telling(&api, "a");
     eventually(|| async { edge.leads() == 1 && edge.ready() }).await;
@@ -117,7 +117,7 @@ async fn what_is_mended_at_once_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_where_it_is_not_wanted_or_not_sure() {
+async fn no_event_is_written_when_events_are_off_or_lists_are_missing() {
     let api = Api::new().await;
     api.ingress("bad", "tidegate").await;
     let off = Edge::start(&api, Publish::Nothing, "a");
@@ -160,13 +160,13 @@ async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_a_namespace_is_left_alone() {
+async fn a_namespace_that_denies_events_is_retried_with_back_off() {
     // After 5, 10 and 20 seconds.
     check(FORBIDDEN, [0, 0, 0, 0, 4, 0], 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_while_an_api_server_starts_is_soon_forgotten() {
+async fn a_denial_during_the_start_of_an_api_server_is_retried_soon() {
     let api = Api::new().await;
     api.ingress("bad", "tidegate").await;
     api.refuse(Some(FORBIDDEN));
@@ -179,26 +179,26 @@ async fn a_refusal_while_an_api_server_starts_is_soon_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_namespace_that_goes_nothing_is_told() {
+async fn a_terminating_namespace_gets_no_events() {
     let going = r#"{"kind":"Status","reason":"Forbidden","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#;
     check((403, &[], going), [0, 0, 3, 0, 0, 0], 0).await;
     check((404, &[], r#"{"kind":"Status","reason":"NotFound"}"#), [0, 0, 3, 0, 0, 0], 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_wants_to_be_left_alone_is() {
+async fn retry_after_pauses_events() {
     let busy = "Too many requests, please try again later.";
     // One request every seven seconds.
     check((429, &[("retry-after", "7")], busy), [0, 0, 0, 9, 0, 0], 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_given_up_after_some_tries() {
+async fn an_event_that_fails_repeatedly_is_dropped() {
     check((500, &[], "{}"), [0, 0, 0, 0, 0, 15], 3).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_object_so_much_is_told_and_no_more() {
+async fn events_about_one_object_are_limited() {
     let api = Api::new().await;
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let paths: Vec<Value> =
@@ -217,7 +217,7 @@ async fn of_one_object_so_much_is_told_and_no_more() {
 
 /// More objects than are remembered: the others are only looked at, and each look takes a turn of the loop.
 #[tokio::test(start_paused = true)]
-async fn what_there_is_no_room_for_keeps_no_change_waiting() {
+async fn findings_beyond_the_limit_do_not_delay_changes() {
     const REMEMBERED: usize = 4096;
     const OTHERS: i64 = 400;
     let api = Api::new().await;

@@ -80,7 +80,7 @@ async fn targets(api: &Api, path: &str, count: usize) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_has_a_service_that_leads_to_ports_of_its_own() {
+async fn a_gateway_gets_a_service_with_ports_of_its_own() {
     let api = api().await;
     gateway(&api, "one").await;
     api.create(SERVICES, service("taken-tidegate", "ClusterIP")).await;
@@ -138,7 +138,7 @@ async fn a_gateway_has_a_service_that_leads_to_ports_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_headless_service_gives_the_addresses_of_a_gateway_a_name() {
+async fn a_headless_service_names_the_addresses_of_a_gateway() {
     let api = api().await;
     gateway(&api, "one").await;
     let running = edge(&api, GatewayServices::Headless, "a");
@@ -158,7 +158,7 @@ async fn a_headless_service_gives_the_addresses_of_a_gateway_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_that_gateways_use_is_not_deleted_from_under_them() {
+async fn a_finalizer_protects_a_class_that_gateways_use() {
     let (api, class) = (api().await, format!("{CLASSES}/tidegate"));
     let theirs = json!({"metadata": {"finalizers": ["example.com/theirs"]}});
     api.patch(&class, &theirs).await;

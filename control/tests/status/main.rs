@@ -21,7 +21,7 @@ use tidegate_control::options::Publish;
 const MOMENT: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ours_are_told_and_others_are_left_alone() {
+async fn only_our_ingresses_get_a_status() {
     let api = Api::new().await;
     api.ingress("ours", "tidegate").await;
     api.ingress("others", "nginx").await;
@@ -47,7 +47,7 @@ async fn ours_are_told_and_others_are_left_alone() {
 
 /// The second change comes after the status is written, and before a watch event about that.
 #[tokio::test(start_paused = true)]
-async fn what_is_written_already_is_not_written_again_for_a_watch_that_lags() {
+async fn a_lagging_watch_causes_no_second_write() {
     let api = Api::new().await;
     api.lag(Duration::from_millis(30));
     let edge = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
@@ -60,7 +60,7 @@ async fn what_is_written_already_is_not_written_again_for_a_watch_that_lags() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_writes_and_the_other_takes_over() {
+async fn one_replica_writes_and_the_other_takes_over() {
     let api = Api::new().await;
     api.ingress("one", "tidegate").await;
     let first = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
@@ -82,7 +82,7 @@ async fn one_of_two_writes_and_the_other_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_told_before_every_kind_is_listed() {
+async fn no_status_is_written_before_every_kind_is_listed() {
     let api = Api::new().await;
     api.ingress("one", "tidegate").await;
     let held = api.slow(Duration::from_secs(600), |request| request.uri().path().ends_with("/secrets"));
@@ -117,7 +117,7 @@ async fn slow_writes_delay_no_publication() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_wants_to_be_left_alone_is_by_all_writers() {
+async fn retry_after_pauses_all_writers() {
     let api = Api::new().await;
     for number in 0..20 {
         api.ingress(&format!("i{number}"), "tidegate").await;
@@ -136,7 +136,7 @@ async fn an_api_server_that_wants_to_be_left_alone_is_by_all_writers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_addresses_of_a_service_are_told() {
+async fn the_addresses_of_a_service_are_published() {
     let api = Api::new().await;
     api.ingress("one", "tidegate").await;
     api.ingress("two", "tidegate").await;

@@ -105,7 +105,7 @@ fn named(ingress: &str) -> ObjectRef {
 }
 
 #[test]
-fn what_differs_is_named() {
+fn only_differing_statuses_are_pending() {
     let right = || ingress("tidegate", &["1.1.1.1"]);
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     let others = || ingress("nginx", &["2.2.2.2"]);
@@ -126,7 +126,7 @@ fn what_differs_is_named() {
 }
 
 #[test]
-fn a_class_that_becomes_ours_brings_its_ingresses() {
+fn a_class_that_becomes_ours_makes_its_ingresses_pending() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.start(vec![("one", ingress("other", &[])), ("two", ingress("other", &["1.1.1.1"]))]).check(&[], &[], &[]);
     let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
@@ -134,7 +134,7 @@ fn a_class_that_becomes_ours_brings_its_ingresses() {
 }
 
 #[test]
-fn nothing_is_named_before_every_kind_is_listed() {
+fn no_status_is_pending_before_every_kind_is_listed() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.list(Kind::Ingress, vec![("one", ingress("tidegate", &[]))]).list(Kind::Service, vec![]);
     table.list(Kind::EndpointSlice, vec![]).list(Kind::IngressClass, vec![]);
@@ -159,7 +159,7 @@ fn all_follow_the_addresses_of_a_service() {
 }
 
 #[test]
-fn a_new_life_looks_at_everything_again() {
+fn after_a_restart_every_status_is_compared_again() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
     table.reconciler.start_over(KINDS.map(|kind| Source { kind, namespace: None }));

@@ -26,7 +26,7 @@ const AT_ONCE: usize = 16;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
 
 #[test]
-fn no_fault_loses_a_route_leaves_a_stale_one_or_makes_the_loop_spin() {
+fn every_fault_recovers_without_lost_or_stale_routes() {
     let of = |scope| table().into_iter().map(move |row| (row, scope));
     let (mut cases, mut problems) = (Scope::ALL.into_iter().flat_map(of).collect::<Vec<_>>(), Vec::new());
     while !cases.is_empty() {
@@ -50,7 +50,7 @@ fn no_fault_loses_a_route_leaves_a_stale_one_or_makes_the_loop_spin() {
 
 /// `UPDATE_GOLDEN=1` rewrites the table.
 #[test]
-fn the_page_of_faults_shows_the_table() {
+fn the_faults_page_shows_the_table() {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let from = page.find("\n|---").map(|at| at + 1).expect("a table");
     let from = from + page[from..].find('\n').unwrap() + 1;
@@ -63,7 +63,7 @@ fn the_page_of_faults_shows_the_table() {
 }
 
 #[test]
-fn what_no_watch_told_of_is_found_mended_and_counted_and_nothing_else_is_done() {
+fn drift_is_found_repaired_and_counted() {
     hurried(async {
         let row = table().remove(0);
         let mut case =
