@@ -17,7 +17,7 @@ use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
-async fn endpoints_do_not_rest_for_what_the_edge_is_short_of() {
+async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
     for driver in [Driver::Both, Driver::Full] {
         let upstreams = [Upstream::echo().await, Upstream::echo().await];
         let model = Model::to(&upstreams.each_ref().map(|upstream| upstream.address));

@@ -194,7 +194,7 @@ async fn check(driver: Driver, protocol: AppProtocol, path: &str, kib_max: usize
 }
 
 #[tokio::test]
-async fn a_stream_whose_client_takes_nothing_is_small() {
+async fn a_stalled_stream_needs_little_memory() {
     for path in ["/", "/chunked"] {
         check(Driver::Both, AppProtocol::Http, path, 64).await;
         check(Driver::Full, AppProtocol::Http, path, 160).await;
@@ -203,12 +203,12 @@ async fn a_stream_whose_client_takes_nothing_is_small() {
 
 /// The connection to the endpoint is counted, with the state of TLS.
 #[tokio::test]
-async fn a_stream_whose_client_takes_nothing_is_small_over_tls() {
+async fn a_stalled_stream_needs_little_memory_with_an_https_endpoint() {
     check(Driver::Both, AppProtocol::Https, "/", 80).await;
 }
 
 /// As many pieces as Pingora reads ahead, each no larger than the window, and the window.
 #[tokio::test]
-async fn a_stream_of_an_endpoint_in_http2_is_bounded_by_its_window() {
+async fn a_stalled_stream_of_an_http2_endpoint_is_bounded_by_its_window() {
     check(Driver::Both, AppProtocol::H2c, "/", 192).await;
 }

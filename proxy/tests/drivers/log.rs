@@ -146,12 +146,12 @@ fn shown(line: &Value, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_drivers_write_down_the_same() {
+async fn both_drivers_log_the_same() {
     check(Over::Tcp).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_drivers_write_down_the_same_over_http2() {
+async fn both_drivers_log_the_same_over_http2() {
     check(Over::Http2).await;
 }
 

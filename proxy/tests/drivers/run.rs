@@ -194,7 +194,7 @@ async fn both_drivers_do_the_same_over_http2() {
 
 /// The edge's half of TLS is the drivers' own, each another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_drivers_do_the_same_towards_tls() {
+async fn both_drivers_do_the_same_with_https_endpoints() {
     let cases: Vec<_> = corpus::all().into_iter().enumerate().skip(3).step_by(7).collect();
     check(cases.clone(), Over::TlsEndpoint).await;
     let in_frames = cases.into_iter().filter(|(_, case)| !http2::requests(case).is_empty());
@@ -231,7 +231,7 @@ fn overview(complaints: &[Complaint]) -> String {
 
 /// Each of these is a difference that could be made by mistake, and must be detected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn differences_are_found() {
+async fn planted_differences_are_found() {
     let _turn = TURN.acquire().await.unwrap();
     let named = |case: &Case, name: &str| case.name.contains(name) && !case.name.contains("mutation");
     let some = |name: &str| {

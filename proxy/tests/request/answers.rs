@@ -22,7 +22,7 @@ fn check(answer: &Answer, status: u16, reason: &str) {
 }
 
 #[tokio::test]
-async fn nothing_there() {
+async fn a_missing_route_or_endpoint_is_a_404_or_503() {
     let bed = Bed::start(Model::to(&[])).await;
     check(&bed.get("a.test", "/", "").await, 503, "no-endpoints");
     check(&bed.get("b.test", "/", "").await, 404, "no-route");
@@ -30,7 +30,7 @@ async fn nothing_there() {
 }
 
 #[tokio::test]
-async fn upstreams_that_fail() {
+async fn a_failing_endpoint_is_a_502() {
     let bed = Bed::start(Model::to(&[nobody()])).await;
     check(&bed.get("a.test", "/", "").await, 502, "connect-failed");
 
@@ -42,7 +42,7 @@ async fn upstreams_that_fail() {
 }
 
 #[tokio::test]
-async fn upstreams_that_say_nothing() {
+async fn a_silent_endpoint_is_a_504() {
     let upstream = Upstream::start(|_| Reply::Silence).await;
     let quick = |settings: Settings| Model::edited(&[upstream.address], |route| route.settings = Arc::new(settings));
     let moment = Some(Duration::from_millis(200));
@@ -53,7 +53,7 @@ async fn upstreams_that_say_nothing() {
 }
 
 #[tokio::test]
-async fn a_response_that_breaks_off_is_no_success() {
+async fn a_truncated_response_is_counted_as_broken() {
     let broken = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
     let upstream = Upstream::start(move |_| Reply::SendAndClose(broken.to_owned())).await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
@@ -75,7 +75,7 @@ async fn ask_http10(response: &'static str, closes: bool, lines: &str) -> String
 }
 
 #[tokio::test]
-async fn a_client_of_http_1_0_gets_what_it_knows() {
+async fn an_http_1_0_client_gets_neither_chunks_nor_early_hints() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     let until_close = "HTTP/1.1 200 OK\r\n\r\nhello";
     let hinted = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -97,7 +97,7 @@ async fn a_client_of_http_1_0_gets_what_it_knows() {
 }
 
 #[tokio::test]
-async fn a_head_request_gets_no_body_and_the_connection_goes_on() {
+async fn a_head_request_gets_no_body_and_keeps_the_connection() {
     let bed = Bed::start(Model::to(&[])).await;
     let mut stream = bed.connect().await;
     for method in ["HEAD", "GET", "HEAD"] {

@@ -49,7 +49,7 @@ async fn a_body_beyond_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_survives_a_body_that_nobody_wants() {
+async fn an_early_answer_arrives_while_the_client_sends_its_body() {
     let bed = Bed::start(Model::to(&[])).await;
     let mut stream = bed.connect().await;
     let body = "x".repeat(4 << 20);
@@ -60,7 +60,7 @@ async fn an_answer_survives_a_body_that_nobody_wants() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_is_told() {
+async fn a_stalled_request_body_is_answered() {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(Model::to(&[upstream.address]), |options| {
         options.client.body_read_stall = Duration::from_millis(300);
@@ -86,7 +86,7 @@ async fn read_to(stream: &mut tokio::net::TcpStream, seen: &mut String, text: &s
 }
 
 #[tokio::test]
-async fn pieces_pass_both_ways_as_they_come() {
+async fn pieces_are_forwarded_as_they_arrive() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bed = Bed::start(Model::to(&[listener.local_addr().unwrap()])).await;
     let mut client = bed.connect().await;
@@ -111,7 +111,7 @@ async fn pieces_pass_both_ways_as_they_come() {
 }
 
 #[tokio::test]
-async fn early_hints_pass() {
+async fn early_hints_are_forwarded() {
     let upstream = Upstream::start(|_| {
         super::upstream::Reply::Send(
             "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 204 No Content\r\nX-End: 1\r\n\r\n".to_owned(),

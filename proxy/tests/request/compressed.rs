@@ -85,7 +85,7 @@ fn decoded(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn they_end_however_the_endpoint_ends_them() {
+async fn compressed_responses_end_however_the_endpoint_ends_them() {
     let bed = bed().await;
     for path in ["/data", "/empty-data", "/trailers"] {
         let mut client = streams::client(&bed, 65_535).await;
@@ -127,7 +127,7 @@ fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_endpoint_in_http2_that_may_have_ended_with_its_head_is_sent_on_as_it_is() {
+async fn an_http2_response_that_may_have_ended_is_not_compressed() {
     let bed = bed().await;
     for (path, want) in [("/head", ""), ("/uncounted", "hello, world")] {
         let answer = bed.get("a.test", path, "Accept-Encoding: gzip\r\n").await;
@@ -138,7 +138,7 @@ async fn an_endpoint_in_http2_that_may_have_ended_with_its_head_is_sent_on_as_it
 }
 
 #[tokio::test]
-async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_counted() {
+async fn http10_clients_get_http2_responses_with_content_length_unchunked() {
     let bed = bed().await;
     let answer = bed.ask("GET /data HTTP/1.0\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n").await;
     assert_eq!((answer.header("content-encoding"), answer.header("transfer-encoding")), (None, None));
@@ -147,7 +147,7 @@ async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_counte
 }
 
 #[tokio::test]
-async fn clients_of_http10_get_no_chunks_of_what_an_endpoint_in_http2_has_not_counted() {
+async fn http10_clients_get_http2_responses_without_content_length_unchunked() {
     let bed = bed().await;
     for path in ["/uncounted", "/data"] {
         let answer = bed.ask(&format!("GET {path} HTTP/1.0\r\nHost: a.test\r\n\r\n")).await;
@@ -178,7 +178,7 @@ async fn heads(head: &'static str) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_response_without_a_body_leaves_the_connection_to_the_next_request() {
+async fn a_bodyless_compressible_response_keeps_the_connection() {
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
     let unmodified = "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
     for driver in [Driver::Both, Driver::Full] {
@@ -239,7 +239,7 @@ async fn check_streams(driver: Driver, memory_kib: u64, client_share: u8, want: 
 }
 
 #[tokio::test]
-async fn streams_are_compressed_while_little_is_taken_and_never_refused_for_that() {
+async fn compression_stops_under_memory_pressure_and_refuses_no_stream() {
     // A connection takes 8 KiB, a request 64 or 256, an encoder 376. Twenty requests are less than half of what there is.
     check_streams(Driver::Both, 8_000, 25, 4).await;
     check_streams(Driver::Full, 16_000, 25, 6).await;

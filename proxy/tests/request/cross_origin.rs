@@ -82,7 +82,7 @@ async fn preflights_are_answered_by_the_edge() {
 }
 
 #[tokio::test]
-async fn other_responses_say_who_may_read_them() {
+async fn responses_carry_the_cors_headers() {
     let own = "Access-Control-Allow-Origin: *\r\nAccess-Control-Allow-Credentials: true\r\nVary: Cookie\r\n";
     let response = format!("HTTP/1.1 200 OK\r\n{own}Content-Length: 0\r\n\r\n");
     let upstream = Upstream::start(move |_| Reply::Send(response.clone())).await;

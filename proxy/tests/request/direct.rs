@@ -34,7 +34,7 @@ async fn driven(driver: Driver, model: Model) -> Bed {
 }
 
 #[tokio::test]
-async fn a_page_is_the_answer_to_every_method_and_the_connection_stays() {
+async fn a_direct_response_answers_every_method_and_keeps_the_connection() {
     for driver in DRIVERS {
         let bed = driven(driver, Model::edited(&[nobody()], |route| route.action = page())).await;
         let mut stream = bed.connect().await;
@@ -60,7 +60,7 @@ async fn a_page_is_the_answer_to_every_method_and_the_connection_stays() {
 }
 
 #[tokio::test]
-async fn a_share_is_a_status_or_a_target_with_filters_of_its_own() {
+async fn a_share_is_a_status_or_a_target_with_its_own_filters() {
     let upstream = Upstream::echo().await;
     for driver in DRIVERS {
         let share = |to, weight, filters: &[Filter]| WeightedTarget {
@@ -94,7 +94,7 @@ async fn a_share_is_a_status_or_a_target_with_filters_of_its_own() {
 }
 
 #[tokio::test]
-async fn edits_of_responses_apply_to_answers_of_the_edge_where_they_say_so() {
+async fn response_edits_apply_to_our_answers_if_their_scope_says_so() {
     let upstream = Upstream::echo().await;
     for driver in DRIVERS {
         let hsts = |edit: &dyn Fn(&mut Route)| {

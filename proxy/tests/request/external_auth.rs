@@ -129,7 +129,7 @@ fn reply(status: &str, lines: &[&str], body: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn an_allowed_request_carries_what_the_service_grants_and_no_claims_of_its_client() {
+async fn an_allowed_request_carries_the_headers_of_the_service_only() {
     let mut upstream = Upstream::echo().await;
     let lines = ["X-User: ann", "X-Group: a", "X-Group: b", "Remote-User: ann", "X-Other: 1", "Host: evil.test"];
     let mut auth = Upstream::start(move |_| reply("200 OK", &lines, "yes")).await;
@@ -169,7 +169,7 @@ async fn an_allowed_request_carries_what_the_service_grants_and_no_claims_of_its
 }
 
 #[tokio::test]
-async fn without_a_list_all_headers_are_granted_but_those_of_the_answer_itself() {
+async fn without_a_list_all_but_hop_by_hop_and_body_headers_are_granted() {
     let mut upstream = Upstream::echo().await;
     let lines = ["X-User: ann", "Connection: keep-alive, X-Hop", "X-Hop: 1", "Content-Type: a/b", "Date: now"];
     let auth = Upstream::start(move |_| reply("200 OK", &lines, "yes")).await;
@@ -215,7 +215,7 @@ async fn a_denial_reaches_the_client_with_its_headers_and_its_body() {
 }
 
 #[tokio::test]
-async fn no_request_passes_without_a_sound_answer_in_time() {
+async fn no_request_passes_without_a_valid_answer_in_time() {
     let mut upstream = Upstream::echo().await;
     let silent = Upstream::start(|_| Reply::Silence).await;
     let gone = Upstream::start(|_| Reply::Close).await;
@@ -256,7 +256,7 @@ async fn no_request_passes_without_a_sound_answer_in_time() {
 }
 
 #[tokio::test]
-async fn a_body_is_shown_up_to_a_limit_and_sent_on_whole() {
+async fn a_body_up_to_the_limit_is_shown_and_forwarded_whole() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
     let largest = ExternalAuth::BODY_BYTES_MAX;
@@ -286,7 +286,7 @@ async fn a_body_is_shown_up_to_a_limit_and_sent_on_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_a_word_is_told_to_send_its_body() {
+async fn a_client_that_expects_100_continue_gets_it_before_the_question() {
     let mut upstream = Upstream::echo().await;
     let auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
     for driver in [Driver::Both, Driver::Full] {
@@ -305,7 +305,7 @@ async fn a_client_that_waits_for_a_word_is_told_to_send_its_body() {
 }
 
 #[tokio::test]
-async fn a_question_ends_with_its_client() {
+async fn a_question_is_cancelled_with_its_request() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|_| Reply::Silence).await;
     let service = over_http(&[], &[], 0);
@@ -339,7 +339,7 @@ async fn a_question_ends_with_its_client() {
 }
 
 #[tokio::test]
-async fn a_share_may_have_a_service_of_its_own_behind_that_of_the_route() {
+async fn a_share_may_have_its_own_service_after_that_of_the_route() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|seen| match seen.header("x-two").as_str() {
         "" => reply("200 OK", &["X-One: 1"], ""),
@@ -376,7 +376,7 @@ async fn a_share_may_have_a_service_of_its_own_behind_that_of_the_route() {
 }
 
 #[tokio::test]
-async fn the_log_names_whom_the_service_names() {
+async fn the_log_shows_the_user_that_the_service_names() {
     let upstream = Upstream::echo().await;
     let auth = Upstream::start(|_| reply("200 OK", &["Remote-User: ann"], "")).await;
     let folder = tempfile::tempdir().unwrap();

@@ -219,7 +219,7 @@ fn over_grpc(names: &[&'static str], body_bytes_max: u32) -> Arc<ExternalAuth> {
 }
 
 #[tokio::test]
-async fn a_service_is_shown_the_request_and_edits_it_both_ways() {
+async fn a_service_sees_the_request_and_edits_it_both_ways() {
     let mut upstream = Upstream::start(|_| {
         super::upstream::Reply::Send("HTTP/1.1 200 OK\r\nX-Down: old\r\nContent-Length: 0\r\n\r\n".to_owned())
     })
@@ -288,7 +288,7 @@ async fn a_service_is_shown_the_request_and_edits_it_both_ways() {
 }
 
 #[tokio::test]
-async fn a_service_is_told_no_more_than_the_list_allows() {
+async fn a_service_gets_only_the_listed_headers() {
     let upstream = Upstream::echo().await;
     let (auth, mut seen) = server(Act::Answer(CheckResponse::default())).await;
     let bed = bed(&over_grpc(&["x-tenant"], 0), upstream.address, &[auth], |_| ()).await;

@@ -45,7 +45,7 @@ async fn closes_when_reused() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_when_it_is_reused_costs_no_request() {
+async fn a_connection_that_closes_on_reuse_fails_no_request() {
     let mut upstream = Upstream::echo().await;
     let service = over_http(&[], &[], 0);
     for (driver, http2) in WAYS {
@@ -89,7 +89,7 @@ async fn answers_together(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
 
 /// Their files are set aside, and so there is a limit on them.
 #[tokio::test]
-async fn no_more_connections_are_kept_than_there_are_files_for() {
+async fn idle_connections_are_limited_by_file_descriptors() {
     const KEPT: usize = 2;
     let upstream = Upstream::echo().await;
     let service = over_http(&[], &[], 0);
@@ -115,7 +115,7 @@ async fn no_more_connections_are_kept_than_there_are_files_for() {
 
 /// It is there until the request is over: the endpoint may have to be sent it again.
 #[tokio::test]
-async fn a_body_that_was_held_is_charged_for_as_long_as_its_request() {
+async fn a_buffered_body_is_charged_until_its_request_ends() {
     const KIB: usize = 40;
     let upstream = Upstream::start(|_| Reply::Silence).await;
     let auth = Upstream::start(|_| Reply::ok("")).await;

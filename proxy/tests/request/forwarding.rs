@@ -10,7 +10,7 @@ use super::bed::{Bed, Model};
 use super::upstream::{Reply, Upstream};
 
 #[tokio::test]
-async fn an_endpoint_learns_who_asked_for_what() {
+async fn an_endpoint_gets_the_forwarded_headers() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let answer = bed.get("a.test:8080", "/x?y=1", "X-Own: kept\r\n").await;
@@ -43,7 +43,7 @@ fn check(seen: &super::upstream::Seen, name: &str, want: &str) {
 }
 
 #[tokio::test]
-async fn claims_of_strangers_are_not_passed_on() {
+async fn forwarded_headers_of_untrusted_clients_are_replaced() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     bed.get("a.test", "/", CLAIMS).await;
@@ -61,7 +61,7 @@ async fn claims_of_strangers_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_the_edges_own_headers_is_passed_on() {
+async fn underscore_spellings_of_the_forwarded_headers_are_removed() {
     // To CGI and WSGI, underscores are hyphens.
     let names =
         ["X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "x-forwarded-port", "X-Real-IP", "X-Request-ID"];
@@ -87,7 +87,7 @@ async fn no_spelling_of_the_edges_own_headers_is_passed_on() {
 }
 
 #[tokio::test]
-async fn claims_of_trusted_proxies_are() {
+async fn forwarded_headers_of_trusted_proxies_are_kept() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address]).trusting()).await;
     bed.get("a.test", "/", CLAIMS).await;
@@ -105,7 +105,7 @@ async fn claims_of_trusted_proxies_are() {
 }
 
 #[tokio::test]
-async fn request_ids_are_kept_or_made() {
+async fn valid_request_ids_are_kept_and_others_are_generated() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     bed.get("a.test", "/", "X-Request-Id: abc-123\r\n").await;
@@ -120,7 +120,7 @@ async fn request_ids_are_kept_or_made() {
 }
 
 #[tokio::test]
-async fn headers_of_one_connection_go_no_further() {
+async fn hop_by_hop_headers_are_not_forwarded() {
     let reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: X-Hop, keep-alive\r\nKeep-Alive: timeout=5\r\n\
         X-Hop: 1\r\nX-End: 1\r\nUpgrade: h2c\r\nServer: theirs\r\n\r\n";
     let mut upstream = Upstream::start(move |_| Reply::Send(reply.to_owned())).await;
@@ -145,7 +145,7 @@ fn check_line(seen: &super::upstream::Seen, want: &str) {
 }
 
 #[tokio::test]
-async fn paths_pass_as_sent_unless_they_have_dot_segments() {
+async fn paths_are_forwarded_as_sent_except_for_dot_segments() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     for (sent, want) in [
@@ -162,7 +162,7 @@ async fn paths_pass_as_sent_unless_they_have_dot_segments() {
 }
 
 #[tokio::test]
-async fn a_route_edits_in_its_order() {
+async fn edits_of_a_route_apply_in_order() {
     let mut upstream = Upstream::echo().await;
     let edits = |set: &[(&'static str, &'static str)], remove: &[&'static str]| HeaderEdits {
         remove: remove.iter().map(|name| HeaderName::from_static(name)).collect(),

@@ -73,7 +73,7 @@ fn post(path: &str) -> Request<()> {
 }
 
 #[tokio::test]
-async fn a_stream_goes_both_ways_and_ends_with_trailers() {
+async fn a_bidirectional_stream_ends_with_trailers() {
     let (upstream, mut seen) = grpc_like().await;
     let bed = Bed::start(model(upstream, Settings::default())).await;
     let mut send = client(&bed).await;
@@ -142,7 +142,7 @@ async fn cookies_reach_http1_endpoints_as_one_line() {
 }
 
 #[tokio::test]
-async fn answers_of_the_edge_come_over_http2_too() {
+async fn our_answers_are_sent_over_http2_too() {
     let (upstream, _seen) = grpc_like().await;
     let moment = Some(Duration::from_millis(200));
     let bed = Bed::start(model(upstream, Settings { read_timeout: moment, ..Settings::default() })).await;
@@ -160,7 +160,7 @@ async fn answers_of_the_edge_come_over_http2_too() {
 }
 
 #[tokio::test]
-async fn clients_of_grpc_are_told_failures_in_a_head_alone() {
+async fn grpc_clients_get_failures_as_trailers_only() {
     let (upstream, _seen) = grpc_like().await;
     let moment = Some(Duration::from_millis(200));
     let settings = Settings { request_timeout: moment, ..Settings::default() };
@@ -190,7 +190,7 @@ async fn clients_of_grpc_are_told_failures_in_a_head_alone() {
 }
 
 #[tokio::test]
-async fn another_host_is_told_as_the_authority() {
+async fn a_rewritten_host_is_the_authority_over_http2() {
     let (upstream, mut seen) = grpc_like().await;
     let mut route = route("grpc", AppProtocol::H2c);
     route.filters = [Filter::Host("c.internal".into()), Filter::Path(PathRewrite::Full("/new".into()))].into();

@@ -25,7 +25,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_stream_beyond_the_limit_is_refused_and_the_others_go_on() {
+async fn a_stream_beyond_the_limit_is_refused_without_affecting_others() {
     // GET, `/` and http from the static table, then `:authority` (RFC 7541 appendix A).
     let block = [&[0x82, 0x84, 0x86, 1, 6][..], b"a.test"].concat();
     for driver in DRIVERS {
@@ -65,7 +65,7 @@ async fn a_stream_beyond_the_limit_is_refused_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_list_of_headers_beyond_the_limit_is_refused_and_its_connection_goes_on() {
+async fn a_header_list_beyond_the_limit_is_a_431_and_keeps_the_connection() {
     for driver in DRIVERS {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;

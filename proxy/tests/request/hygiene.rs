@@ -101,7 +101,7 @@ const ROWS: &[(&str, Want)] = &[
 ];
 
 #[tokio::test]
-async fn doubtful_requests_are_refused_or_made_plain() {
+async fn ambiguous_requests_are_refused_or_normalised() {
     for driver in [Driver::Both, Driver::Full] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
@@ -141,7 +141,7 @@ async fn too_many_header_lines_or_bytes_are_refused() {
 }
 
 #[tokio::test]
-async fn what_follows_a_refused_head_is_not_read_as_a_request() {
+async fn bytes_after_a_refused_head_are_not_read_as_a_request() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     for lengths in [
@@ -165,7 +165,7 @@ async fn what_follows_a_refused_head_is_not_read_as_a_request() {
 }
 
 #[tokio::test]
-async fn chunks_keep_the_grammar_in_either_driver() {
+async fn both_drivers_refuse_malformed_chunks() {
     let upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     // With the second line, a request is the full driver's.

@@ -36,7 +36,7 @@ fn check(answer: &Answer, status: u16, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_back_again_and_again_is_ended() {
+async fn a_forwarding_loop_is_ended() {
     let (address, back, taken) = detour().await;
     // The route's own edits cannot keep it going.
     let model = Model::edited(&[address], |route| {
@@ -56,7 +56,7 @@ async fn a_request_that_comes_back_again_and_again_is_ended() {
 }
 
 #[tokio::test]
-async fn edges_behind_one_another_pass_on_what_others_counted() {
+async fn chained_edges_keep_the_cdn_loop_entries_of_others() {
     let mut upstream = Upstream::echo().await;
     let inner =
         Bed::with(Model::to(&[upstream.address]), |options| options.loop_token = "inner".parse().unwrap()).await;

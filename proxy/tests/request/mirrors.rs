@@ -68,7 +68,7 @@ async fn every_mirror_gets_the_request_and_the_client_one_answer() {
 }
 
 #[tokio::test]
-async fn a_copy_neither_delays_nor_fails_a_request() {
+async fn a_mirror_neither_delays_nor_fails_a_request() {
     let upstream = Upstream::echo().await;
     let silent = Upstream::start(|_| Reply::Silence).await;
     for (driver, http2) in WAYS {
@@ -88,7 +88,7 @@ async fn a_copy_neither_delays_nor_fails_a_request() {
 }
 
 #[tokio::test]
-async fn a_large_body_and_a_request_that_no_endpoint_takes_are_not_copied() {
+async fn large_bodies_and_unforwarded_requests_are_not_mirrored() {
     let mut copy = Upstream::echo().await;
     let upstream = Upstream::echo().await;
     let filters = [mirror("copy", 1, AppProtocol::Http)];

@@ -16,7 +16,7 @@ async fn driven(driver: Driver, model: Model) -> Bed {
 }
 
 #[tokio::test]
-async fn correlated_requests_get_a_new_id_and_clients_learn_it() {
+async fn correlated_requests_get_a_new_id_that_the_client_sees() {
     let mut upstream = Upstream::echo().await;
     let correlated = |settings: &mut Settings| settings.request_ids = Some(RequestIds::Correlated);
     let set = |endpoint, deny: bool| {
@@ -48,7 +48,7 @@ async fn correlated_requests_get_a_new_id_and_clients_learn_it() {
 
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "the edge reads the same clock")]
-async fn an_endpoint_learns_when_a_request_came_and_one_address_where_it_is_to() {
+async fn x_request_start_and_a_single_forwarded_address_are_sent_if_set() {
     let mut upstream = Upstream::echo().await;
     for driver in DRIVERS {
         let model = Model::edited(&[upstream.address], |route| {
@@ -76,7 +76,7 @@ async fn an_endpoint_learns_when_a_request_came_and_one_address_where_it_is_to()
 }
 
 #[tokio::test]
-async fn clients_of_websocket_are_sent_to_wss() {
+async fn websocket_clients_are_redirected_to_wss() {
     let guarded = Model::edited(&[nobody()], |route| route.guards = [Guard::RequireTls { status: 301 }].into());
     let bed = Bed::start(guarded.trusting()).await;
     for (scheme, location) in [("ws", "wss://a.test/x?y"), ("http", "https://a.test/x?y")] {
@@ -87,7 +87,7 @@ async fn clients_of_websocket_are_sent_to_wss() {
 }
 
 #[tokio::test]
-async fn the_edge_names_itself_where_nobody_does_unless_it_is_not_to() {
+async fn responses_without_a_server_header_get_ours_unless_it_is_off() {
     let upstream = Upstream::start(|seen| {
         let server = if seen.line.contains("named") { "Server: theirs\r\n" } else { "" };
         Reply::Send(format!("HTTP/1.1 200 OK\r\n{server}Content-Length: 0\r\n\r\n"))

@@ -35,7 +35,7 @@ async fn logged(model: Model) -> (Bed, tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[tokio::test]
-async fn a_line_says_what_happened() {
+async fn a_log_line_has_the_fields_of_its_request() {
     let upstream = Upstream::start(|_| Reply::ok("hello")).await;
     let (bed, _folder, path) = logged(Model::to(&[upstream.address]).trusting()).await;
     let head = "POST /x?y=1 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nX-Request-Id: id-1\r\n\
@@ -69,7 +69,7 @@ async fn a_line_says_what_happened() {
 }
 
 #[tokio::test]
-async fn a_line_tells_of_the_try_that_was_answered() {
+async fn a_log_line_names_the_attempt_that_was_answered() {
     let (broken, other) = (Upstream::start(|_| Reply::Close).await, Upstream::echo().await);
     let settings = Settings { balance: Some(Balance::RoundRobin), ..Settings::default() };
     let model = Model::edited(&[broken.address, other.address], |route| route.settings = Arc::new(settings));
@@ -82,7 +82,7 @@ async fn a_line_tells_of_the_try_that_was_answered() {
 }
 
 #[tokio::test]
-async fn every_end_is_written_down_once() {
+async fn every_outcome_is_logged_once() {
     let upstream = Upstream::start(|seen| match seen.line.as_str() {
         "GET /silent HTTP/1.1" => Reply::Silence,
         "GET /broken HTTP/1.1" => Reply::Close,
@@ -123,7 +123,7 @@ async fn every_end_is_written_down_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_the_end_of_the_process_cuts_is_written_down() {
+async fn a_request_cut_by_the_drain_is_logged() {
     let mut upstream = Upstream::start(|_| Reply::Silence).await;
     let (bed, _folder, path) = logged(Model::to(&[upstream.address])).await;
     let mut stream = bed.connect().await;

@@ -45,7 +45,7 @@ async fn check_full(driver: Driver, own: Option<u32>, usual: u32) {
 }
 
 #[tokio::test]
-async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
+async fn requests_per_service_are_limited_by_its_own_or_the_default_limit() {
     for driver in [Driver::Both, Driver::Full] {
         check_full(driver, Some(2), 1024).await;
         check_full(driver, None, 2).await;
@@ -53,7 +53,7 @@ async fn a_service_has_as_many_requests_as_it_or_the_operator_says() {
 }
 
 #[tokio::test]
-async fn no_service_takes_more_than_half_of_everything() {
+async fn one_service_gets_at_most_half_of_the_request_budget() {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(two_services(&upstream, Some(0)), |options| {
         // Eight requests of the native driver.
@@ -74,7 +74,7 @@ async fn no_service_takes_more_than_half_of_everything() {
 }
 
 #[tokio::test]
-async fn zero_stands_for_any_number() {
+async fn a_limit_of_zero_means_unlimited() {
     for (own, usual) in [(Some(0), 1), (None, 0)] {
         let upstream = Upstream::echo().await;
         let bed = Bed::with(two_services(&upstream, own), |options| options.budget.service_requests = usual).await;

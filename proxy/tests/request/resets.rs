@@ -32,7 +32,7 @@ async fn silent() -> (TcpListener, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_most_of_its_streams_early_is_told_to_calm_down() {
+async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
     for driver in [Driver::Both, Driver::Full] {
         let (listener, connections) = silent().await;
         let bed = Bed::with(Model::to(&[listener.local_addr().unwrap()]), |options| options.driver = driver).await;
@@ -75,7 +75,7 @@ async fn a_client_that_resets_most_of_its_streams_early_is_told_to_calm_down() {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_forty_of_a_hundred_streams_is_served_on() {
+async fn a_client_that_resets_forty_percent_of_its_streams_is_served() {
     for driver in [Driver::Both, Driver::Full] {
         let (listener, _) = silent().await;
         let upstream = Upstream::echo().await;

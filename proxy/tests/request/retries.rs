@@ -15,7 +15,7 @@ use super::bed::{Bed, Model, PATIENCE, answer, nobody};
 use super::upstream::{Reply, Upstream};
 
 #[tokio::test]
-async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact() {
+async fn a_refused_connection_is_retried_elsewhere_with_the_body_intact() {
     let mut upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[nobody(), upstream.address])).await;
     let body = "0123456789".repeat(10_000);
@@ -31,7 +31,7 @@ async fn an_endpoint_that_takes_no_connection_is_replaced_with_the_body_intact()
 }
 
 #[tokio::test]
-async fn when_none_takes_a_connection_the_tries_end() {
+async fn connect_attempts_are_limited() {
     let bed = Bed::start(Model::to(&std::array::from_fn::<_, 12, _>(|_| nobody()))).await;
     let answer = bed.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
@@ -40,7 +40,7 @@ async fn when_none_takes_a_connection_the_tries_end() {
 }
 
 #[tokio::test]
-async fn endpoints_that_have_gone_together_cost_no_request() {
+async fn many_closed_endpoints_fail_no_request() {
     let mut upstream = Upstream::echo().await;
     let mut endpoints = std::array::from_fn::<_, 10, _>(|_| nobody());
     endpoints[9] = upstream.address;
@@ -58,7 +58,7 @@ async fn closing_on_second() -> Upstream {
 }
 
 #[tokio::test]
-async fn a_get_survives_an_idle_connection_that_died() {
+async fn a_get_on_a_closed_idle_connection_is_retried() {
     let mut upstream = closing_on_second().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let mut stream = bed.connect().await;
@@ -132,7 +132,7 @@ async fn check(broken: SocketAddr, method: &str, body: &str, want: bool) {
 }
 
 #[tokio::test]
-async fn what_may_be_done_twice_is_tried_again_when_no_answer_began() {
+async fn idempotent_requests_are_retried_before_a_response_begins() {
     let breaks: [fn() -> Reply; 4] = [
         || Reply::Close,
         || Reply::Reset(String::new()),
@@ -150,7 +150,7 @@ async fn what_may_be_done_twice_is_tried_again_when_no_answer_began() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_done_twice_is_not() {
+async fn non_idempotent_requests_are_not_retried() {
     for reply in [|| Reply::Close, || Reply::Reset(String::new())] {
         let upstream = Upstream::start(move |_| reply()).await;
         for (method, body) in [("POST", ""), ("POST", "abc"), ("PATCH", "abc"), ("FROB", "")] {
@@ -162,7 +162,7 @@ async fn what_may_not_be_done_twice_is_not() {
 }
 
 #[tokio::test]
-async fn what_an_endpoint_has_answered_stands() {
+async fn a_response_that_has_begun_is_not_retried() {
     for text in ["nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"] {
         let upstream = Upstream::start(move |_| Reply::SendAndClose(text.to_owned())).await;
         check(upstream.address, "GET", "", false).await;
@@ -178,7 +178,7 @@ async fn what_an_endpoint_has_answered_stands() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_alone_is_asked_again() {
+async fn a_single_endpoint_is_retried() {
     for (driver, http2) in WAYS {
         let count = AtomicUsize::new(0);
         let first = move |_: &_| count.fetch_add(1, Ordering::Relaxed) == 0;
@@ -190,7 +190,7 @@ async fn an_endpoint_that_is_alone_is_asked_again() {
 }
 
 #[tokio::test]
-async fn tries_end_where_the_route_says() {
+async fn attempts_are_limited_by_the_route() {
     for (driver, http2) in WAYS {
         for tries_max in [1, 3] {
             let upstreams = join_all((0..4).map(|_| Upstream::start(|_| Reply::Close))).await;

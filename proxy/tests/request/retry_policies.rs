@@ -30,7 +30,7 @@ fn unavailable() -> Reply {
 }
 
 #[tokio::test]
-async fn a_listed_status_is_followed_by_another_try_with_the_body_intact() {
+async fn a_listed_status_is_retried_with_the_body_intact() {
     for (driver, http2) in WAYS {
         for (method, body) in [("GET", ""), ("POST", "abc")] {
             let mut first = Upstream::start(|_| unavailable()).await;
@@ -51,7 +51,7 @@ async fn a_listed_status_is_followed_by_another_try_with_the_body_intact() {
 }
 
 #[tokio::test]
-async fn the_last_answer_is_the_clients() {
+async fn the_response_to_the_last_attempt_is_forwarded() {
     for (driver, http2) in WAYS {
         for attempts in [0, 1, 2] {
             let mut upstream = Upstream::start(|_| unavailable()).await;
@@ -69,7 +69,7 @@ async fn the_last_answer_is_the_clients() {
 }
 
 #[tokio::test]
-async fn what_is_not_listed_or_cannot_be_sent_again_stands() {
+async fn unlisted_statuses_and_large_bodies_are_not_retried() {
     let large = "0123456789".repeat(200_000);
     for (driver, http2) in WAYS {
         for (statuses, body) in [(&[500, 502][..], ""), (&[503], &large)] {
@@ -83,7 +83,7 @@ async fn what_is_not_listed_or_cannot_be_sent_again_stands() {
 }
 
 #[tokio::test]
-async fn a_policy_may_allow_no_second_try_at_all() {
+async fn a_policy_of_zero_attempts_disables_retries() {
     let upstream = Upstream::echo().await;
     for (driver, http2) in WAYS {
         let endpoints = [nobody(), upstream.address];
@@ -95,7 +95,7 @@ async fn a_policy_may_allow_no_second_try_at_all() {
 }
 
 #[tokio::test]
-async fn the_time_of_the_whole_request_bounds_the_tries() {
+async fn the_total_timeout_bounds_retries() {
     for (driver, http2) in WAYS {
         let upstream = Upstream::start(|_| unavailable()).await;
         let retry = RetryPolicy { statuses: [503].into(), attempts: 100, backoff: Duration::from_secs(60) };
@@ -109,7 +109,7 @@ async fn the_time_of_the_whole_request_bounds_the_tries() {
 }
 
 #[tokio::test]
-async fn a_try_that_takes_too_long_is_a_504_of_its_endpoint() {
+async fn an_attempt_that_times_out_is_a_504_of_its_endpoint() {
     let check = async |settings: Settings, (driver, http2): (Driver, bool), want: u16| {
         let silent = Upstream::start(|_| Reply::Silence).await;
         let other = Upstream::echo().await;

@@ -53,7 +53,7 @@ pub fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
 
 #[tokio::test]
-async fn a_certificate_is_checked_only_where_somebody_says_by_whom() {
+async fn an_endpoint_certificate_is_verified_only_if_configured() {
     let upstream = self_signed().await;
     let named = UpstreamTls { server_name: Some("b.test".into()), ..UpstreamTls::default() };
     let verification = Arc::new(UpstreamVerification { authorities: None, names: Box::default() });
@@ -73,7 +73,7 @@ async fn a_certificate_is_checked_only_where_somebody_says_by_whom() {
 }
 
 #[tokio::test]
-async fn plain_text_where_tls_is_expected_is_a_failed_connection() {
+async fn plain_text_instead_of_tls_is_a_failed_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -69,7 +69,7 @@ async fn with_cookie(bed: &Bed, value: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_client_comes_back_to_its_endpoint_and_is_told_once() {
+async fn a_client_returns_to_its_endpoint_and_gets_one_token() {
     let (one, two, three) = (named("one").await, named("two").await, named("three").await);
     for driver in DRIVERS {
         let endpoints = [one.address, two.address, three.address];
@@ -104,7 +104,7 @@ async fn a_client_comes_back_to_its_endpoint_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn what_no_edge_wrote_is_replaced() {
+async fn an_invalid_token_is_replaced() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let model = model(by_cookie(None), &[("web", 1, &[one.address, two.address])]);
@@ -123,7 +123,7 @@ async fn what_no_edge_wrote_is_replaced() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_gone_is_replaced_for_good() {
+async fn a_token_of_a_removed_endpoint_is_replaced() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let alone = Bed::with(model(by_cookie(None), &[("web", 1, &[one.address])]), |it| it.driver = driver).await;
@@ -139,7 +139,7 @@ async fn an_endpoint_that_is_gone_is_replaced_for_good() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_terminates_serves_its_sessions_and_no_others() {
+async fn a_terminating_endpoint_serves_only_its_sessions() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let before = Bed::with(model(by_cookie(None), &[("web", 1, &[one.address])]), |it| it.driver = driver).await;
@@ -159,7 +159,7 @@ async fn an_endpoint_that_terminates_serves_its_sessions_and_no_others() {
 }
 
 #[tokio::test]
-async fn weights_are_for_new_sessions_alone() {
+async fn weights_apply_to_new_sessions_only() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let shares = |weights: [u32; 2]| {
@@ -178,7 +178,7 @@ async fn weights_are_for_new_sessions_alone() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_loses_its_session_to_the_one_that_answers_unless_it_is_to_keep_it() {
+async fn a_failing_endpoint_loses_its_session_unless_it_is_kept_on_failure() {
     let two = named("two").await;
     let unable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let broken = Upstream::start(|_| Reply::Send(unable.to_owned())).await;
@@ -231,7 +231,7 @@ fn token_of(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_closed_while_idle_moves_no_session() {
+async fn a_closed_idle_connection_does_not_move_a_session() {
     // Whoever asks a second time over a connection finds it closed.
     let fickle =
         |name: &'static str| Upstream::start(move |seen| if seen.number == 1 { Reply::ok(name) } else { Reply::Close });
@@ -249,7 +249,7 @@ async fn a_connection_that_was_closed_while_idle_moves_no_session() {
 }
 
 #[tokio::test]
-async fn a_session_is_over_after_its_time() {
+async fn a_session_ends_after_its_maximum_age() {
     let one = named("one").await;
     for driver in DRIVERS {
         let limited = by_cookie(Some(Duration::from_secs(2)));
@@ -269,7 +269,7 @@ async fn a_session_is_over_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_header_carries_the_session_where_the_route_says_so() {
+async fn a_header_carries_the_session_if_the_route_says_so() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let settings = by(SessionCarrier::Header(HeaderName::from_static("x-session")), None);
@@ -308,7 +308,7 @@ async fn over_http2(bed: &Bed, cookies: &[String]) -> (String, Option<String>) {
 }
 
 #[tokio::test]
-async fn over_http2_each_cookie_may_have_a_line_of_its_own() {
+async fn http2_cookies_in_separate_fields_are_read() {
     let (one, two) = (named("one").await, named("two").await);
     for driver in DRIVERS {
         let model = model(by_cookie(None), &[("web", 1, &[one.address, two.address])]);

@@ -42,7 +42,7 @@ fn with_shares(route: &mut Route, weights: [u32; 2]) {
 }
 
 #[tokio::test]
-async fn the_filters_of_a_share_act_after_those_of_its_route() {
+async fn the_filters_of_a_share_apply_after_those_of_its_route() {
     for driver in DRIVERS {
         for (weights, set, adds, host, line) in [
             ([1, 0], "share", "route|share", "share.internal", "GET /share/x?y HTTP/1.1"),
@@ -62,7 +62,7 @@ async fn the_filters_of_a_share_act_after_those_of_its_route() {
 }
 
 #[tokio::test]
-async fn a_redirect_without_a_port_leads_to_the_listeners() {
+async fn a_redirect_without_a_port_uses_that_of_the_listener() {
     for driver in DRIVERS {
         let check = async |scheme: Option<&str>, port, trusting: bool, lines: &str, want: &str| {
             let redirect = Redirect {

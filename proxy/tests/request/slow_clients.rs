@@ -89,7 +89,7 @@ async fn a_body_that_trickles_over_http2_is_answered_408() {
 }
 
 #[tokio::test]
-async fn an_upload_that_waits_for_its_endpoint_costs_the_client_nothing() {
+async fn an_upload_that_waits_for_its_endpoint_does_not_count_as_slow() {
     const BYTES: usize = 24 << 20;
     for driver in DRIVERS {
         let (bed, listener) = by_hand(|options| {
@@ -168,7 +168,7 @@ async fn a_reader_that_trickles_over_http2_is_reset() {
 }
 
 #[tokio::test]
-async fn small_pieces_that_are_taken_too_slowly_over_http2_are_counted_in_the_full_driver() {
+async fn the_full_driver_counts_small_pieces_that_are_read_too_slowly() {
     let (bed, listener) = bed(Driver::Full, Enforce::Always).await;
     let (answered, _) = client(&bed, 1000).await.send_request(get("/"), true).unwrap();
     let mut endpoint = listener.accept().await.unwrap().0;
@@ -198,7 +198,7 @@ async fn small_pieces_that_are_taken_too_slowly_over_http2_are_counted_in_the_fu
 }
 
 #[tokio::test]
-async fn a_response_that_is_slow_to_come_costs_the_client_nothing() {
+async fn a_slow_response_does_not_count_as_a_slow_client() {
     for driver in DRIVERS {
         let (bed, listener) = bed(driver, Enforce::Always).await;
         let mut stream = bed.connect().await;
@@ -221,7 +221,7 @@ async fn a_response_that_is_slow_to_come_costs_the_client_nothing() {
 }
 
 #[tokio::test]
-async fn slow_clients_stay_while_there_is_room_or_where_no_rate_is_enforced() {
+async fn slow_clients_stay_without_pressure_or_enforcement() {
     for driver in DRIVERS {
         for enforce in [Enforce::UnderPressure, Enforce::Never] {
             let (bed, listener) = bed(driver, enforce).await;
@@ -241,7 +241,7 @@ async fn slow_clients_stay_while_there_is_room_or_where_no_rate_is_enforced() {
 }
 
 #[tokio::test]
-async fn grpc_streams_and_tunnels_have_no_least_rate() {
+async fn grpc_streams_and_tunnels_have_no_minimum_rate() {
     let (bed, listener) = bed(Driver::Both, Enforce::Always).await;
     let request = Request::post("http://a.test/up").header("content-type", "application/grpc").body(()).unwrap();
     let (answered, mut body) = client(&bed, 64 << 10).await.send_request(request, false).unwrap();

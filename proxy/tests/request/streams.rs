@@ -125,7 +125,7 @@ fn pour(mut endpoint: TcpStream, framing: &str) -> tokio::task::JoinHandle<usize
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_the_endpoint_back_and_is_given_up() {
+async fn a_client_that_does_not_read_is_backpressured_and_then_reset() {
     let (bed, listener) = by_hand(|options| options.client.write_stall = 8 * MOMENT).await;
     let mut send = client(&bed, 64 << 10).await;
     let (answered, _) = send.send_request(get("/"), true).unwrap();
@@ -139,7 +139,7 @@ async fn a_client_that_does_not_read_holds_the_endpoint_back_and_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_late_gets_all_of_it() {
+async fn a_client_that_reads_late_gets_the_whole_response() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     for framing in [format!("Content-Length: {MUCH}"), "Connection: close".to_owned()] {
@@ -153,7 +153,7 @@ async fn a_client_that_reads_late_gets_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_trickles_is_not_given_up() {
+async fn a_client_that_reads_slowly_is_not_reset() {
     const BYTES: usize = 60_000;
     let body = "x".repeat(BYTES);
     let upstream = Upstream::start(move |_| Reply::ok(&body)).await;
@@ -173,7 +173,7 @@ async fn a_client_that_trickles_is_not_given_up() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_read_holds_the_client_back() {
+async fn an_endpoint_that_does_not_read_backpressures_the_client() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     for length in [Some(MUCH), None] {
@@ -203,7 +203,7 @@ async fn an_endpoint_that_does_not_read_holds_the_client_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_resets_its_stream_is_noticed_in_every_phase() {
+async fn a_stream_reset_is_noticed_in_every_phase() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     for phase in ["before the response", "within the body", "with more body than is taken", "within the response"] {
@@ -233,7 +233,7 @@ async fn a_client_that_resets_its_stream_is_noticed_in_every_phase() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_breaks_off_breaks_off_its_stream_alone() {
+async fn an_endpoint_that_disconnects_resets_only_its_stream() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     for begun in [
@@ -258,7 +258,7 @@ async fn an_endpoint_that_breaks_off_breaks_off_its_stream_alone() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_length_than_announced_is_an_error_of_its_stream() {
+async fn a_body_that_contradicts_content_length_is_a_stream_error() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     for sent in [5, 15] {
@@ -275,7 +275,7 @@ async fn a_body_of_another_length_than_announced_is_an_error_of_its_stream() {
 }
 
 #[tokio::test]
-async fn an_early_answer_arrives_whole_and_the_rest_of_the_body_is_not_wanted() {
+async fn an_early_answer_arrives_whole_and_stops_the_request_body() {
     let (bed, listener) = by_hand(|_| ()).await;
     let mut send = client(&bed, 64 << 10).await;
     let (answered, mut body) = send.send_request(post(None), false).unwrap();
@@ -291,7 +291,7 @@ async fn an_early_answer_arrives_whole_and_the_rest_of_the_body_is_not_wanted() 
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_is_answered() {
+async fn a_stalled_request_body_is_answered() {
     let (bed, listener) = by_hand(|options| options.client.body_read_stall = MOMENT).await;
     let mut send = client(&bed, 64 << 10).await;
     let (answered, mut body) = send.send_request(post(Some(10)), false).unwrap();
@@ -302,7 +302,7 @@ async fn a_body_that_stalls_is_answered() {
 }
 
 #[tokio::test]
-async fn streams_are_carried_side_by_side_and_one_after_the_other() {
+async fn concurrent_and_consecutive_streams_are_served() {
     let upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let send = client(&bed, 64 << 10).await;
@@ -326,7 +326,7 @@ async fn streams_are_carried_side_by_side_and_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_stream_survives_an_idle_connection_that_died() {
+async fn a_stream_on_a_closed_idle_connection_is_retried() {
     let mut upstream = Upstream::start(|seen| if seen.number == 2 { Reply::Close } else { Reply::ok("done") }).await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let mut send = client(&bed, 64 << 10).await;
@@ -340,7 +340,7 @@ async fn a_stream_survives_an_idle_connection_that_died() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_the_full_drivers() {
+async fn requests_beyond_plain_http_use_the_full_driver() {
     for (name, value, driver) in [
         ("accept", "*/*", "native"),
         ("content-type", "application/json", "native"),
@@ -362,7 +362,7 @@ async fn what_is_in_doubt_is_the_full_drivers() {
 }
 
 #[tokio::test]
-async fn answers_of_the_edge_to_head_are_whole() {
+async fn our_answers_to_head_end_the_stream() {
     for driver in [Driver::Both, Driver::Full] {
         let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
         let request = Request::head("http://a.test/").body(()).unwrap();

@@ -36,7 +36,7 @@ const ASK: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgr
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 #[tokio::test]
-async fn an_upgrade_waits_for_its_answer_no_longer_than_a_request() {
+async fn the_response_timeout_applies_to_upgrades() {
     let upstream = Upstream::start(|_| Reply::Silence).await;
     let read = Settings { read_timeout: Some(MOMENT), ..Settings::default() };
     for settings in [read, whole_request()] {
@@ -48,7 +48,7 @@ async fn an_upgrade_waits_for_its_answer_no_longer_than_a_request() {
 }
 
 #[tokio::test]
-async fn a_tunnel_outlives_the_time_of_its_request() {
+async fn request_timeouts_do_not_end_a_tunnel() {
     let settings = Settings { read_timeout: Some(MOMENT), ..whole_request() };
     let bed = Bed::start(timed(websocket_echo().await, settings)).await;
     let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_response_that_has_begun_may_pause() {
 }
 
 #[tokio::test]
-async fn hints_are_no_response() {
+async fn early_hints_do_not_stop_the_response_timeout() {
     let hint = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
     let upstream = Upstream::start(move |_| Reply::Send(hint.to_owned())).await;
     let bed = Bed::start(timed(upstream.address, whole_request())).await;
@@ -86,7 +86,7 @@ async fn hints_are_no_response() {
 }
 
 #[tokio::test]
-async fn a_body_that_trickles_does_not_stop_the_clock() {
+async fn a_slow_request_body_does_not_stop_the_request_timeout() {
     let upstream = Upstream::echo().await;
     let bed = Bed::start(timed(upstream.address, whole_request())).await;
     let (mut reading, mut writing) = bed.connect().await.into_split();
@@ -106,7 +106,7 @@ async fn a_body_that_trickles_does_not_stop_the_clock() {
 }
 
 #[tokio::test]
-async fn an_overdue_response_ends_its_http2_stream_and_no_other() {
+async fn an_overdue_response_ends_only_its_http2_stream() {
     for driver in [Driver::Both, Driver::Full] {
         let upstream = Upstream::start(|seen| match seen.line.as_str() {
             "GET /silent HTTP/1.1" => Reply::Silence,
@@ -136,7 +136,7 @@ async fn an_overdue_response_ends_its_http2_stream_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_and_never_reads_is_closed() {
+async fn a_client_that_never_reads_is_disconnected() {
     let long = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(60_000));
     let upstream = Upstream::start(move |_| Reply::Send(long.clone())).await;
     let bed = Bed::with(Model::to(&[upstream.address]), |options| options.client.write_stall = MOMENT).await;

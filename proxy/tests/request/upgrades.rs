@@ -53,7 +53,7 @@ async fn secure_websocket_echo() -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn a_websocket_outlives_the_timeouts_of_requests() {
+async fn request_timeouts_do_not_end_a_websocket() {
     let moment = Duration::from_millis(200);
     let settings = Settings { read_timeout: Some(moment), write_timeout: Some(moment), ..Settings::default() };
     let settings = Arc::new(settings);
@@ -88,7 +88,7 @@ async fn outlives(model: Model, driver: Driver, moment: Duration) {
 }
 
 #[tokio::test]
-async fn a_websocket_may_lead_to_an_endpoint_over_tls() {
+async fn a_websocket_may_use_an_https_endpoint() {
     let upstream = secure_websocket_echo().await;
     for driver in DRIVERS {
         outlives(model(upstream, None), driver, Duration::from_millis(10)).await;
@@ -96,7 +96,7 @@ async fn a_websocket_may_lead_to_an_endpoint_over_tls() {
 }
 
 #[tokio::test]
-async fn a_silent_tunnel_ends_after_its_own_time() {
+async fn an_idle_tunnel_ends_after_its_own_timeout() {
     let upstream = websocket_echo().await;
     let settings = Settings { tunnel_idle_timeout: Some(Duration::from_millis(300)), ..Settings::default() };
     let settings = Arc::new(settings);
@@ -112,7 +112,7 @@ async fn a_silent_tunnel_ends_after_its_own_time() {
 
 /// The bytes after an upgrade request may belong to the other protocol, regardless of the response.
 #[tokio::test]
-async fn behind_an_answer_of_the_edge_s_own_to_an_upgrade_nothing_is_read_as_a_request() {
+async fn bytes_after_a_refused_upgrade_are_not_read_as_a_request() {
     let upstream = Upstream::echo().await;
     for driver in DRIVERS {
         let model = Model::edited(&[upstream.address], |route| route.guards = [Guard::DenyAll].into());
@@ -166,7 +166,7 @@ async fn tide(endpoint: std::net::SocketAddr, driver: Driver) -> Bed {
 }
 
 #[tokio::test]
-async fn a_listed_token_passes() {
+async fn a_listed_upgrade_token_is_forwarded() {
     for driver in DRIVERS {
         let bed = tide(agreeable().await, driver).await;
         let mut stream = bed.connect().await;
@@ -200,7 +200,7 @@ async fn talkative() -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn the_end_of_one_direction_leaves_the_other_one_open() {
+async fn a_half_closed_tunnel_stays_open() {
     let bed = tide(talkative().await, Driver::Both).await;
     let mut stream = bed.connect().await;
     // Eager, but not wrong: what follows the head is of the other protocol if the endpoint agrees to it.
@@ -214,7 +214,7 @@ async fn the_end_of_one_direction_leaves_the_other_one_open() {
 }
 
 #[tokio::test]
-async fn no_tunnel_opens_that_was_not_asked_for() {
+async fn an_unrequested_101_opens_no_tunnel() {
     for driver in DRIVERS {
         // The token is not listed, so the endpoint is not asked; that it agrees nevertheless opens nothing.
         let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.driver = driver).await;
@@ -248,7 +248,7 @@ async fn an_upgrade_with_a_body_is_an_ordinary_request() {
 }
 
 #[tokio::test]
-async fn bytes_of_a_websocket_are_no_request_body() {
+async fn websocket_bytes_do_not_count_as_a_request_body() {
     let settings = Arc::new(Settings { body_bytes_max: Some(10), ..Settings::default() });
     let upstream = websocket_echo().await;
     for driver in DRIVERS {
@@ -267,7 +267,7 @@ async fn bytes_of_a_websocket_are_no_request_body() {
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_closes_the_connection_and_nothing_behind_it_is_a_request() {
+async fn an_upgrade_that_the_endpoint_refuses_closes_the_connection() {
     let mut upstream = Upstream::echo().await;
     for driver in DRIVERS {
         for early in [true, false] {

@@ -23,7 +23,7 @@ async fn impatient(driver: Driver, endpoint: std::net::SocketAddr) -> Bed {
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
 
 #[tokio::test]
-async fn the_time_in_which_a_body_goes_up_is_not_the_endpoints() {
+async fn the_time_of_an_upload_does_not_count_against_the_endpoint() {
     for driver in DRIVERS {
         let upstream = Upstream::echo().await;
         let bed = impatient(driver, upstream.address).await;
@@ -44,7 +44,7 @@ async fn the_time_in_which_a_body_goes_up_is_not_the_endpoints() {
 }
 
 #[tokio::test]
-async fn behind_a_body_the_endpoint_has_its_time_and_no_more() {
+async fn the_read_timeout_starts_after_the_upload() {
     for driver in DRIVERS {
         let upstream = Upstream::start(|_| Reply::Silence).await;
         let bed = impatient(driver, upstream.address).await;
@@ -61,7 +61,7 @@ async fn behind_a_body_the_endpoint_has_its_time_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_response_that_stops_behind_a_body_is_broken_off() {
+async fn a_response_that_stalls_after_an_upload_is_aborted() {
     for driver in DRIVERS {
         let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
         let upstream = Upstream::start(move |_| Reply::Send(half.to_owned())).await;
@@ -77,7 +77,7 @@ async fn a_response_that_stops_behind_a_body_is_broken_off() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_takes_no_more_of_a_body_is_given_up() {
+async fn an_endpoint_that_stops_reading_a_body_is_given_up() {
     for driver in DRIVERS {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let bed = impatient(driver, listener.local_addr().unwrap()).await;
@@ -100,7 +100,7 @@ async fn an_endpoint_that_takes_no_more_of_a_body_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_body_stalls_ends() {
+async fn a_stream_with_a_stalled_body_ends() {
     for (driver, status) in [(Driver::Both, 408), (Driver::Full, 504)] {
         let upstream = Upstream::echo().await;
         let bed = impatient(driver, upstream.address).await;

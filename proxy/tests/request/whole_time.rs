@@ -22,7 +22,7 @@ fn limits() -> [Settings; 2] {
 }
 
 #[tokio::test]
-async fn a_response_that_has_not_begun_in_time_is_a_504() {
+async fn a_response_that_has_not_begun_by_the_deadline_is_a_504() {
     let upstream = Upstream::start(|_| Reply::Silence).await;
     for (driver, http2) in WAYS {
         for settings in limits() {
@@ -97,7 +97,7 @@ async fn cut(bed: &Bed, http2: bool, reads: bool) {
 }
 
 #[tokio::test]
-async fn a_response_that_is_not_over_in_time_is_cut_and_logged() {
+async fn a_response_beyond_the_deadline_is_cut_and_logged() {
     static MUCH: [u8; 64 * 1024] = [b'x'; 64 * 1024];
     // The rest is too little to be sent from where it lies, so it waits in a buffer once the window is full.
     static WINDOW_AND_REST: [u8; 65_535 + 1000] = [b'x'; 65_535 + 1000];
@@ -125,7 +125,7 @@ async fn a_response_that_is_not_over_in_time_is_cut_and_logged() {
 }
 
 #[tokio::test]
-async fn a_tunnel_outlives_the_time_of_its_response() {
+async fn the_total_timeout_does_not_end_a_tunnel() {
     for settings in limits() {
         let bed = Bed::start(timed(websocket_echo().await, settings)).await;
         let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();

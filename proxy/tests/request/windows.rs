@@ -21,7 +21,7 @@ fn requests_in_flight(bed: &Bed) -> usize {
 }
 
 #[tokio::test]
-async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() {
+async fn the_edge_buffers_little_even_for_large_client_windows() {
     const STREAMS: usize = 128;
     for driver in [Driver::Both, Driver::Full] {
         let (bed, listener) = by_hand(|options| options.driver = driver).await;
@@ -70,7 +70,7 @@ async fn however_wide_its_windows_are_a_client_that_does_not_read_gets_little() 
 const MUCH: usize = 12 << 20;
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_holds_up_nobody_at_the_same_endpoint() {
+async fn a_client_that_does_not_read_delays_no_other_at_the_same_endpoint() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, mut connections) = unbounded_channel();

@@ -24,7 +24,7 @@ async fn port_0_is_chosen_once_for_all_threads() {
 }
 
 #[tokio::test]
-async fn a_bind_that_is_added_or_removed_disturbs_no_other() {
+async fn adding_or_removing_a_bind_does_not_disturb_others() {
     let (kept, other) = (http("127.0.0.1:0"), http("127.0.0.2:0"));
     let mut bed = Bed::start(&[kept]).await;
     let address = bed.address(kept).await;
@@ -56,7 +56,7 @@ async fn a_bind_that_is_added_or_removed_disturbs_no_other() {
 }
 
 #[tokio::test]
-async fn no_request_goes_from_one_bind_to_another() {
+async fn requests_are_not_forwarded_to_our_own_binds() {
     let (one, other) = (http("127.0.0.1:0"), http("127.0.0.2:0"));
     let mut bed = Bed::start(&[one, other]).await;
     let (address, back) = (bed.address(one).await, bed.address(other).await);
@@ -68,7 +68,7 @@ async fn no_request_goes_from_one_bind_to_another() {
 }
 
 #[tokio::test]
-async fn a_bind_that_fails_is_reported_and_tried_again() {
+async fn a_failed_bind_is_reported_and_retried() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
     let bed = Bed::start(&[good, bad]).await;
@@ -86,7 +86,7 @@ async fn a_bind_that_fails_is_reported_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_port_that_another_process_would_share_is_taken() {
+async fn a_port_shared_by_another_process_counts_as_in_use() {
     let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     other.set_reuse_address(true).unwrap();
     other.set_reuse_port(true).unwrap();
@@ -105,7 +105,7 @@ async fn a_port_that_another_process_would_share_is_taken() {
 }
 
 #[tokio::test]
-async fn a_bad_bind_is_not_tried_at_every_publication() {
+async fn a_failed_bind_is_not_retried_at_every_publication() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (good, bad) = (http("127.0.0.1:0"), http(&taken.local_addr().unwrap().to_string()));
     let mut bed = Bed::start(&[good, bad]).await;
@@ -118,7 +118,7 @@ async fn a_bad_bind_is_not_tried_at_every_publication() {
 }
 
 #[tokio::test]
-async fn losing_every_bind_shows() {
+async fn the_loss_of_every_bind_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let bad = https(&taken.local_addr().unwrap().to_string());
     let bed = Bed::start(&[bad]).await;
@@ -126,7 +126,7 @@ async fn losing_every_bind_shows() {
 }
 
 #[tokio::test]
-async fn an_unspecified_ipv6_address_takes_ipv4_too() {
+async fn an_unspecified_ipv6_address_accepts_ipv4_too() {
     // Not every machine has IPv6; the error then shows, which another test covers.
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return;
@@ -147,7 +147,7 @@ async fn connect(address: &str, port: u16) -> Http1<TcpStream> {
 
 /// The kernel shows such a client as `::ffff:127.0.0.1`, which is in no range of IPv4 addresses.
 #[tokio::test]
-async fn a_client_in_ipv4_on_an_ipv6_bind_is_known_by_its_ipv4_address() {
+async fn an_ipv4_mapped_client_address_is_unmapped() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return;
     }
@@ -173,7 +173,7 @@ async fn a_client_in_ipv4_on_an_ipv6_bind_is_known_by_its_ipv4_address() {
 }
 
 #[tokio::test]
-async fn what_nobody_has_said_is_found_mended_and_counted() {
+async fn the_audit_repairs_and_counts_missed_changes_of_binds() {
     let (kept, gone, come) = (http("127.0.0.1:0"), http("127.0.0.2:0"), http("127.0.0.3:0"));
     let mut bed = Bed::with(&[kept, gone], |options| options.audit = Duration::from_millis(20)).await;
     let (address, old) = (bed.address(kept).await, bed.address(gone).await);
@@ -195,7 +195,7 @@ async fn what_nobody_has_said_is_found_mended_and_counted() {
 /// A bug in other code that handles descriptors may close a socket without our knowledge.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_socket_that_listens_no_longer_is_opened_again() {
+async fn a_socket_that_stopped_listening_is_reopened() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let key = http(&free.to_string());
     let bed = Bed::with(&[key], |options| options.audit = Duration::from_millis(20)).await;

@@ -134,7 +134,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn datagrams_of_every_size_go_both_ways() {
+async fn datagrams_of_every_size_pass_both_ways() {
     let (bed, address) = bed(&[server("a").await], |_| ()).await;
     let client = Client::of(address).await;
     for size in [0, 1000, 1472, 9000, 65_507] {
@@ -170,7 +170,7 @@ async fn a_flow_keeps_its_endpoint_and_flows_are_spread() {
 }
 
 #[tokio::test]
-async fn a_bind_of_every_address_answers_from_the_one_that_was_asked() {
+async fn a_wildcard_bind_answers_from_the_destination_address() {
     let any = BindKey { address: ([0, 0, 0, 0], 0).into(), ..BIND };
     let mut bed = Bed::start(&[any]).await;
     lead(&mut bed, &[server("a").await], |_| ());
@@ -205,7 +205,7 @@ async fn a_silent_flow_ends_and_a_slow_one_does_not() {
 }
 
 #[tokio::test]
-async fn a_flow_whose_endpoint_refuses_goes_to_another() {
+async fn a_flow_moves_from_an_endpoint_that_refuses() {
     let (bed, address) = bed(&[nobody().await, server("b").await], |_| ()).await;
     for _ in 0..8 {
         assert!(Client::of(address).await.flow_in_the_end().await.starts_with('b'));
@@ -215,7 +215,7 @@ async fn a_flow_whose_endpoint_refuses_goes_to_another() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_is_dropped_and_counted() {
+async fn datagrams_without_an_endpoint_are_dropped_and_counted() {
     let (mut bed, address) = bed(&[], |_| ()).await;
     let client = Client::of(address).await;
     client.say(b"x").await;
@@ -231,7 +231,7 @@ async fn what_leads_nowhere_is_dropped_and_counted() {
 }
 
 #[tokio::test]
-async fn the_share_of_a_backend_that_cannot_be_used_is_dropped() {
+async fn the_share_of_an_invalid_backend_is_dropped() {
     let (mut bed, address) = bed(&[], |_| ()).await;
     lead(&mut bed, &[server("a").await], |route| {
         route.backends = [route.backends[0].clone(), WeightedBackend { to: None, weight: 1 }].into();
@@ -255,7 +255,7 @@ async fn the_share_of_a_backend_that_cannot_be_used_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_flow_leaves_an_endpoint_that_is_gone_after_its_grace() {
+async fn a_flow_leaves_a_removed_endpoint_after_the_grace_period() {
     let grace = Duration::from_millis(300);
     let (mut bed, address) = bed(&[server("a").await], |options| options.drain.endpoint_grace = grace).await;
     let client = Client::of(address).await;
@@ -267,7 +267,7 @@ async fn a_flow_leaves_an_endpoint_that_is_gone_after_its_grace() {
 }
 
 #[tokio::test]
-async fn the_flow_that_is_silent_for_longest_gives_way() {
+async fn the_longest_idle_flow_is_evicted() {
     let (bed, address) = small_bed(2, 100).await;
     let [first, second, third] = [Client::of(address).await, Client::of(address).await, Client::of(address).await];
     let before = first.flow().await;
@@ -282,7 +282,7 @@ async fn the_flow_that_is_silent_for_longest_gives_way() {
 }
 
 #[tokio::test]
-async fn a_client_has_no_more_than_its_share_of_flows() {
+async fn flows_per_client_are_limited() {
     let (bed, address) = small_bed(8, 50).await;
     let mut greedy = Vec::new();
     for _ in 0..4 {
@@ -297,7 +297,7 @@ async fn a_client_has_no_more_than_its_share_of_flows() {
 }
 
 #[tokio::test]
-async fn sockets_that_come_and_go_break_no_flow() {
+async fn adding_and_removing_sockets_breaks_no_flow() {
     let (bed, address) = bed(&[server("a").await], |_| ()).await;
     let mut clients = Vec::new();
     for _ in 0..64 {
@@ -329,7 +329,7 @@ async fn sockets_that_come_and_go_break_no_flow() {
 }
 
 #[tokio::test]
-async fn the_edge_does_not_talk_to_itself() {
+async fn datagrams_from_our_own_addresses_are_dropped() {
     let any = BindKey { address: ([0, 0, 0, 0], 0).into(), ..BIND };
     let mut bed = Bed::start(&[any]).await;
     lead(&mut bed, &[server("a").await], |_| ());
@@ -342,7 +342,7 @@ async fn the_edge_does_not_talk_to_itself() {
 }
 
 #[tokio::test]
-async fn a_port_in_tcp_is_another_one() {
+async fn tcp_and_udp_binds_may_share_a_port_number() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
     let tcp = BindKey { address, protocol: BindProtocol::Tcp };
     bed.listen_on(&[BIND, tcp]);
@@ -353,7 +353,7 @@ async fn a_port_in_tcp_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_bind_that_goes_lets_its_flows_end_and_goes_on_with_them_when_it_is_back() {
+async fn a_removed_bind_keeps_its_flows_and_continues_them_if_restored() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
     let client = Client::of(address).await;
     let flow = client.flow().await;
@@ -376,7 +376,7 @@ async fn a_bind_that_goes_lets_its_flows_end_and_goes_on_with_them_when_it_is_ba
 }
 
 #[tokio::test]
-async fn a_drain_waits_for_silence_and_then_cuts() {
+async fn a_drain_ends_idle_flows_and_finally_cuts_the_others() {
     let silence = Duration::from_millis(300);
     let (bed, address) = bed(&[server("a").await], |options| options.drain.flow_silence = silence).await;
     let talking = Client::of(address).await;

@@ -40,7 +40,7 @@ async fn until_last(client: &mut Http1<TcpStream>) {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_finishes_and_the_rest_closes() {
+async fn requests_in_flight_finish_and_idle_connections_close() {
     let key = http("127.0.0.1:0");
     let bed = Bed::start(&[key]).await;
     let address = bed.address(key).await;
@@ -70,7 +70,7 @@ async fn what_is_in_flight_finishes_and_the_rest_closes() {
 }
 
 #[tokio::test]
-async fn what_outlives_the_grace_is_cut_and_counted() {
+async fn requests_beyond_the_grace_period_are_cut_and_counted() {
     let key = http("127.0.0.1:0");
     let bed = Bed::start(&[key]).await;
     let mut busy = Http1::connect(bed.address(key).await).await;
@@ -82,7 +82,7 @@ async fn what_outlives_the_grace_is_cut_and_counted() {
 }
 
 #[tokio::test]
-async fn once_the_end_is_announced_every_answer_is_the_last_and_what_is_idle_stays() {
+async fn after_the_announcement_responses_close_and_idle_connections_stay() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut clients = Vec::new();
@@ -110,7 +110,7 @@ async fn once_the_end_is_announced_every_answer_is_the_last_and_what_is_idle_sta
 }
 
 #[tokio::test]
-async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_request() {
+async fn after_the_announcement_http2_connections_get_goaway_and_lose_no_request() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let connect = || async {
@@ -146,7 +146,7 @@ async fn once_the_end_is_announced_http2_connections_are_told_and_lose_no_reques
 }
 
 #[tokio::test]
-async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
+async fn a_request_read_before_the_drain_is_answered() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
@@ -168,7 +168,7 @@ async fn a_request_that_was_read_before_the_end_is_answered_after_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_connected_just_before_the_end_is_answered() {
+async fn a_client_that_connected_just_before_the_drain_is_answered() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
@@ -204,7 +204,7 @@ async fn check_unspoken(key: BindKey, proxy_header: bool, sent: &[u8], cut: usiz
 }
 
 #[tokio::test]
-async fn who_has_said_nothing_holds_up_no_end() {
+async fn a_silent_connection_does_not_delay_the_drain() {
     check_unspoken(http(PLAIN), false, b"", 0).await;
     check_unspoken(http(PLAIN), true, b"", 0).await;
     check_unspoken(https(PLAIN), false, b"", 0).await;
@@ -215,7 +215,7 @@ async fn who_has_said_nothing_holds_up_no_end() {
 }
 
 #[tokio::test]
-async fn who_has_begun_to_speak_has_the_grace() {
+async fn a_connection_with_a_partial_request_gets_the_grace_period() {
     check_unspoken(http(PLAIN), true, b"PROXY", 1).await;
     check_unspoken(https(PLAIN), false, b"\x16\x03\x01", 1).await;
 }

@@ -41,7 +41,7 @@ async fn check_sent_ahead(lines: &str, body: &str, said: &str) {
 }
 
 #[tokio::test]
-async fn requests_sent_ahead_are_answered_in_turn() {
+async fn pipelined_requests_are_answered_in_order() {
     check_sent_ahead("", "", "").await;
     // Every browser sends this with a page.
     check_sent_ahead("Upgrade-Insecure-Requests: 1\r\n", "", "").await;
@@ -53,7 +53,7 @@ async fn requests_sent_ahead_are_answered_in_turn() {
 }
 
 #[tokio::test]
-async fn what_pingora_refuses_by_itself_is_counted() {
+async fn requests_refused_by_pingora_are_counted() {
     let key = http("127.0.0.1:0");
     let bed = Bed::with(&[key], |options| options.driver = Driver::Full).await;
     for (head, status) in [
@@ -93,7 +93,7 @@ async fn http2_by_prior_knowledge_shares_the_port() {
 }
 
 #[tokio::test]
-async fn bytes_may_come_one_by_one() {
+async fn a_request_may_arrive_byte_by_byte() {
     let bed = Bed::start(&[http("127.0.0.1:0")]).await;
     let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
     client.stream.set_nodelay(true).unwrap();
@@ -105,7 +105,7 @@ async fn bytes_may_come_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_request() {
+async fn a_disconnected_client_ends_its_request() {
     let bed = Bed::start(&[http("127.0.0.1:0")]).await;
     let mut client = Http1::connect(bed.address(http("127.0.0.1:0")).await).await;
     client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;

@@ -60,7 +60,7 @@ async fn an_unfinished_preface_is_closed() {
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_is_answered_408() {
+async fn a_slow_head_is_a_408() {
     let (bed, mut client) = impatient().await;
     trickle(&mut client).await;
     assert!(client.response().await.unwrap().starts_with("HTTP/1.1 408 "));
@@ -69,7 +69,7 @@ async fn a_head_that_trickles_is_answered_408() {
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_is_answered_408_on_a_kept_connection_too() {
+async fn a_slow_head_on_a_kept_connection_is_a_408() {
     let (_bed, mut client) = impatient().await;
     assert_ok(&client.get("/").await, "/ ");
     trickle(&mut client).await;
@@ -83,7 +83,7 @@ fn assert_431(response: Option<String>) {
 }
 
 #[tokio::test]
-async fn a_head_with_too_many_bytes_or_lines_is_answered_431() {
+async fn a_head_with_too_many_bytes_or_lines_is_a_431() {
     let (bed, mut client) = impatient().await;
     client.send(&format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(2048))).await;
     assert_431(client.response().await);
@@ -95,7 +95,7 @@ async fn a_head_with_too_many_bytes_or_lines_is_answered_431() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_on_sending_still_reads_why_it_was_refused() {
+async fn a_client_that_keeps_sending_still_reads_the_431() {
     let (_bed, mut client) = impatient().await;
     client.send(&format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(200_000))).await;
     assert_431(client.response().await);
@@ -123,7 +123,7 @@ async fn check_ahead(driver: Driver, first: &str, status: &str) {
 }
 
 #[tokio::test]
-async fn requests_that_were_sent_ahead_do_not_reset_the_answer_before_them() {
+async fn pipelined_requests_do_not_reset_an_answer_that_closes() {
     for driver in [Driver::Both, Driver::Full] {
         check_ahead(driver, "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "400").await;
         check_ahead(driver, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "502").await;
@@ -151,7 +151,7 @@ async fn from(own: [u8; 4], to: std::net::SocketAddr) -> Http1<tokio::net::TcpSt
 }
 
 #[tokio::test]
-async fn the_connection_that_has_waited_for_longest_gives_way() {
+async fn the_longest_idle_connection_is_evicted() {
     let (bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
     let mut silent = from([127, 0, 0, 2], address).await;
     bed.until_metric("tidegate_connections_active", Some("http"), 1.0).await;
@@ -167,7 +167,7 @@ async fn the_connection_that_has_waited_for_longest_gives_way() {
 }
 
 #[tokio::test]
-async fn as_many_connections_give_way_as_a_request_costs() {
+async fn as_many_idle_connections_are_evicted_as_a_request_needs() {
     let (bed, address) = with_files(100, |options| {
         options.budget.client_share = 100;
         // Twelve connections of 8 KiB, and no room for a request of 64.
@@ -195,7 +195,7 @@ async fn as_many_connections_give_way_as_a_request_costs() {
 }
 
 #[tokio::test]
-async fn connections_at_a_request_do_not_give_way() {
+async fn connections_with_a_request_are_not_evicted() {
     for driver in [Driver::Both, Driver::Full] {
         let (bed, address) = with_files(2, |options| {
             options.driver = driver;
@@ -217,7 +217,7 @@ async fn connections_at_a_request_do_not_give_way() {
 }
 
 #[tokio::test]
-async fn a_request_without_room_is_answered_503_and_its_connection_goes_on() {
+async fn a_request_beyond_the_budget_is_a_503_and_keeps_its_connection() {
     let (bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
     let mut busy = from([127, 0, 0, 2], address).await;
     busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await;
@@ -234,7 +234,7 @@ async fn a_request_without_room_is_answered_503_and_its_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn one_address_leaves_room_for_others_once_half_is_taken() {
+async fn a_client_address_is_limited_to_its_share_under_pressure() {
     let (bed, address) = with_files(16, |_| ()).await;
     let mut all = Vec::new();
     for _ in 0..8 {
@@ -251,7 +251,7 @@ async fn one_address_leaves_room_for_others_once_half_is_taken() {
 }
 
 #[tokio::test]
-async fn an_address_has_as_many_connections_and_requests_as_the_operator_says() {
+async fn connections_and_requests_per_address_are_limited() {
     let (bed, address) = with_files(100, |options| {
         options.budget.client_connections = 2;
         options.budget.client_requests = 1;
@@ -269,7 +269,7 @@ async fn an_address_has_as_many_connections_and_requests_as_the_operator_says() 
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_speaks_for_many() {
+async fn a_trusted_proxy_is_exempt_from_limits_per_address() {
     let (mut bed, address) = with_files(100, |options| options.budget.client_connections = 1).await;
     bed.parts.trusted_proxies = ["127.0.0.2/32".parse().unwrap()].into();
     bed.publish();
@@ -279,7 +279,7 @@ async fn a_trusted_proxy_speaks_for_many() {
 }
 
 #[tokio::test]
-async fn a_client_still_reads_its_answer_while_it_sends_a_body_that_is_too_large() {
+async fn a_client_that_sends_too_large_a_body_still_reads_the_answer() {
     let key = http("127.0.0.1:0");
     let mut bed = Bed::with(&[key], |options| options.client.body_discard = PATIENCE).await;
     let client = Http1::connect(bed.address(key).await).await;
@@ -309,7 +309,7 @@ async fn an_http2_connection_without_a_request_is_closed() {
 }
 
 #[tokio::test]
-async fn limits_of_nothing_still_let_requests_through() {
+async fn limits_of_zero_still_let_requests_through() {
     let key = http("127.0.0.1:0");
     let bed = Bed::with(&[key], |options| {
         options.upstream.tries_max = 0;

@@ -114,7 +114,7 @@ async fn check_shown(address: SocketAddr, name: &'static str, want: &Certificate
 }
 
 #[tokio::test]
-async fn the_most_specific_listener_shows_its_own_certificates() {
+async fn the_most_specific_listener_presents_its_certificates() {
     let [one, two, wild, any] = ["one.example", "two.one.example", "*.one.example", "any.example"].map(certificate);
     let (mut bed, key, address) = bed(vec![
         listener("one", "one.example", &[&one]),
@@ -142,7 +142,7 @@ async fn the_most_specific_listener_shows_its_own_certificates() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_listener_takes_is_refused_and_so_is_one_without_a_certificate() {
+async fn server_names_without_a_listener_or_a_certificate_are_refused() {
     let one = certificate("one.example");
     let (bed, _, address) = bed(vec![listener("one", "one.example", &[&one]), listener("b", "b.example", &[])]).await;
     let refused = |name| async move {
@@ -183,7 +183,7 @@ async fn asks(config: &Arc<ClientConfig>, name: &'static str, address: SocketAdd
 }
 
 #[tokio::test]
-async fn clients_are_verified_as_their_listener_says() {
+async fn each_listener_verifies_clients_as_configured() {
     let (good, other) = (Authority::new(), Authority::new());
     let (good_client, other_client) = (good.issue("client"), other.issue("client"));
     let shown = certificate("*.example");
@@ -211,7 +211,7 @@ async fn clients_are_verified_as_their_listener_says() {
 }
 
 #[tokio::test]
-async fn a_session_is_resumed_only_where_clients_are_verified_in_the_same_way() {
+async fn a_tls_session_resumes_only_under_the_same_client_verification() {
     let (first, second) = (Authority::new(), Authority::new());
     let issued = first.issue("client");
     let shown = certificate("*.example");
@@ -258,7 +258,7 @@ async fn status(address: SocketAddr, name: &'static str, host: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_request_for_another_listener_than_that_of_the_handshake_is_misdirected() {
+async fn a_request_for_another_listener_than_the_handshake_is_a_421() {
     let shown = certificate("*.example");
     let listeners = || {
         vec![
@@ -283,7 +283,7 @@ async fn a_request_for_another_listener_than_that_of_the_handshake_is_misdirecte
 }
 
 #[tokio::test]
-async fn a_connection_outlives_no_other_verification_of_its_client() {
+async fn a_change_of_client_verification_closes_the_connection() {
     let shown = certificate("one.example");
     let authority = Authority::new();
     let plain = || listener("one", "one.example", &[&shown]);
@@ -302,7 +302,7 @@ async fn a_connection_outlives_no_other_verification_of_its_client() {
 }
 
 #[tokio::test]
-async fn listeners_of_the_shared_table_share_connections() {
+async fn listeners_of_the_shared_table_accept_each_others_hosts() {
     let named =
         |name: &str, host: &str| Listener { host: HostPattern::parse(host).unwrap(), ..Listener::for_every_host(name) };
     let (_bed, _, address) = bed(vec![named("a", "a.example"), named("b", "b.example")]).await;

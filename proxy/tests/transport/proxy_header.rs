@@ -57,28 +57,28 @@ async fn check(from: &str, header: &[u8], want: &str) {
 }
 
 #[tokio::test]
-async fn the_client_is_whom_a_trusted_header_names() {
+async fn a_trusted_header_sets_the_client_address() {
     for header in [LINE, BINARY] {
         check(TRUSTED, header, "x-forwarded-for: 192.0.2.7; x-forwarded-port: 443; x-real-ip: 192.0.2.7").await;
     }
 }
 
 #[tokio::test]
-async fn a_header_that_names_nobody_leaves_the_peer() {
+async fn a_header_without_an_address_keeps_the_peer_address() {
     for header in [LOCAL, b"PROXY UNKNOWN\r\n"] {
         check(TRUSTED, header, "x-forwarded-for: 127.0.0.1; x-forwarded-port: PORT; x-real-ip: 127.0.0.1").await;
     }
 }
 
 #[tokio::test]
-async fn a_strangers_header_is_not_believed() {
+async fn a_header_of_an_untrusted_peer_is_ignored() {
     for header in [LINE, BINARY] {
         check(STRANGER, header, "x-forwarded-for: 127.0.0.2; x-forwarded-port: PORT; x-real-ip: 127.0.0.2").await;
     }
 }
 
 #[tokio::test]
-async fn forwarded_headers_are_believed_of_whom_the_header_names_and_not_of_the_load_balancer() {
+async fn forwarded_headers_are_trusted_by_the_address_in_the_header() {
     let (_bed, address) = bed(http(PLAIN), Driver::Both).await;
     for (source, want) in [("192.0.2.7", "x-real-ip: 192.0.2.7"), (TRUSTED, "x-real-ip: 203.0.113.9")] {
         let header = format!("PROXY TCP4 {source} 198.51.100.1 4711 80\r\n");
@@ -90,7 +90,7 @@ async fn forwarded_headers_are_believed_of_whom_the_header_names_and_not_of_the_
 }
 
 #[tokio::test]
-async fn behind_a_header_that_names_nobody_no_forwarded_header_is_believed() {
+async fn forwarded_headers_are_not_trusted_after_a_header_without_an_address() {
     for driver in [Driver::Both, Driver::Full] {
         let (_bed, address) = bed(http(PLAIN), driver).await;
         for header in [LOCAL, b"PROXY UNKNOWN\r\n"] {
@@ -140,7 +140,7 @@ async fn a_connection_without_a_header_is_closed_and_counted() {
 }
 
 #[tokio::test]
-async fn a_header_has_to_come_in_time() {
+async fn a_header_must_arrive_before_the_deadline() {
     let key = http(PLAIN);
     let bed = Bed::with(&[key], |options| {
         options.client.proxy_header = true;

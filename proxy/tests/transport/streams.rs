@@ -111,7 +111,7 @@ pub async fn rest(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_and_an_end_in_one_leaves_the_other_open() {
+async fn bytes_pass_both_ways_and_a_half_close_is_forwarded() {
     let (bed, address) = bed(&[server("a").await], |_| ()).await;
     assert_eq!(say(connect(address, "a").await, b"hello").await, b"HELLO");
     // More than all buffers between the two ends hold.
@@ -137,7 +137,7 @@ async fn a_publication_cuts_no_connection() {
 
 /// Of the connections to a backend that cannot be used none is passed on, and the others are not disturbed.
 #[tokio::test]
-async fn shares_are_by_weight_and_those_that_lead_nowhere_are_closed() {
+async fn connections_are_shared_by_weight_and_closed_for_invalid_backends() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
     let mut shares = route(&mut bed, "builder", &[server("a").await]);
     let closed = WeightedBackend { to: None, weight: 1 };
@@ -159,7 +159,7 @@ async fn shares_are_by_weight_and_those_that_lead_nowhere_are_closed() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_closed_and_a_slow_one_is_not() {
+async fn an_idle_connection_is_closed_and_a_slow_one_is_not() {
     let idle = Duration::from_millis(600);
     let (bed, address) = bed(&[server("a").await], |route| route.idle_timeout = idle).await;
     let silent = connect(address, "a").await;
@@ -174,7 +174,7 @@ async fn a_silent_connection_is_closed_and_a_slow_one_is_not() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_takes_no_connection_costs_a_client_nothing() {
+async fn a_refused_connection_is_retried_at_another_endpoint() {
     let (bed, address) = bed(&[nobody().await, server("b").await], |_| ()).await;
     for _ in 0..8 {
         assert_eq!(say(connect(address, "b").await, b"x").await, b"X");
@@ -203,7 +203,7 @@ async fn without_an_endpoint_a_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn an_endpoint_is_told_who_the_client_is() {
+async fn an_endpoint_gets_the_proxy_header() {
     let told = |version: ProxyHeader| async move {
         let (_bed, address) = bed(&[server("").await], |route| with_header(route, version)).await;
         let client = connect(address, "").await;
@@ -222,7 +222,7 @@ async fn an_endpoint_is_told_who_the_client_is() {
 }
 
 #[tokio::test]
-async fn whom_a_trusted_header_names_is_passed_on() {
+async fn the_client_of_a_trusted_proxy_header_is_forwarded() {
     let mut bed = Bed::with(&[BIND], |options| options.client.proxy_header = true).await;
     bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
     lead(&mut bed, &[server("").await], |route| with_header(route, ProxyHeader::V1));
@@ -236,7 +236,7 @@ async fn whom_a_trusted_header_names_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_bind_that_goes_lets_its_connections_finish() {
+async fn a_removed_bind_lets_its_connections_finish() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
     let before = connect(address, "a").await;
     bed.listen_on(&[]);

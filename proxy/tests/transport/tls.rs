@@ -85,7 +85,7 @@ async fn certificates_are_chosen_by_name_and_swapped_under_live_connections() {
 }
 
 #[tokio::test]
-async fn the_first_certificate_that_the_client_can_check_is_shown() {
+async fn the_first_certificate_that_the_client_supports_is_presented() {
     let (mut bed, address) = secure().await;
     let (ecdsa_a, rsa_a, other) = (ecdsa("a.example"), rsa("a.example"), rsa("default.example"));
     give(&mut bed, "a.example", &[&ecdsa_a, &rsa_a]);
@@ -124,7 +124,7 @@ async fn a_session_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_ticket_outlives_a_certificate_that_is_rotated() {
+async fn a_session_ticket_survives_a_certificate_rotation() {
     let (mut bed, address) = secure().await;
     give(&mut bed, "a.example", &[&ecdsa("a.example")]);
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
@@ -178,7 +178,7 @@ async fn early_data_in_the_packet_of_the_first_message_is_answered() {
 }
 
 #[tokio::test]
-async fn http2_is_agreed_on_by_alpn() {
+async fn http2_is_negotiated_by_alpn() {
     let (_bed, address) = secure().await;
     let client = TlsClient { alpn: &[b"h2", b"http/1.1"], ..TlsClient::default() };
     let stream = client.connect(address).await.unwrap();
@@ -189,7 +189,7 @@ async fn http2_is_agreed_on_by_alpn() {
 }
 
 #[tokio::test]
-async fn plain_http_on_the_tls_port_is_told_so() {
+async fn plain_http_on_the_tls_port_is_a_400() {
     let (bed, address) = secure().await;
     let mut client = Http1::connect(address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -224,7 +224,7 @@ async fn failed_handshakes_are_counted_by_reason() {
 }
 
 #[tokio::test]
-async fn what_an_endpoint_has_sent_arrives_though_it_says_no_more() {
+async fn a_response_arrives_whole_though_its_endpoint_stalls() {
     const BYTES: usize = 24 << 20;
     let (mut bed, address) = secure().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -68,7 +68,7 @@ async fn greeted(stream: &mut (impl AsyncReadExt + Unpin), greeting: &str) {
 }
 
 #[tokio::test]
-async fn a_bind_serves_requests_and_ends_tls_and_passes_it_on_by_server_name() {
+async fn one_bind_serves_https_tls_termination_and_passthrough() {
     let Mixed { mut bed, address, shown: own, listeners, .. } = mixed().await;
     let authority = Authority::new();
     let issued = authority.issue("one.pass.example");
@@ -126,7 +126,7 @@ async fn a_name_without_a_route_is_refused() {
 }
 
 #[tokio::test]
-async fn a_first_message_that_comes_in_pieces_is_passed_on_as_it_came() {
+async fn a_fragmented_client_hello_is_forwarded_unchanged() {
     let Mixed { mut bed, address, listeners, .. } = mixed().await;
     let endpoint = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut to = route(&mut bed, "a", &[endpoint.local_addr().unwrap()]);
@@ -152,7 +152,7 @@ async fn a_first_message_that_comes_in_pieces_is_passed_on_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_first_message_that_never_ends_is_refused() {
+async fn an_endless_client_hello_is_refused() {
     let Mixed { bed, address, .. } = mixed().await;
     let mut client = TcpStream::connect(address).await.unwrap();
     // A ClientHello of 60,000 bytes in records of 16,000.
@@ -171,7 +171,7 @@ async fn a_first_message_that_never_ends_is_refused() {
 }
 
 #[tokio::test]
-async fn clients_are_verified_before_anything_is_passed_on() {
+async fn clients_are_verified_before_bytes_are_forwarded() {
     let Mixed { mut bed, key, address, mut listeners, .. } = mixed().await;
     let (good, other) = (Authority::new(), Authority::new());
     listeners[1] = verifying(listeners[1].clone(), &good, VerificationMode::ValidOnly);

@@ -156,7 +156,7 @@ fn uri(name: &str) -> SubjectName {
 }
 
 #[tokio::test]
-async fn an_endpoint_has_to_be_whom_its_authority_says() {
+async fn an_endpoint_certificate_must_be_valid_for_its_name() {
     let (good, other) = (Authority::new(), Authority::new());
     let named = Server::start(&good.issue("a.example"), None).await;
     let misnamed = Server::start(&good.issue("b.example"), None).await;
@@ -183,7 +183,7 @@ async fn an_endpoint_has_to_be_whom_its_authority_says() {
 }
 
 #[tokio::test]
-async fn names_may_be_others_than_the_one_that_is_asked_for() {
+async fn verified_names_may_differ_from_the_sni() {
     let good = Authority::new();
     let mut both = params("b.example");
     both.subject_alt_names.push(SanType::URI("spiffe://shop/web".try_into().unwrap()));
@@ -205,7 +205,7 @@ async fn names_may_be_others_than_the_one_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_serves_no_other_transport() {
+async fn a_pooled_connection_is_not_reused_under_other_tls_settings() {
     let (good, other) = (Authority::new(), Authority::new());
     for driver in DRIVERS {
         let server = Server::start(&good.issue("a.example"), None).await;
@@ -224,7 +224,7 @@ async fn a_kept_connection_serves_no_other_transport() {
 }
 
 #[tokio::test]
-async fn the_edge_shows_its_certificate_and_the_newest_one() {
+async fn the_edge_presents_its_current_client_certificate() {
     let (good, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
     for driver in DRIVERS {
         let server = Server::with(&good.issue("a.example"), Some(&clients), true).await;
@@ -246,7 +246,7 @@ async fn the_edge_shows_its_certificate_and_the_newest_one() {
 }
 
 #[tokio::test]
-async fn http2_over_tls_is_spoken_where_the_target_says_so() {
+async fn http2_over_tls_is_used_if_the_target_says_so() {
     let good = Authority::new();
     let server = Server::start(&good.issue("a.example"), None).await;
     let mut edge = Edge::start(Driver::Both).await;
