@@ -49,7 +49,7 @@ async fn a_cache_without_routing_feeds_an_edge() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_cluster() {
+async fn cached_kinds_are_served_after_a_restart_without_the_cluster() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     for (name, app) in [("one", "shop"), ("two", "shop"), ("other", "blog")] {
@@ -120,7 +120,7 @@ async fn kinds_beside_routing_are_served_and_outlive_a_restart_without_the_clust
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_was_not_there_keeps_no_cache_waiting_through_an_outage() {
+async fn an_undefined_kind_does_not_delay_a_cache_during_an_outage() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let link = Link::to(&dev.kubeconfig).await;
     let kubeconfig = link.kubeconfig(&dev.kubeconfig);
@@ -142,7 +142,7 @@ async fn a_kind_that_was_not_there_keeps_no_cache_waiting_through_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_goes_and_comes_with_its_definition() {
+async fn a_kind_is_served_while_its_definition_exists() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let kind = "httproutes.gateway.networking.k8s.io";
@@ -194,7 +194,7 @@ fn custom(plural: &str, group: &str, kind: &str, objects: usize) -> (String, Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_kinds_of_one_name_apart_by_their_groups() {
+async fn metrics_distinguish_kinds_of_one_name_by_group() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     // Two kinds with the same name and plural, and one with the name and plural of a kind that routing reads.

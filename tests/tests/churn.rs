@@ -94,7 +94,7 @@ async fn churn(kubectl: &Kubectl, until: std::time::Instant) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_in_flight_notices() {
+async fn requests_in_flight_survive_route_changes() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     eventually("the route", || async {

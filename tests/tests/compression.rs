@@ -240,17 +240,17 @@ async fn told_one_by_one(dev: &Dev, over: Over, events: &watch::Sender<usize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_take_it_get_compressed_responses() {
+async fn clients_that_accept_it_get_compressed_responses() {
     check("both").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_they_do_from_the_full_driver() {
+async fn clients_that_accept_it_get_compressed_responses_from_the_full_driver() {
     check("full").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compression_is_turned_off_and_on_while_it_is_served() {
+async fn compression_can_be_toggled_at_run_time() {
     let (dev, _) = started("both").await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     for (said, want) in [("false", None), ("true", Some("gzip"))] {

@@ -38,7 +38,7 @@ async fn an_application_is_served_by_its_domains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_routers_deployment_is_for_all_applications() {
+async fn the_router_deployment_configures_all_applications() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     annotate_router(&kubectl, &["platformDomain=other.localhost"]).await;
@@ -63,7 +63,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applications_in_maintenance_say_so() {
+async fn applications_in_maintenance_answer_503() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let maintenance = |said: &'static str| {
@@ -82,7 +82,7 @@ async fn applications_in_maintenance_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_say_what_the_router_asks_for() {
+async fn headers_follow_the_router_deployment() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let settings = [
@@ -116,7 +116,7 @@ async fn headers_say_what_the_router_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_hosts_say_whether_the_edge_is_alive_and_nothing_else() {
+async fn unknown_hosts_answer_health_checks_only() {
     let Some((dev, _)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     let status = |host: &'static str, path: &'static str| {
@@ -131,7 +131,7 @@ async fn unknown_hosts_say_whether_the_edge_is_alive_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_owner_is_told_why_an_application_is_not_routed() {
+async fn an_event_says_why_an_application_is_not_routed() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "blog.apps.localhost", 200).await;
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", "--overwrite", "router.deis.io/domains=blog:80"]).await;
@@ -141,7 +141,7 @@ async fn the_owner_is_told_why_an_application_is_not_routed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_for_the_builder_are_passed_on() {
+async fn builder_connections_are_forwarded() {
     // A port that is most likely unused.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free.to_string();
@@ -196,7 +196,7 @@ async fn secret(kubectl: &Kubectl, namespace: &str, name: &str, names: &[&str]) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_come_by_mapping_and_from_the_platform() {
+async fn certificates_come_from_the_mapping_or_the_platform() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "www.blog.localhost", 200).await;
     let over_tls = |host: &'static str, want: u16| {
@@ -229,7 +229,7 @@ async fn certificates_come_by_mapping_and_from_the_platform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_takes_no_host_from_an_older_application() {
+async fn a_younger_certificate_does_not_take_over_a_host() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     answered(&dev, "www.blog.localhost", 200).await;
     // Younger applications with certificates: one for the same host, one for all names around it.

@@ -38,7 +38,7 @@ async fn agreed(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
+async fn tls_versions_cipher_suites_and_http2_follow_the_router_deployment() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     let all = rustls::DEFAULT_VERSIONS;
     let (version, _, protocol) = agreed(&dev, ring::default_provider(), all).await.unwrap();
@@ -82,7 +82,7 @@ async fn versions_cipher_suites_and_http2_are_those_that_the_router_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_resumed_with_tickets_and_without() {
+async fn tls_sessions_resume_with_and_without_tickets() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     // The kind of a client's second handshake, and whether the edge issued a ticket of TLS 1.2.
     let second = || async {
@@ -122,7 +122,7 @@ async fn spoken(address: SocketAddr, sent: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_protocol_is_asked_for_while_it_runs() {
+async fn the_proxy_protocol_can_be_enabled_at_run_time() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     let plain = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
     let led = format!("PROXY TCP4 192.0.2.7 127.0.0.1 5000 80\r\n{plain}");
@@ -154,7 +154,7 @@ async fn the_proxy_protocol_is_asked_for_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heads_may_be_as_large_as_the_router_says() {
+async fn head_limits_follow_the_router_deployment() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     let asked = |target: usize, header: usize, headers: usize| {
         let mut asked = http::Request::get(format!("/{}", "t".repeat(target))).header("host", HOST);
@@ -195,7 +195,7 @@ async fn kept(dev: &Dev, count: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_no_more_connections_than_the_router_allows() {
+async fn the_connection_limit_follows_the_router_deployment() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     let allowed = || async {
         answered(&dev, HOST, 200).await;
@@ -219,7 +219,7 @@ async fn there_are_no_more_connections_than_the_router_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_access_log_has_the_form_that_the_router_asks_for() {
+async fn the_access_log_format_follows_the_router_deployment() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
     let log_flag = log.to_str().unwrap().to_owned();
@@ -324,7 +324,7 @@ async fn certificate(dev: &Dev, kubectl: &Kubectl) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn early_data_is_taken_for_the_methods_that_the_router_names() {
+async fn early_data_is_accepted_for_the_methods_of_the_router_deployment() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     certificate(&dev, &kubectl).await;
     let (address, runtime) = (dev.https, tokio::runtime::Handle::current());

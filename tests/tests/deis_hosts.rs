@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expressions_stand_for_hosts_where_the_router_allows_them() {
+async fn regex_domains_match_hosts_if_the_router_allows_them() {
     let Some((dev, kubectl)) = deis(&[]).await else { return };
     let expression = "router.deis.io/regexDomain=blog-pr-[0-9]+";
     kubectl.run(&["-n", "blog", "annotate", "service", "blog", expression]).await;

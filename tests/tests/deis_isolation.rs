@@ -264,7 +264,7 @@ fn router_annotations() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_that_come_cost_nobody_else() {
+async fn mistakes_at_run_time_affect_no_other_application() {
     let (good, mut bad) = (good().await, bad().await);
     let dev = Dev::with(&[("good.yaml", &good.manifest())], &["--source", "deis"]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
@@ -294,7 +294,7 @@ async fn mistakes_that_come_cost_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_that_are_there_from_the_start_cost_nobody_else() {
+async fn mistakes_at_start_affect_no_other_application() {
     let (mut good, bad) = (good().await, bad().await);
     for object in good.objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
         for said in router_annotations() {

@@ -151,7 +151,7 @@ async fn slowly(address: SocketAddr, pieces: [&'static str; 2], mut go_on: watch
 }
 
 #[test]
-fn the_manifest_leaves_time_for_what_is_in_flight() {
+fn the_manifest_leaves_time_for_requests_in_flight() {
     let spec = spec();
     let pod = &spec["template"]["spec"];
     let variables = pod["containers"][0]["env"].as_array().unwrap();

@@ -92,7 +92,7 @@ async fn fresh(run: &Run) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_without_the_api_server_serves_what_was_kept() {
+async fn a_restart_without_the_api_server_serves_the_stored_state() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let secured = to_kept.replace("  rules:\n", "  tls: [{hosts: [kept.test], secretName: cert}]\n  rules:\n");
     let (cert, certificate) = secret("kept", "cert", "kept.test");
@@ -151,7 +151,7 @@ async fn a_restart_without_the_api_server_serves_what_was_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_forgot_the_kept_version_is_listed_and_compared() {
+async fn an_expired_stored_version_causes_a_list_and_a_comparison() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let mut site = Site::new(&[("shop.yaml", SHOP), ("kept.yaml", &to_kept)]).await;
     let run = site.edge(true).await;
@@ -180,7 +180,7 @@ async fn an_api_server_that_forgot_the_kept_version_is_listed_and_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_key_no_secret_is_on_disk_and_plain_hosts_serve() {
+async fn without_a_key_no_secret_is_stored_and_plain_hosts_serve() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let secured = to_kept.replace("  rules:\n", "  tls: [{hosts: [kept.test], secretName: cert}]\n  rules:\n");
     let (cert, certificate) = secret("kept", "cert", "kept.test");
@@ -238,7 +238,7 @@ async fn check_spoilt(site: &Site, usable: bool, spoil: impl AsyncFnOnce(&Path))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_wrong_with_the_folder_traffic_is_served() {
+async fn a_damaged_folder_does_not_prevent_serving() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let key = site.cache.path().join("key");
@@ -273,7 +273,7 @@ async fn whatever_is_wrong_with_the_folder_traffic_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_on_the_same_folder_serves_without_it() {
+async fn a_second_process_on_the_same_folder_serves_without_a_cache() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let first = site.edge(true).await;
@@ -287,7 +287,7 @@ async fn a_second_process_on_the_same_folder_serves_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_costs_the_cache_and_nothing_else() {
+async fn a_full_disk_disables_only_the_cache() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let folder = site.cache.path().to_str().unwrap().to_owned();
@@ -321,7 +321,7 @@ fn mounted(script: &str, argument: &Path) -> Option<Command> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_folder_costs_the_cache_and_what_it_holds_stays() {
+async fn a_read_only_folder_disables_the_cache_and_keeps_its_content() {
     let to_kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let mut site = Site::new(&[("kept.yaml", &to_kept)]).await;
     let script = r#"mount --bind "$0" "$0" && mount -o remount,ro,bind "$0""#;
@@ -366,7 +366,7 @@ async fn name_server(address: &str) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dns_name_leads_where_it_led_before_a_restart() {
+async fn a_dns_name_keeps_its_addresses_across_a_restart() {
     let port = upstream().await.port().to_string();
     let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kept}\n---\napiVersion: v1\nkind: Service\n\
                  metadata: {namespace: kept, name: kept}\nspec: {type: ExternalName, externalName: far.example, ports: [{port: PORT}]}\n---\n";

@@ -126,7 +126,7 @@ async fn routes_follow_their_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_come_and_go_without_each_other() {
+async fn gateways_are_added_and_removed_independently() {
     let Some(bench) = Bench::start(1).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
     bench.said("gateway/edge", "{.status.addresses[*].value}", &bench.first.to_string()).await;
@@ -166,7 +166,7 @@ async fn gateways_come_and_go_without_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_say_in_a_status_stays() {
+async fn status_entries_of_other_controllers_are_kept() {
     let Some(bench) = Bench::start(2).await else { return };
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
     let condition = r#"{"type":"Accepted","status":"False","reason":"No","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}"#;
@@ -204,7 +204,7 @@ async fn what_others_say_in_a_status_stays() {
 
 /// An HTTPS listener with a certificate of its own, a backend that a policy has spoken to over TLS, and a host of another listener.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_shows_its_own_certificate() {
+async fn a_listener_presents_its_own_certificate() {
     let Some(bench) = Bench::start(3).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
     let (first, first_certificate) = secret("shop", "first", "shop.localhost");
@@ -248,7 +248,7 @@ async fn a_listener_shows_its_own_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn filters_act_and_a_policy_is_never_passed_over() {
+async fn filters_apply_and_backend_tls_policies_are_never_bypassed() {
     let Some(bench) = Bench::start(4).await else { return };
     let door = bench.door(0, 8080);
     bench.answered(door, "shop.localhost", "/", 200).await;

@@ -58,7 +58,7 @@ impl Helm {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rendered_manifests_are_applied_by_the_client_and_by_the_server() {
+async fn rendered_manifests_apply_client_side_and_server_side() {
     let Some(helm) = Helm::start().await else { return };
     let manifests = helm.run("template one CHART --set host=one.test").await;
     let applied = helm.kubectl("apply -f -", &manifests).await;
@@ -74,7 +74,7 @@ async fn rendered_manifests_are_applied_by_the_client_and_by_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_installed_upgraded_rolled_back_and_taken_away() {
+async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     let Some(helm) = Helm::start().await else { return };
     helm.run("install two CHART --set host=two.test --wait --timeout 120s").await;
     helm.answers("two.test", 200).await;

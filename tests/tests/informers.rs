@@ -58,7 +58,7 @@ fn services(names: impl Iterator<Item = u32>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_hold_what_the_cluster_holds() {
+async fn informers_and_reflectors_hold_the_objects_of_the_cluster() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     // More than a page of client-go and of kube-rs.

@@ -111,7 +111,7 @@ async fn the_very_next_request_is_usually_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_shows_what_happens() {
+async fn a_watch_shows_changes() {
     use tokio::io::AsyncBufReadExt;
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
@@ -126,7 +126,7 @@ async fn a_watch_shows_what_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_followed_and_nothing_is_left_behind() {
+async fn files_are_followed_and_the_process_cleans_up() {
     let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     leads(&dev, "shop.test", "/", "web").await;
     let file = dev.folder().join("shop.yaml");
@@ -173,7 +173,7 @@ async fn an_ingress_shows_its_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mistake_is_described() {
+async fn describe_shows_a_mistake() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let mistake = "tidegate.io/allow-source-range=office";
@@ -209,7 +209,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateway_api_is_there() {
+async fn the_gateway_api_is_served() {
     let files = format!("{SHOP}\n---\n{GATEWAY}");
     let dev = Dev::start(&[("shop.yaml", &files)]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
@@ -227,7 +227,7 @@ async fn gateway_api_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateway_api_can_be_left_out() {
+async fn the_gateway_api_can_be_left_out() {
     // Files with a Gateway would have the definitions created before anything else.
     let files = format!("{SHOP}\n---\n{GATEWAY}");
     let dev = Dev::with(&[("shop.yaml", &files)], &["--without-gateway-api"]).await;
@@ -245,7 +245,7 @@ async fn pods(kubectl: &Kubectl, app: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_are_pods() {
+async fn echo_processes_show_as_pods() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
     kubectl.run(&["-n", "shop", "scale", "deployment/web", "--replicas=2"]).await;

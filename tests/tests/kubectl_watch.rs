@@ -100,7 +100,7 @@ async fn lists_after_410(edge: &Run) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_of_kubectl_goes_on_while_the_cluster_restarts_and_forgets_its_history() {
+async fn a_kubectl_watch_continues_while_the_cluster_restarts_and_loses_its_history() {
     let mut upstream = Upstream::start().await;
     let Some(cluster) = upstream.kubectl() else { return };
     change(&cluster, "first").await;

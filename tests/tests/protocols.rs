@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 const SHOP: &str = include_str!("manifests/shop.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_port_speaks_both_versions() {
+async fn one_port_speaks_http_1_1_and_http_2() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     eventually("plain HTTP/1.1", || async { ok(get(dev.http, "shop.test", "/").await?, Version::HTTP_11) }).await;
     eventually("HTTP/2 by prior knowledge", || async { ok(h2c(dev.http, "shop.test", "/").await?, Version::HTTP_2) })
@@ -31,7 +31,7 @@ fn ok(answer: tidegate_tests::Answer, version: Version) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_edge_answers_for_itself() {
+async fn our_answers_have_a_request_id() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let unknown = eventually("a 404", || get(dev.http, "nobody.test", "/")).await;
     assert_eq!(unknown.status, 404);

@@ -29,7 +29,7 @@ async fn is_last(client: &mut TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_tells_clients_of_its_end_while_it_still_listens() {
+async fn connections_are_closed_gracefully_during_the_shutdown_delay() {
     let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let dev = Dev::start(&[("kept.yaml", &kept)]).await;
     let run = Run::start(&dev.kubeconfig, &["--https", "off", "--shutdown-delay", "60s"]).await;
@@ -49,7 +49,7 @@ async fn it_tells_clients_of_its_end_while_it_still_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
+async fn run_serves_the_cluster_and_continues_without_its_api_server() {
     let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
     let mut dev = Dev::start(&[("shop.yaml", SHOP), ("kept.yaml", &kept)]).await;
     let mut run = run(&dev).await;
@@ -86,7 +86,7 @@ async fn it_serves_what_the_api_server_holds_and_goes_on_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_and_explain_tell_of_a_route() {
+async fn metrics_and_explain_show_a_route() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     eventually("an answer", || async {
         let answer = get(dev.http, "shop.test", "/cart").await?;
@@ -115,7 +115,7 @@ async fn metrics_and_explain_tell_of_a_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_leads_to_the_api_server_though_loopback_is_allowed() {
+async fn no_route_leads_to_the_api_server_even_if_loopback_is_allowed() {
     let mut dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let kubeconfig = std::fs::read_to_string(&dev.kubeconfig).unwrap();
     let (_, port) = kubeconfig.split_once("server: https://127.0.0.1:").expect("where the API server is");
@@ -136,7 +136,7 @@ async fn nothing_leads_to_the_api_server_though_loopback_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_read_by_name_where_none_is_to_be_listed() {
+async fn secrets_are_read_by_name_without_the_right_to_list() {
     let shop = SHOP.replace("  rules:\n", "  tls: [{hosts: [shop.test], secretName: exact}]\n  rules:\n");
     let (secret, first) = tidegate_tests::secret("shop", "exact", "shop.test");
     let dev = Dev::start(&[("shop.yaml", &shop), ("secret.yaml", &secret)]).await;

@@ -22,7 +22,7 @@ const SHOP: &str = include_str!("manifests/shop.yaml");
 const KINDS: [&str; 4] = ["services", "ingresses", "endpointslices", "ingressclasses"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
+async fn kubectl_reads_the_cluster_and_cannot_write() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
@@ -61,7 +61,7 @@ async fn kubectl_reads_what_the_cluster_holds_and_writes_nothing() {
 
 /// Of the kinds that routing reads beside the Gateway API nothing is served, and nothing waited for, while the cluster lacks it.
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_that_the_cluster_lacks_are_not_served_until_it_has_them() {
+async fn undefined_kinds_are_not_served_until_they_are_defined() {
     let dev = Dev::with(&[("shop.yaml", SHOP)], &["--without-gateway-api"]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let sources = ["--source", "ingress", "--source", "gateway"];
@@ -99,7 +99,7 @@ async fn kinds_that_the_cluster_lacks_are_not_served_until_it_has_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_of_kubectl_sees_every_change() {
+async fn a_kubectl_watch_sees_every_change() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let run = Run::start(&dev.kubeconfig, &["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0"]).await;
@@ -174,7 +174,7 @@ async fn a_thousand_watches_get_each_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_stale_but_never_empty_while_the_cluster_is_away() {
+async fn reads_are_stale_but_never_empty_during_an_outage() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let mut link = Link::to(&dev.kubeconfig).await;
@@ -221,7 +221,7 @@ async fn it_is_stale_but_never_empty_while_the_cluster_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket_is_its_owner_s() {
+async fn a_unix_socket_is_accessible_to_its_owner_only() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("api.sock");
@@ -259,7 +259,7 @@ fn certificates(folder: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_may_have_to_show_a_certificate() {
+async fn clients_must_present_a_certificate_if_configured() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
@@ -281,7 +281,7 @@ async fn clients_may_have_to_show_a_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_are_passed_on_as_the_client_s_own() {
+async fn writes_are_forwarded_with_the_credentials_of_the_client() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     let Some(cluster) = Kubectl::for_config(&dev.kubeconfig) else { return };
     let link = Link::to(&dev.kubeconfig).await;

@@ -219,7 +219,7 @@ async fn informers_hold(clients: &mut [Informers], upstream: &Upstream, when: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_objects_and_many_watches_are_served_as_the_upstream_has_them() {
+async fn many_objects_and_watches_match_the_upstream() {
     let (objects, watches) = (number("SERVED_OBJECTS", 3_000), number("SERVED_WATCHES", 200));
     let mut upstream = Upstream::start(objects);
     let folder = tempfile::tempdir().unwrap();

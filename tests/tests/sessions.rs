@@ -79,7 +79,7 @@ async fn sessions(address: SocketAddr, pods: usize) -> BTreeMap<String, String> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_stays_with_its_pod_until_that_is_gone() {
+async fn a_client_stays_with_its_pod_until_it_is_deleted() {
     let dev = Dev::start(&[("app.yaml", APP)]).await;
     let before = sessions(dev.http, 3).await;
     for (pod_of_session, cookie) in &before {
@@ -132,7 +132,7 @@ async fn a_client_stays_with_its_pod_until_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_wrote_is_replaced_by_a_session() {
+async fn an_invalid_token_is_replaced() {
     let dev = Dev::start(&[("app.yaml", APP)]).await;
     let before = sessions(dev.http, 3).await;
     let (own, cookie) = before.first_key_value().unwrap();

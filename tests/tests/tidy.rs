@@ -53,7 +53,7 @@ fn check(rule: impl Fn(&str, &str) -> Option<String>) {
 }
 
 #[test]
-fn files_begin_by_saying_what_they_are() {
+fn files_begin_with_a_module_comment() {
     check(|_, text| (!text.starts_with("//!")).then(|| "does not start with //!".to_owned()));
 }
 
@@ -66,7 +66,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn what_decides_is_synchronous() {
+fn decision_code_is_synchronous() {
     let pure = |name: &str| {
         let control =
             ["compile/", "topology/", "world.rs", "queue/mod.rs", "queue/lanes.rs", "reconcile.rs", "explain.rs"];
@@ -77,7 +77,7 @@ fn what_decides_is_synchronous() {
 }
 
 #[test]
-fn the_model_knows_no_outside_format() {
+fn the_model_depends_on_no_external_format() {
     let outside = ["k8s_openapi", "kube::", "serde_json", "pingora"];
     check(|name, text| {
         let found = outside.iter().find(|word| text.contains(**word))?;
@@ -86,7 +86,7 @@ fn the_model_knows_no_outside_format() {
 }
 
 #[test]
-fn crates_know_only_whom_they_may() {
+fn crates_depend_only_on_allowed_crates() {
     let may = |name: &str| -> &[&str] {
         match name {
             "control" | "proxy" => &["config"],
@@ -105,13 +105,13 @@ fn crates_know_only_whom_they_may() {
 }
 
 #[test]
-fn one_file_holds_the_atomic_pointer() {
+fn one_file_uses_arc_swap() {
     let code = |name: &str| name.contains("/src/") && name != "config/src/published.rs";
     check(|name, text| (code(name) && text.contains("arc_swap::")).then(|| "uses arc-swap".to_owned()));
 }
 
 #[test]
-fn names_say_something() {
+fn file_names_are_specific() {
     check(|name, _| {
         let stem = Path::new(name).file_stem()?.to_string_lossy().into_owned();
         stem.split('_').any(|word| WORDS_NOT_USED.contains(&word)).then(|| "has a name that says nothing".to_owned())
@@ -120,7 +120,7 @@ fn names_say_something() {
 
 /// Checks both directions: every file is on the map, and every file on the map exists.
 #[test]
-fn the_map_is_right() {
+fn architecture_names_every_file() {
     let map = read("ARCHITECTURE.md");
     let named: BTreeSet<&str> =
         map.split('`').skip(1).step_by(2).filter(|text| text.contains('/') && !text.contains(' ')).collect();
@@ -179,7 +179,7 @@ fn allowed(folder: &str, kind: &str) -> BTreeSet<(String, String, String)> {
 }
 
 #[test]
-fn the_roles_allow_what_is_used_and_nothing_else() {
+fn the_roles_allow_exactly_the_used_verbs() {
     let right = |group: &str, resource: &str, verb: &str| (group.to_owned(), resource.to_owned(), verb.to_owned());
     let reads = |kind: Kind| ["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb));
     // Deployments are those of the Deis router, whose own rights are in deploy/deis.
@@ -248,7 +248,7 @@ fn pages(folder: &Path, found: &mut Vec<(PathBuf, Vec<String>)>) {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_in_the_docs_resolve() {
     let mut all = Vec::new();
     pages(&root(), &mut all);
     let anchors = |page: &Path| -> BTreeSet<String> {

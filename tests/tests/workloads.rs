@@ -153,7 +153,7 @@ fn server() -> Option<tempfile::NamedTempFile> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_run_restarted_and_ended() {
+async fn a_command_is_run_restarted_and_stopped() {
     let Some(server) = server() else { return };
     let Some(shop) = Shop::with(&served(server.path(), "null"), &["--run-commands"]).await else { return };
     let pod = shop.pod("web").await;
@@ -206,7 +206,7 @@ async fn commands_need_a_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_takes_a_pod_out_and_back_in() {
+async fn readiness_follows_a_probe() {
     let Some(server) = server() else { return };
     let probe = r#"{"httpGet": {"path": "/ready", "port": 80}, "periodSeconds": 1, "failureThreshold": 1}"#;
     let Some(shop) = Shop::with(&served(server.path(), probe), &["--run-commands"]).await else { return };
@@ -290,7 +290,7 @@ async fn roll_out(shop: &Shop, template: &str, strategy: &str, right: impl Fn(&[
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_keeps_within_its_strategy() {
+async fn a_rollout_respects_its_strategy() {
     let Some(shop) = Shop::with(SHOP, &[]).await else { return };
     let running = |pods: &[Seen]| pods.iter().filter(|pod| !pod.ending).count();
     let ready = |pods: &[Seen]| pods.iter().filter(|pod| pod.ready && !pod.ending).count();
@@ -308,7 +308,7 @@ async fn a_rollout_keeps_within_its_strategy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_stay_and_are_adopted() {
+async fn orphaned_replicasets_stay_and_are_adopted() {
     let Some(shop) = Shop::with(SHOP, &[]).await else { return };
     let pod = shop.pod("web").await;
     let owner = "get replicasets -l app=web -o jsonpath={.items[*].metadata.ownerReferences[*].kind}";
@@ -341,7 +341,7 @@ async fn orphans_stay_and_are_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn descriptions_tell_what_happened() {
+async fn describe_shows_events() {
     let Some(shop) = Shop::with(SHOP, &[]).await else { return };
     let pod = shop.pod("web").await;
     shop.run("rollout status deployment/web --timeout=30s").await;

@@ -33,7 +33,7 @@ fn page(page: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn which_responses_are_compressed() {
+async fn compressed_responses() {
     let Some(pair) = pair(&[]).await else { return };
     let rows = vec![
         same("200", page("200/3000?content-type=text/html"), 200, GZIP),
@@ -91,7 +91,7 @@ async fn which_responses_are_compressed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_compressed_responses() {
+async fn clients_of_compressed_responses() {
     let Some(pair) = pair(&[]).await else { return };
     let html = "200/3000?content-type=text/html";
     let takes = |codings: &str| plain(html).header("Accept-Encoding", codings);
@@ -112,7 +112,7 @@ async fn who_gets_compressed_responses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_router_says_of_compression() {
+async fn compression_settings_of_the_router() {
     let said = [
         ("gzip.proxied", "expired no-store"),
         ("gzip.types", "application/x-own"),
@@ -140,7 +140,7 @@ async fn what_the_router_says_of_compression() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compression_is_turned_off() {
+async fn disabled_compression() {
     let Some(pair) = pair(&[("gzip.enabled", "False")]).await else { return };
     let rows = vec![
         same("200", page("200/3000?content-type=text/html&etag=%22a%22"), 200, &["etag: \"a\""]),

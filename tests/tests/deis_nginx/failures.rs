@@ -35,7 +35,7 @@ async fn deaf() -> (TcpListener, Vec<TcpStream>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_that_fail() {
+async fn failing_endpoints() {
     let mut world = World::new(&[("platformDomain", "apps.test")]);
     let timeout = |name| [("domains", name), ("tcpTimeout", "400ms"), ("connectTimeout", "400ms")];
     world.app("blog", &timeout("blog")).await;

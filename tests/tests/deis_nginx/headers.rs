@@ -138,7 +138,7 @@ fn offloaded(host: &'static str, path: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_the_router_asks_for() {
+async fn headers_of_the_router_deployment() {
     let Some(pair) = Pair::start(world().await, &[]).await else { return };
     let rows = vec![
         same(
@@ -192,7 +192,7 @@ async fn headers_that_the_router_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_of_each_status() {
+async fn headers_by_status() {
     let Some(pair) = Pair::start(world().await, &[]).await else { return };
     let rows = vec![
         same("201", offloaded(HOST, "/status/201"), 201, &["referrer-policy: same-origin"]),

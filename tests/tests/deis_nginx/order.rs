@@ -79,7 +79,7 @@ async fn whitelist_maintenance_and_missing_endpoints() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_limit_of_bodies() {
+async fn body_size_limits() {
     let Some(pair) = Pair::start(world().await, &[]).await else { return };
     let rows = vec![
         same(
@@ -115,7 +115,7 @@ async fn the_limit_of_bodies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_sent_to_https() {
+async fn redirects_to_https() {
     let Some(pair) = Pair::start(world().await, &[]).await else { return };
     let host = "secure.apps.test";
     let offloaded = |scheme: &str| get(host, "/a?b=c").from(TRUSTED).header("X-Forwarded-Proto", scheme);

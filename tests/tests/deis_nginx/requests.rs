@@ -14,7 +14,7 @@ async fn world() -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_on_their_way() {
+async fn forwarded_requests() {
     let Some(pair) = Pair::start(world().await, &[]).await else { return };
     let rows = vec![
         same("a query", get(HOST, "/a/b?c=d&e=%20f"), 200, &["sees GET /a/b?c=d&e=%20f HTTP/1.1"]),

@@ -23,7 +23,7 @@ async fn world(platform: bool) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_with_one_of_the_platform() {
+async fn certificates_with_a_platform_certificate() {
     let Some(pair) = Pair::start(world(true).await, &[]).await else { return };
     let rows = vec![
         same(
@@ -83,7 +83,7 @@ async fn certificates_with_one_of_the_platform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_behind_a_handshake() {
+async fn hosts_over_tls() {
     let Some(pair) = Pair::start(world(true).await, &[]).await else { return };
     let rows = vec![
         same(
@@ -134,7 +134,7 @@ async fn hosts_behind_a_handshake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_without_one_of_the_platform() {
+async fn certificates_without_a_platform_certificate() {
     let Some(pair) = Pair::start(world(false).await, &[]).await else { return };
     let rows = vec![
         same("a mapped domain", get("www.blog.test", "/").tls("www.blog.test"), 200, &["certificate: blog/www-cert"]),

@@ -43,7 +43,7 @@ async fn an_own_list_replaces_the_default_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_that_are_enforced() {
+async fn enforced_lists() {
     let Some(pair) = pair(&[DOMAIN, ("enforceWhitelists", "true")]).await else { return };
     let rows = vec![
         same("no list", get("plain.apps.test", "/").from(OFFICE), 403, &[]),
@@ -54,7 +54,7 @@ async fn lists_that_are_enforced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whose_address_counts() {
+async fn client_addresses_for_whitelists() {
     let Some(pair) = pair(&[DOMAIN]).await else { return };
     let told = |from, chain: &str| get("branch.apps.test", "/").from(from).header("X-Forwarded-For", chain);
     let plain = |from, chain: &str| get("plain.apps.test", "/").from(from).header("X-Forwarded-For", chain);

@@ -72,7 +72,7 @@ async fn answered(to: SocketAddr, name: &str) -> UdpSocket {
 
 /// Pods of `dev` send datagrams back behind their names, and a client keeps its pod.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_does_as_it_says() {
+async fn the_example_works_as_described() {
     let Some(bench) = Bench::start(14).await else { return };
     let address = bench.door(2, 9000);
     bench.apply(&EXAMPLE.replace("127.0.1.3", &address.ip().to_string())).await;
@@ -95,7 +95,7 @@ async fn the_example_does_as_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn datagrams_are_passed_on_by_flows() {
+async fn datagrams_are_forwarded_by_flow() {
     let Some(bench) = Bench::start(6).await else { return };
     let address = bench.door(0, 9000);
     bench.patch("gateway/edge", LISTENERS).await;

@@ -138,7 +138,7 @@ async fn ask(door: SocketAddr, (method, host, path): (&str, &str, &str)) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ingress2gateway_makes_of_ingresses_answers_as_they_do() {
+async fn ingresses_and_their_ingress2gateway_output_answer_alike() {
     let id = std::process::id().to_le_bytes();
     let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], 8 * 15 + 1);
     let addresses = format!("{first}-{}", Ipv4Addr::from_bits(first.to_bits() + 1));

@@ -51,7 +51,7 @@ const CASES: [Case; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_process_does_what_it_explains() {
+async fn explain_matches_the_behaviour_of_the_process() {
     let (dev, door) = example(12).await;
     for (method, path, headers, rule) in CASES {
         let case = format!("{method} {path} {headers:?}");
@@ -84,7 +84,7 @@ async fn the_process_does_what_it_explains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tree_shows_what_is_attached() {
+async fn topology_shows_the_attached_routes() {
     let (dev, door) = example(13).await;
     let told = ask(&dev, &["topology", "--of-name", "edge"]).await;
     let text = String::from_utf8(told.stdout).unwrap();
@@ -117,7 +117,7 @@ async fn the_tree_shows_what_is_attached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_counted_by_the_route_that_answered() {
+async fn requests_are_counted_by_route() {
     let (dev, door) = example(14).await;
     for _ in 0..3 {
         assert_eq!(get(door, HOST, "/old").await.unwrap().status, 301);

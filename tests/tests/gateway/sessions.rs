@@ -53,7 +53,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_a_rule_outlive_its_weights() {
+async fn sessions_survive_a_change_of_weights() {
     let Some(bench) = Bench::start(12).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
     // The schema of the experimental channel, without its validation.
@@ -97,7 +97,7 @@ async fn sessions_of_a_rule_outlive_its_weights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_says_what_carries_its_sessions_and_what_is_not_supported_is_told() {
+async fn a_rule_chooses_its_session_carrier_and_unsupported_fields_are_reported() {
     let Some(bench) = Bench::start(13).await else { return };
     bench.answered(bench.door(0, 8080), "shop.localhost", "/", 200).await;
     // The schema of the experimental channel, without its validation.

@@ -100,7 +100,7 @@ async fn say(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &str) -> Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_passed_on_by_server_name_and_by_port() {
+async fn connections_are_forwarded_by_server_name_and_by_port() {
     let Some(bench) = Bench::start(5).await else { return };
     let (end, end_certificate) = secret("shop", "end", "a.end.localhost");
     let (acceptor, own_certificate) = tls("a.pass.localhost");

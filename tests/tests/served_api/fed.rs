@@ -34,7 +34,7 @@ async fn one_edge_feeds_another() {
 
 /// The served API has no definitions: the edge that is fed finds the kinds of the Gateway API by discovery.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edge_that_is_fed_routes_by_the_gateway_api_too() {
+async fn a_fed_edge_routes_by_the_gateway_api() {
     const FILES: [(&str, &str); 3] = [
         ("gateway.yaml", include_str!("../../../examples/gateway/gateway.yaml")),
         ("routes.yaml", include_str!("../../../examples/gateway/routes.yaml")),
@@ -72,7 +72,7 @@ async fn watches(admin: SocketAddr) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_edges_cost_the_upstream_one_watch_a_kind() {
+async fn many_edges_cause_one_upstream_watch_per_kind() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
     // It says how many watches it has, and stands for the API server.
     let upstream = CacheServer::start(&dev.kubeconfig, &[]).await;
