@@ -44,7 +44,7 @@ fn version(object: &impl kube::Resource) -> u64 {
 }
 
 #[tokio::test]
-async fn objects_are_there_again_under_their_versions() {
+async fn objects_are_restored_with_their_versions() {
     let folder = tempfile::tempdir().unwrap();
     let (lite, client) = open(folder.path()).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -78,7 +78,7 @@ async fn objects_are_there_again_under_their_versions() {
 }
 
 #[tokio::test]
-async fn what_an_object_holds_elsewhere_is_known_again() {
+async fn allocated_ports_and_addresses_are_restored() {
     let folder = tempfile::tempdir().unwrap();
     let service = |name: &str| -> Service {
         object(json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}))
@@ -157,7 +157,7 @@ async fn custom_kinds_are_served_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_folder_serves_one_at_a_time() {
+async fn a_folder_is_locked_by_one_process() {
     let folder = tempfile::tempdir().unwrap();
     let (lite, client) = open(folder.path()).await;
     assert_eq!(Lite::open(folder.path()).unwrap_err(), DataDirError::Locked);
@@ -181,7 +181,7 @@ fn child_that_writes() {
 }
 
 #[test]
-fn what_was_answered_survives_a_kill() {
+fn answered_writes_survive_a_kill() {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
     let folder = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ fn check(answer: &str, code: u16) {
 }
 
 #[tokio::test]
-async fn the_token_and_our_own_name_are_wanted() {
+async fn the_token_and_a_known_host_name_are_required() {
     let served = serve().await;
     let own = served.address.to_string();
     for name in ["localhost", "127.0.0.1"] {
@@ -90,7 +90,7 @@ async fn the_token_and_our_own_name_are_wanted() {
 }
 
 #[tokio::test]
-async fn too_much_is_refused() {
+async fn requests_beyond_the_limits_are_refused() {
     let served = serve().await;
     let own = served.address.to_string();
     let post = |length: usize| {
@@ -114,7 +114,7 @@ async fn too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn a_watch_says_its_head_at_once_and_ends_at_shutdown() {
+async fn a_watch_sends_its_head_at_once_and_ends_at_shutdown() {
     let served = serve().await;
     let stream = TcpStream::connect(served.address).await.unwrap();
     let mut stream = served.tls.connect("localhost".try_into().unwrap(), stream).await.unwrap();

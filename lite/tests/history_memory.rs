@@ -50,7 +50,7 @@ async fn watch(lite: &Lite, selectors: &str) -> LiteBody {
 }
 
 #[tokio::test]
-async fn watches_with_selectors_hold_no_more_than_the_share_of_the_history() {
+async fn selector_watches_stay_within_the_history_limit() {
     let (lite, feed) = fed();
     // They see nothing, everything, and the Service come and go.
     let mut watches = Vec::new();

@@ -78,7 +78,7 @@ async fn objects_are_written_and_read() {
 }
 
 #[tokio::test]
-async fn status_scale_and_generation_are_apart() {
+async fn status_and_scale_updates_do_not_change_the_generation() {
     let (_lite, client) = client();
     let deployments: Api<Deployment> = Api::default_namespaced(client);
     let deployment: Deployment = object(json!({
@@ -139,7 +139,7 @@ async fn pages_show_one_version() {
 }
 
 #[tokio::test]
-async fn a_watch_begins_where_a_list_ended() {
+async fn a_watch_starts_at_the_version_of_a_list() {
     let (lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     maps.create(&PostParams::default(), &config_map("before", "1")).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_watch_begins_where_a_list_ended() {
 }
 
 #[tokio::test]
-async fn selectors_see_objects_come_and_go() {
+async fn a_selector_watch_sees_objects_enter_and_leave() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
@@ -175,7 +175,7 @@ async fn selectors_see_objects_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_ends_with_a_mark() {
+async fn a_streaming_list_ends_with_a_bookmark() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     for name in ["b", "a"] {
@@ -188,7 +188,7 @@ async fn a_streaming_list_ends_with_a_mark() {
 }
 
 #[tokio::test]
-async fn a_version_of_another_life_is_gone() {
+async fn a_version_of_an_earlier_process_is_410_gone() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let mut watch = maps.watch(&WatchParams::default(), "1").await.unwrap().boxed();
@@ -197,7 +197,7 @@ async fn a_version_of_another_life_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timers_bring_bookmarks_and_the_end() {
+async fn a_watch_gets_bookmarks_and_ends_at_its_timeout() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
@@ -208,7 +208,7 @@ async fn timers_bring_bookmarks_and_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_to_come_is_waited_for() {
+async fn a_read_waits_for_a_future_version() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let far = ListParams::default().at("9000000000000000000").matching(kube::api::VersionMatch::NotOlderThan);
@@ -224,7 +224,7 @@ async fn a_version_to_come_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_what_is_in_it() {
+async fn deleting_a_namespace_deletes_its_objects() {
     let (_lite, client) = client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "team");
@@ -244,7 +244,7 @@ async fn a_namespace_goes_with_what_is_in_it() {
 }
 
 #[tokio::test]
-async fn secrets_and_services_are_filled_in() {
+async fn secrets_and_services_get_defaults() {
     let (_lite, client) = client();
     let secrets: Api<Secret> = Api::default_namespaced(client.clone());
     let secret: Secret = object(json!({"metadata": {"generateName": "s-"}, "stringData": {"a": "x"}}));
@@ -273,7 +273,7 @@ fn check_mark(text: &str, metadata: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_there_ends_with_a_mark_in_every_form() {
+async fn initial_events_end_with_a_bookmark_in_every_encoding() {
     let (_lite, client) = client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
@@ -290,7 +290,7 @@ async fn what_was_there_ends_with_a_mark_in_every_form() {
 }
 
 #[tokio::test]
-async fn events_have_two_names() {
+async fn events_are_served_in_both_groups() {
     let (_lite, client) = client();
     let (old, new): (Api<CoreEvent>, Api<Event>) =
         (Api::default_namespaced(client.clone()), Api::default_namespaced(client));

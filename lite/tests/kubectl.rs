@@ -92,7 +92,7 @@ impl Cluster {
 }
 
 #[tokio::test]
-async fn apply_creates_changes_and_leaves_alone() {
+async fn apply_creates_updates_and_skips_unchanged_objects() {
     let Some(cluster) = cluster().await else { return };
     assert!(cluster.with("apply -f -", MANIFEST).await.contains("ingress.networking.k8s.io/web created"));
     assert_eq!(cluster.with("apply -f -", MANIFEST).await.matches("unchanged").count(), 3);
@@ -116,7 +116,7 @@ async fn apply_creates_changes_and_leaves_alone() {
 }
 
 #[tokio::test]
-async fn prune_needs_no_list_of_kinds() {
+async fn prune_works_without_an_allow_list() {
     let Some(cluster) = cluster().await else { return };
     let two = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, labels: {app: x}}\n---\n\
         apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: old, labels: {app: x}}\n\
@@ -198,7 +198,7 @@ async fn objects_are_patched_scaled_and_shown() {
 }
 
 #[tokio::test]
-async fn kubectls_own_creations_are_understood() {
+async fn kubectl_create_and_expose_work() {
     let Some(cluster) = cluster().await else { return };
     cluster.run("create namespace team").await;
     cluster.run("create deployment web --image=echo --port=8080 --replicas=0 -n team").await;
@@ -287,7 +287,7 @@ spec: {size: 3}
 "#;
 
 #[tokio::test]
-async fn custom_kinds_are_used_like_others() {
+async fn kubectl_handles_custom_kinds() {
     let Some(cluster) = cluster().await else { return };
     cluster.with("apply -f -", WIDGETS).await;
     cluster.run("wait --for=condition=Established crd/widgets.example.com --timeout=10s").await;
@@ -315,7 +315,7 @@ async fn custom_kinds_are_used_like_others() {
 }
 
 #[tokio::test]
-async fn a_client_may_do_everything() {
+async fn every_client_is_a_cluster_admin() {
     let Some(cluster) = cluster().await else { return };
     assert_eq!(cluster.run("auth can-i create ingresses").await, "yes");
     assert_eq!(cluster.run("auth can-i get /healthz").await, "yes");
@@ -327,7 +327,7 @@ async fn a_client_may_do_everything() {
 }
 
 #[tokio::test]
-async fn a_port_of_nodes_belongs_to_one_service() {
+async fn a_node_port_belongs_to_one_service() {
     let Some(cluster) = cluster().await else { return };
     cluster.run("create service nodeport first --tcp=80 --node-port=30000").await;
     let why = cluster.refused("create service nodeport second --tcp=80 --node-port=30000", "").await;
@@ -343,7 +343,7 @@ async fn a_port_of_nodes_belongs_to_one_service() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_nowhere_is_named() {
+async fn an_unknown_kind_is_named_in_the_error() {
     let Some(cluster) = cluster().await else { return };
     let why = cluster.refused("apply -f -", "apiVersion: example.com/v1\nkind: Nothing\nmetadata: {name: a}").await;
     assert!(why.contains("no matches for kind \"Nothing\" in version \"example.com/v1\""), "{why}");

@@ -49,7 +49,7 @@ impl Owners {
 }
 
 #[tokio::test]
-async fn what_an_object_owns_goes_after_it() {
+async fn dependents_are_deleted_after_their_owner() {
     let owners = Owners::new();
     let a = owners.make("a", &[], &[]).await;
     let b = owners.make("b", &[("a", &a, false)], &[]).await;
@@ -64,7 +64,7 @@ async fn what_an_object_owns_goes_after_it() {
 }
 
 #[tokio::test]
-async fn an_owner_waits_in_the_foreground_for_those_that_block_it() {
+async fn foreground_deletion_waits_for_blocking_dependents() {
     let owners = Owners::new();
     let a = owners.make("a", &[], &[]).await;
     let b = owners.make("b", &[("a", &a, true)], &[]).await;
@@ -78,7 +78,7 @@ async fn an_owner_waits_in_the_foreground_for_those_that_block_it() {
 }
 
 #[tokio::test]
-async fn what_does_not_block_an_owner_goes_after_it() {
+async fn nonblocking_dependents_are_deleted_after_their_owner() {
     let owners = Owners::new();
     let a = owners.make("a", &[], &[]).await;
     owners.make("b", &[("a", &a, false)], &["test/held"]).await;
@@ -87,7 +87,7 @@ async fn what_does_not_block_an_owner_goes_after_it() {
 }
 
 #[tokio::test]
-async fn orphans_stay() {
+async fn orphaned_dependents_stay() {
     let owners = Owners::new();
     let a = owners.make("a", &[], &[]).await;
     owners.make("b", &[("a", &a, true)], &[]).await;
@@ -98,7 +98,7 @@ async fn orphans_stay() {
 }
 
 #[tokio::test]
-async fn nobody_is_owned_by_who_is_not_there() {
+async fn dependents_of_absent_owners_are_deleted() {
     let owners = Owners::new();
     owners.make("lost", &[("absent", "0-0-0", true)], &[]).await;
     owners.make("self", &[("absent", "0-0-0", true)], &["test/held"]).await;

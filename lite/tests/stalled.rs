@@ -111,14 +111,14 @@ async fn makes_room(path: &str, secure: bool) {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_not_read_makes_room() {
+async fn an_unread_watch_is_ended_to_make_room() {
     let watch = "/api/v1/services?watch=1&resourceVersion=1000";
     makes_room(watch, false).await;
     makes_room(watch, true).await;
 }
 
 #[tokio::test]
-async fn a_list_that_is_not_read_makes_room() {
+async fn an_unread_list_is_ended_to_make_room() {
     makes_room("/api/v1/services", false).await;
     makes_room("/api/v1/services", true).await;
 }
@@ -142,7 +142,7 @@ async fn versions(stream: Box<dyn Stream>, last: usize) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn a_watch_that_falls_too_far_behind_ends_and_its_client_goes_on_from_its_last_version() {
+async fn a_watch_that_falls_behind_ends_and_resumes_at_its_last_version() {
     let (lite, feed) = fed();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();

@@ -33,7 +33,7 @@ fn by(manager: &str) -> String {
 }
 
 #[tokio::test]
-async fn lists_and_maps_are_merged_as_the_schema_says() {
+async fn lists_and_maps_merge_by_their_schema() {
     let server = Server::new();
     server.define(&routers()).await;
     let one = json!({"size": 1, "ports": [{"number": 80, "name": "http"}], "names": ["x"], "order": ["a"], "selector": {"a": "1"}});
@@ -63,7 +63,7 @@ async fn lists_and_maps_are_merged_as_the_schema_says() {
 }
 
 #[tokio::test]
-async fn fields_that_no_schema_has_are_refused() {
+async fn unknown_fields_are_refused() {
     let server = Server::new();
     server.define(&routers()).await;
     let refused = server.gives(&by("one"), Some(&router(&json!({"sizes": 1}))), 500).await;

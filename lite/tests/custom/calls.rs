@@ -60,7 +60,7 @@ fn differs(row: &Value, status: u16, body: &Value) -> Option<String> {
 }
 
 #[tokio::test]
-async fn functions_answer_as_in_the_real_server() {
+async fn cel_functions_evaluate_as_in_the_real_server() {
     let server = Server::new();
     let (mut wrong, mut defined) = (Vec::new(), Value::Null);
     for line in CALLS.lines() {
@@ -101,7 +101,7 @@ async fn functions_answer_as_in_the_real_server() {
 }
 
 #[tokio::test]
-async fn rules_with_functions_that_are_not_there_are_refused() {
+async fn rules_with_unknown_functions_are_refused() {
     let server = Server::new();
     let mut wrong = Vec::new();
     for line in CALLS.lines() {

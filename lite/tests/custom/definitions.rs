@@ -53,7 +53,7 @@ async fn versions_are_views_of_one_object() {
 }
 
 #[tokio::test]
-async fn updates_need_a_version_and_generations_count_them() {
+async fn updates_need_a_resource_version_and_increment_the_generation() {
     let server = Server::new();
     server.define(&widgets()).await;
     let mut made = server.gives(&format!("POST {WIDGETS}"), Some(&widget("a")), 201).await;
@@ -69,7 +69,7 @@ async fn updates_need_a_version_and_generations_count_them() {
 }
 
 #[tokio::test]
-async fn status_and_scale_have_paths_of_their_own() {
+async fn status_and_scale_are_subresources() {
     let server = Server::new();
     let mut definition = widgets();
     definition["spec"]["versions"][0]["subresources"] = json!({
@@ -93,7 +93,7 @@ async fn status_and_scale_have_paths_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_definition_takes_its_objects_with_it() {
+async fn deleting_a_definition_deletes_its_objects() {
     let server = Server::new();
     server.define(&widgets()).await;
     let mut held = widget("held");
@@ -134,7 +134,7 @@ async fn a_watch_ends_with_its_kind() {
 }
 
 #[tokio::test]
-async fn a_name_belongs_to_the_first_that_asked() {
+async fn the_first_definition_of_a_name_wins() {
     let server = Server::new();
     let mut first = widgets();
     first["spec"]["names"]["shortNames"] = json!(["w"]);
@@ -151,7 +151,7 @@ async fn a_name_belongs_to_the_first_that_asked() {
 }
 
 #[tokio::test]
-async fn discovery_tells_of_custom_kinds() {
+async fn discovery_lists_custom_kinds() {
     let server = Server::new();
     let mut widgets = widgets();
     widgets["spec"]["names"]["shortNames"] = json!(["wd"]);
@@ -181,7 +181,7 @@ async fn discovery_tells_of_custom_kinds() {
 }
 
 #[tokio::test]
-async fn a_namespace_takes_custom_objects_with_it() {
+async fn deleting_a_namespace_deletes_custom_objects() {
     let server = Server::new();
     server.define(&widgets()).await;
     server.gives("POST /api/v1/namespaces", Some(&json!({"metadata": {"name": "team"}})), 201).await;
@@ -194,7 +194,7 @@ async fn a_namespace_takes_custom_objects_with_it() {
 }
 
 #[tokio::test]
-async fn a_custom_kind_with_the_name_of_a_built_in_one_is_no_built_in_one() {
+async fn a_custom_kind_named_like_a_built_in_one_is_distinct() {
     let server = Server::new();
     server.define(&definition("services", "Service", &[("v1", anything())])).await;
     let object = json!({"kind": "Service", "metadata": {"name": "a.b"}, "spec": {"ports": "none"}});
@@ -220,7 +220,7 @@ async fn check_rule(rule: &str, spec: Value, expected: u16) {
 }
 
 #[tokio::test]
-async fn rules_write_names_in_every_way_that_is_allowed() {
+async fn rules_may_escape_field_names() {
     check_rule("has(self.inner)", json!({}), 422).await;
     check_rule("has(self.inner)", json!({"inner": {}}), 201).await;
     check_rule("has(self.map.a)", json!({"map": {"a": "b"}}), 201).await;
@@ -232,7 +232,7 @@ async fn rules_write_names_in_every_way_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_for_a_while_keeps_its_objects() {
+async fn an_unserved_kind_keeps_its_objects() {
     let server = Server::new();
     let mut definition = definition("widgets", "Widget", &[("v1", anything())]);
     server.define(&definition).await;
@@ -248,7 +248,7 @@ async fn a_kind_that_is_not_served_for_a_while_keeps_its_objects() {
 }
 
 #[tokio::test]
-async fn what_an_older_schema_let_through_may_stay() {
+async fn values_valid_under_an_older_schema_may_stay() {
     let server = Server::new();
     let schema = |most: u64| {
         let rules = json!([{"rule": format!("!has(self.b) || self.b < {most}"), "message": "too much"}]);

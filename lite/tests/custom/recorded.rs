@@ -105,7 +105,7 @@ async fn definitions_are_answered_as_by_the_real_server() {
 }
 
 #[tokio::test]
-async fn tables_and_selectors_are_those_of_the_real_server() {
+async fn tables_and_selectors_match_the_real_server() {
     const AT: &str = "/apis/example.com/v1/namespaces/default/things";
     let server = Server::new();
     server.define(&serde_json::from_str(THINGS).unwrap()).await;
@@ -141,7 +141,7 @@ async fn tables_and_selectors_are_those_of_the_real_server() {
 }
 
 #[tokio::test]
-async fn rules_act_as_in_the_real_server() {
+async fn rules_evaluate_as_in_the_real_server() {
     const AT: &str = "/apis/example.com/v1/namespaces/default/ruled";
     let server = Server::new();
     server.define(&serde_json::from_str(RULED).unwrap()).await;
@@ -167,7 +167,7 @@ async fn rules_act_as_in_the_real_server() {
 }
 
 #[tokio::test]
-async fn rules_that_cannot_be_evaluated_are_refused() {
+async fn invalid_rules_are_refused() {
     let server = Server::new();
     let mut wrong = Vec::new();
     for line in RULES.lines() {
@@ -183,7 +183,7 @@ async fn rules_that_cannot_be_evaluated_are_refused() {
 }
 
 #[tokio::test]
-async fn gateway_api_refuses_what_it_should() {
+async fn invalid_gateway_api_objects_are_refused() {
     let server = Server::new();
     for text in tidegate_lite::GATEWAY_API {
         server.define(&serde_saphyr::from_str(text).unwrap()).await;
@@ -200,7 +200,7 @@ async fn gateway_api_refuses_what_it_should() {
 
 /// As large as the API lets them be: what rules take is estimated from the values, and none of these is near the bound.
 #[tokio::test]
-async fn the_largest_gateways_and_routes_are_taken() {
+async fn the_largest_allowed_gateways_and_routes_are_accepted() {
     let server = Server::new();
     for text in tidegate_lite::GATEWAY_API {
         server.define(&serde_saphyr::from_str(text).unwrap()).await;

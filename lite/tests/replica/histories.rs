@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{bed, next, object, text};
 
 #[tokio::test(start_paused = true)]
-async fn of_a_server_that_was_set_back_everybody_begins_again() {
+async fn watches_restart_after_a_restore_of_the_server() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 50), ("b", 60)], 90);
     let mut watch = bed.watch("90").await;
@@ -49,7 +49,7 @@ fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
 }
 
 #[test]
-fn another_history_is_served_instead_of_the_known_one_whatever_its_versions() {
+fn another_history_replaces_the_known_one_whatever_its_versions() {
     let usual = "ClusterIP";
     // The same versions of the objects and of the list, with other content.
     begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 9);
@@ -65,7 +65,7 @@ fn another_history_is_served_instead_of_the_known_one_whatever_its_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_history_that_lacks_most_is_believed_the_second_time() {
+async fn another_history_that_lacks_most_objects_must_be_confirmed() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 50), ("b", 60), ("c", 70), ("d", 80)], 90);
     let mut watch = bed.watch("90").await;
@@ -83,7 +83,7 @@ async fn another_history_that_lacks_most_is_believed_the_second_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_brings_back_the_managed_fields_that_the_disk_has_not_kept() {
+async fn a_list_restores_managed_fields_that_were_not_stored() {
     let bed = bed(1 << 20);
     let kept = |name, version| {
         let mut object: Value = serde_json::from_slice(&object(name, version)).unwrap();
@@ -105,7 +105,7 @@ async fn a_list_brings_back_the_managed_fields_that_the_disk_has_not_kept() {
 /// A list lacks most, and the watch goes on from it before a second list confirms it: none of what the watch tells is served before what
 /// the list told.
 #[tokio::test(start_paused = true)]
-async fn while_a_list_is_in_doubt_the_state_stays_whole_and_then_becomes_the_difference() {
+async fn the_state_stays_complete_until_a_doubted_list_is_confirmed() {
     for wins in [true, false] {
         let bed = bed(1 << 20);
         bed.list(&[("a", 50), ("b", 60), ("c", 70), ("d", 80)], 100);

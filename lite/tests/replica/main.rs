@@ -137,7 +137,7 @@ async fn objects_and_versions_pass_through_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_where_the_other_server_would() {
+async fn a_watch_resumes_as_at_the_other_server() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 7)], 9);
     let mut early = bed.watch("9").await;
@@ -163,7 +163,7 @@ async fn a_watch_goes_on_where_the_other_server_would() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_list_finds_comes_as_changes() {
+async fn differences_of_a_list_become_watch_events() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 6), ("c", 7), ("d", 8)], 9);
     let mut watch = bed.watch("9").await;
@@ -184,7 +184,7 @@ async fn what_a_list_finds_comes_as_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_watch_tells_beside_a_list_is_newer_than_the_list() {
+async fn watch_events_during_a_list_override_the_list() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 6)], 9);
     let mut watch = bed.watch("9").await;
@@ -212,7 +212,7 @@ async fn what_a_watch_tells_beside_a_list_is_newer_than_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_lacks_most_is_believed_the_second_time() {
+async fn a_list_that_lacks_most_objects_must_be_confirmed() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 6), ("c", 7), ("d", 8)], 9);
     let mut watch = bed.watch("9").await;
@@ -224,7 +224,7 @@ async fn a_list_that_lacks_most_is_believed_the_second_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_takes_too_much_is_not_held() {
+async fn a_kind_beyond_the_memory_limit_is_dropped() {
     let bed = bed(4096);
     bed.list(&[("a", 5)], 9);
     let many: Vec<String> = (0..40).map(|nth| format!("a{nth}")).collect();
@@ -329,7 +329,7 @@ fn play(seed: u64) {
 }
 
 #[test]
-fn whoever_follows_it_holds_what_the_other_server_holds() {
+fn a_follower_holds_the_objects_of_the_other_server() {
     for seed in 0..200 {
         play(seed);
     }

@@ -166,7 +166,7 @@ async fn play(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_read_is_answered_as_the_tables_say() {
+async fn every_read_matches_the_model() {
     for seed in 0..150 {
         play(seed).await;
     }
