@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use self::bed::{Dev, PATIENCE, app, children, eventually, get, ingress, runs};
 
 #[test]
-fn a_folder_is_served_followed_and_left_clean() {
+fn a_folder_is_served_and_followed_and_stays_unchanged() {
     let broken = format!("kind: [\n---\n{}", app(1));
     let mut dev = Dev::start(&[("app.yaml", broken), ("ingress.yaml", ingress("a.localhost"))]);
     let complaint = dev.stderr.recv_timeout(PATIENCE).expect("a complaint about the broken document");
@@ -134,7 +134,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
 }
 
 #[test]
-fn a_closed_terminal_leaves_nothing_behind() {
+fn a_closed_terminal_leaves_no_process_behind() {
     // Nobody reads its output: writing fails, as it does on a closed terminal.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -148,7 +148,7 @@ fn a_closed_terminal_leaves_nothing_behind() {
 }
 
 #[test]
-fn echo_processes_do_not_outlive_a_dev_that_is_killed() {
+fn echo_processes_end_with_a_killed_dev() {
     let mut dev = Dev::start(&[("app.yaml", app(2))]);
     let echoes = children(dev.child.id());
     assert_eq!(echoes.len(), 2, "{echoes:?}");
@@ -157,7 +157,7 @@ fn echo_processes_do_not_outlive_a_dev_that_is_killed() {
 }
 
 #[test]
-fn a_process_that_cannot_listen_ends_and_says_why() {
+fn a_failed_bind_ends_the_process_with_a_reason() {
     let (folder, held) = (tempfile::tempdir().unwrap(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let taken = held.local_addr().unwrap().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))

@@ -47,7 +47,7 @@ fn check(listening: &str, endpoint: &str) {
 }
 
 #[test]
-fn no_endpoint_leads_to_the_edges_own_pages() {
+fn no_endpoint_leads_to_the_admin_pages() {
     check("127.0.0.1:0", "127.0.0.1");
     check("0.0.0.0:0", "127.0.0.2");
 }
