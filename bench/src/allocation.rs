@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_live_and_what_is_dropped_is_only_counted() {
+    fn dropped_allocations_are_counted_but_not_live() {
         let before = live_bytes();
         let (kept, allocations) = counted(|| {
             drop(vec![0u8; 5_000_000]);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_shared_out_where_there_are_enough() {
+    fn cores_are_assigned_if_there_are_enough() {
         check(&[0, 1], 1, None);
         check(&[0, 1, 2], 1, None);
         check(&[0, 1, 2, 3], 1, Some([&[0], &[1], &[2, 3]]));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_starts_on_its_cores_and_its_starter_stays_where_it_is() {
+    async fn a_child_runs_on_its_cores_and_its_parent_is_unaffected() {
         let own = sched_getaffinity(None).unwrap();
         let last = (0..CpuSet::MAX_CPU).rfind(|core| own.is_set(*core)).unwrap();
         let mut child = Share::of(&[last]).spawn(Command::new("sleep").arg("60").kill_on_drop(true)).unwrap();

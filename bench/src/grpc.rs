@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_cut_out_of_what_comes() {
+    fn messages_are_parsed_from_partial_input() {
         let three = [framed(7), framed(8), framed(u64::MAX)].concat();
         check(&three, Ok(&[7, 8, u64::MAX]));
         check(&three[..three.len() - 1], Ok(&[7, 8]));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_status_0_is_a_good_end() {
+    fn only_status_0_is_success() {
         check_end(&[("grpc-status", "0")], Ok(()));
         check_end(&[("grpc-status", "14"), ("grpc-message", "gone")], Err("grpc-status 14: gone"));
         check_end(&[], Err("it ended without a grpc-status"));

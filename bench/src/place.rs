@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_moves_no_field() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let text = "7 (a) b) S 3 7 7 0 -1 4194560 10 0 0 0 100 50 25 30 20 0 1 0 99 1000 12 18446744073709551615 1 1";
         let stat = Stat::parse(text).unwrap();
         let (user, system) = (Duration::from_millis(1250), Duration::from_millis(800));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_divided() {
+    fn shared_memory_is_divided() {
         let text = "5581-7fff ---p 00000000 00:00 0 [rollup]\nRss:  884 kB\nPss:     385 kB\nPss_Anon: 1 kB\n";
         assert_eq!(proportional_kib(text), Some(385));
         let own = std::process::id();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_when_it_is_there_whole() {
+    fn only_a_complete_answer_counts() {
         check("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n", None);
         check("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", None);
         check("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc", Some((200, true)));

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_killed_process_leaves_behind_ends_too() {
+    async fn children_end_with_a_killed_process() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
         let mut group = Group::spawn(&mut command, Share::ANY).unwrap();

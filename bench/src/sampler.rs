@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_delays_the_questions_after_it_and_a_closed_connection_is_a_failure() {
+    fn a_late_answer_delays_later_requests_and_a_closed_connection_fails() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || late(&listener));

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_one_of_the_figures() {
+    fn a_percentile_is_one_of_the_samples() {
         check(&[], 50.0, None);
         check(&[7.0], 99.0, Some(7.0));
         check(&[3.0, 1.0, 2.0], 50.0, Some(2.0));

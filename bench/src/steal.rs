@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stolen_is_a_share_of_all() {
+    fn stolen_time_is_a_share_of_all_time() {
         let before = Ticks::parse("cpu  100 10 50 700 5 0 35 100 7 3\ncpu0 1 2 3\n").unwrap();
         assert_eq!(before, Ticks { all: 1000, stolen: 100 });
         let after = Ticks::parse("cpu  150 10 50 720 5 0 35 130 7 3\n").unwrap();
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_counts_once_and_at_smoke_size_at_once() {
+    async fn at_smoke_size_the_first_turn_counts() {
         let mut turns = 0;
         let (value, steal) = undisturbed(Size::Smoke, async || Ok(std::mem::replace(&mut turns, 1))).await.unwrap();
         assert_eq!((value, steal.tries, turns), (0, 1, 1));
     }
 
     #[test]
-    fn the_worst_of_all_turns_is_told() {
+    fn the_worst_turn_is_reported() {
         let steals: Steals =
             [(0.0, 1), (0.5, 6), (0.01, 2)].map(|(share, tries)| Steal { share, tries }).into_iter().collect();
         let want = "Stolen: 6 turns were taken again, for others had more than 2 % of the machine meanwhile; of the 3 that count, 1 \

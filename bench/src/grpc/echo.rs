@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_request_of_grpc_is_refused() {
+    async fn requests_that_are_not_grpc_are_refused() {
         let refused = Err("grpc-status 13: this is not a gRPC request");
         check(super::super::CONTENT_TYPE, Some("trailers"), Ok(())).await;
         check(super::super::CONTENT_TYPE, None, refused).await;

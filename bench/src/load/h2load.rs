@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_share_a_rate_and_ask_in_turn() {
+    fn connections_share_a_rate_evenly() {
         check_pace(1000, 16, ["--requests=2000", "--rps=62.5", "--rate=1", "--rate-period=1ms"]);
         check_pace(100, 4, ["--requests=200", "--rps=25", "--rate=1", "--rate-period=10ms"]);
         check_pace(5000, 4, ["--requests=10000", "--rps=1250", "--rate=1", "--rate-period=1ms"]);

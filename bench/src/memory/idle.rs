@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_leaves_a_stream_that_gathers() {
+    async fn a_request_passes_through_a_buffered_stream() {
         let (client, mut server) = duplex(1024);
         let serving = async {
             let mut request = [0; 1024];

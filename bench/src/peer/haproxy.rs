@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_stays_keeps_its_slot() {
+    fn a_remaining_endpoint_keeps_its_slot() {
         let [a, b, c] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"].map(|address| address.parse().unwrap());
         let mut slots = [Some(a), Some(b), None];
         let commands = roll(&mut slots, &[b, c]);

@@ -87,7 +87,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
+async fn endpoints_and_logs_see_the_same_from_every_proxy() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy", "--work", "same,bare"]).args;
     let (choices, left_out) = choose(&args).unwrap();
     eprintln!("left out: {left_out:?}");
@@ -163,7 +163,7 @@ async fn what_endpoints_are_told_and_logs_hold_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn grpc_streams_go_through_and_those_that_break_are_counted() {
+async fn grpc_streams_pass_and_broken_ones_are_counted() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy"]).args;
     let (choices, left_out) = choose(&args).unwrap();
     eprintln!("left out: {left_out:?}");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_with_the_backlog_is_refused() {
+    fn growth_with_the_backlog_fails_the_check() {
         check_growth((0.0, 1000.0), (0.5, 1400.0), true);
         check_growth((0.0, 1000.0), (1.5, 1000.0), false);
         check_growth((0.0, 1000.0), (0.0, 1600.0), false);

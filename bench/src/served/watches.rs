@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_counted_wherever_the_bytes_are_cut() {
+    fn an_event_split_across_reads_is_counted_once() {
         let text = b"1c\r\n{\"type\":\"ADDED\",\"object\":{}}\n\r\n1f\r\n{\"type\":\"MODIFIED\",\"object\":{}}\n\r\n";
         for cut in 0..text.len() {
             let mut last = 0;

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_to_be_counted_and_was_not_is_noticed() {
+    fn a_missing_count_fails_the_check() {
         check_instructions("nginx", None, false);
         check_instructions("nginx", Some(0.0), false);
         check_instructions("tidegate, full driver", None, false);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn more_instructions_than_nginx_has_are_noticed() {
+    fn more_instructions_than_nginx_fail_the_check() {
         let counted =
             |subject, instructions| Row { instructions: Some(instructions), ..row(subject, CASES[0], 0.0, Some(6.0)) };
         for (own, fine) in [(38_000.0, true), (40_000.0, false)] {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_it_may_is_noticed() {
+    fn counts_beyond_the_limit_fail_the_check() {
         check_one("tidegate", "h1-small", 0.1, Some(6.0), true);
         check_one("tidegate", "h1-small", 1.1, Some(6.0), false);
         check_one("tidegate", "h1-small", 0.1, Some(20.0), false);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn every_counted_case_is_one_of_all() {
+    fn every_counted_case_exists() {
         assert!(CASES.iter().all(|name| Case::named(name).is_some()));
     }
 }

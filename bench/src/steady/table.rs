@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_to_the_nginx_that_does_the_same_work() {
+    fn ratios_compare_with_the_nginx_of_the_same_configuration() {
         let both = [NGINX, NGINX_BARE];
         check("tidegate", &both, Some(NGINX));
         check("tidegate, bare", &both, Some(NGINX_BARE));

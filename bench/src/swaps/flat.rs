@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_refused_except_for_a_whole_host() {
+    fn growth_fails_the_check_except_for_a_whole_host() {
         check_growth(Shape::Hosts, Probe::BackendMoved, 100.0, 149.0, true);
         check_growth(Shape::Hosts, Probe::BackendMoved, 100.0, 151.0, false);
         check_growth(Shape::Hosts, Probe::FindExact, 0.0, 0.0, true);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_costs_a_hundredth_of_its_host() {
+    fn a_rule_costs_at_most_a_hundredth_of_its_host() {
         let check_share = |size, instructions, passes| {
             let figures = Figures { operations: 1, allocations: 1.0, bytes: 0.0, median: Duration::ZERO };
             let row = |probe, instructions| Row::probe(Shape::OneHost, size, probe, figures, Some(instructions));
