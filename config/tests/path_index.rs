@@ -219,7 +219,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_finds_what_a_scan_finds(
+    fn the_index_agrees_with_a_scan(
         drawn in vec(drawn(), 0..40),
         fallback in prop::option::of(drawn()),
         requests in vec(request(), 1..30),
@@ -246,7 +246,7 @@ proptest! {
 
     /// From few to many and back, so that shards are split and joined.
     #[test]
-    fn a_changed_index_finds_what_a_scan_finds(
+    fn a_changed_index_agrees_with_a_scan(
         drawn in vec(one_of_many(), 0..400),
         rounds in vec((0_u32..400, 0_u32..400, does()), 1..12),
         requests in vec(one_of_many_requests(), 1..30),

@@ -15,7 +15,7 @@ fn check_unidentified(text: &str, want: Unidentified) {
 }
 
 #[test]
-fn bytes_that_name_no_object_belong_to_nobody() {
+fn bytes_without_an_object_name_are_unidentified() {
     check_unidentified("", Unidentified::NotJson { line: 1, column: 0 });
     check_unidentified("{", Unidentified::NotJson { line: 1, column: 1 });
     check_unidentified("\"hunter2\"", Unidentified::NotJson { line: 1, column: 9 });
@@ -61,7 +61,7 @@ fn path(text: &str, service: &str) -> Value {
 }
 
 #[test]
-fn more_rules_than_the_limit_are_told_and_left_out() {
+fn rules_beyond_the_limit_are_dropped_with_a_finding() {
     let rules: Vec<Value> = (0..4100).map(|number| json!({"host": format!("h{number}.example")})).collect();
     let (ingress, findings) = ingress(&json!({"rules": rules}));
     assert_eq!(ingress.rules.len(), 4096);
@@ -72,7 +72,7 @@ fn more_rules_than_the_limit_are_told_and_left_out() {
 }
 
 #[test]
-fn an_object_that_is_wrong_everywhere_has_a_bounded_number_of_findings() {
+fn findings_per_object_are_limited() {
     let rules: Vec<Value> = (0..1000).map(|_| json!({"host": "not a host"})).collect();
     let (ingress, findings) = ingress(&json!({"rules": rules}));
     assert_eq!((ingress.rules.len(), findings.len()), (0, 257));
@@ -94,7 +94,7 @@ fn check_tls(tls: &Value, want: usize, told: &[&str]) {
 }
 
 #[test]
-fn each_secret_is_read_once_for_a_host_and_a_host_has_a_bounded_number() {
+fn each_secret_of_a_host_is_read_once_and_their_number_is_limited() {
     let entry = |host: &str, secret: usize| json!({"hosts": [host], "secretName": format!("s{secret}")});
     let entries =
         |number: usize, entry: &dyn Fn(usize) -> Value| Value::from((0..number).map(entry).collect::<Vec<_>>());
@@ -131,7 +131,7 @@ fn a_path_that_is_too_long_is_dropped() {
 }
 
 #[test]
-fn equal_parts_are_kept_once() {
+fn equal_parts_are_shared() {
     let spec = json!({"rules": [{"http": {"paths": [path("/a", "web"), path("/b", "web")]}}]});
     let ((one, _), (two, _)) = (ingress(&spec), ingress(&spec));
     assert!(Arc::ptr_eq(&one.settings, &two.settings));

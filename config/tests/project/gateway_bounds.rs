@@ -50,7 +50,7 @@ fn gateway(spec: Value) -> Value {
 }
 
 #[test]
-fn lists_of_a_gateway_are_as_long_as_the_schema_allows() {
+fn lists_of_a_gateway_are_limited_as_in_the_schema() {
     let one = |tls: Value, routes: Value| {
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "tls": tls, "allowedRoutes": routes});
         gateway(json!({"listeners": [listener]}))
@@ -100,7 +100,7 @@ fn lists_of_a_gateway_are_as_long_as_the_schema_allows() {
 }
 
 #[test]
-fn more_ports_with_validation_than_the_schema_allows_close_every_port() {
+fn too_many_ports_with_validation_close_every_port() {
     let ports = many(65, |number| json!({"port": number + 1, "tls": {}}));
     let frontend = json!({"default": {}, "perPort": ports});
     check(
@@ -132,7 +132,7 @@ fn more_ports_with_validation_than_the_schema_allows_close_every_port() {
 }
 
 #[test]
-fn a_port_has_its_own_validation_instead_of_the_default() {
+fn the_validation_of_a_port_overrides_the_default() {
     let validation = |mode: &str| json!({"validation": {"mode": mode, "caCertificateRefs": []}});
     let ports = json!([
         {"port": 8443, "tls": validation("AllowInsecureFallback")},
@@ -154,7 +154,7 @@ fn grant(from: &Value, to: &Value) -> Arc<ReferenceGrant> {
 }
 
 #[test]
-fn a_grant_permits_what_it_names_and_nothing_else() {
+fn a_grant_permits_only_its_listed_references() {
     const GROUP: &str = "gateway.networking.k8s.io";
     let from = json!([
         {"group": GROUP, "kind": "Gateway", "namespace": "edge"},
@@ -178,7 +178,7 @@ fn a_grant_permits_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn lists_of_a_grant_are_as_long_as_the_schema_allows() {
+fn lists_of_a_grant_are_limited_as_in_the_schema() {
     let from = many(17, |number| json!({"group": "g", "kind": "K", "namespace": format!("n{number}")}));
     let to = many(18, |number| json!({"group": "g", "kind": "K", "name": format!("o{number}")}));
     let spec = json!({"from": from, "to": to});
@@ -200,7 +200,7 @@ fn route(rule: &Value) -> Value {
 }
 
 #[test]
-fn lists_of_an_http_route_are_as_long_as_the_schema_allows() {
+fn lists_of_an_http_route_are_limited_as_in_the_schema() {
     let limit = |field: &str, limit: usize| {
         format!("{field}[{limit}]: \"1 more entries\" exceed the limit of {limit}, so it is dropped")
     };
@@ -220,7 +220,7 @@ fn lists_of_an_http_route_are_as_long_as_the_schema_allows() {
 }
 
 #[test]
-fn matches_of_all_rules_together_are_limited_and_none_left_is_not_every_request() {
+fn matches_per_route_are_limited_and_a_rule_without_any_left_is_dropped() {
     let paths = |number| json!({"matches": many(number, |number| json!({"path": {"value": format!("/{number}")}}))});
     check(
         Kind::HttpRoute,
@@ -234,7 +234,7 @@ fn matches_of_all_rules_together_are_limited_and_none_left_is_not_every_request(
 }
 
 #[test]
-fn a_match_that_would_take_more_without_what_is_beyond_a_limit_drops_its_rule() {
+fn conditions_beyond_a_limit_drop_the_rule() {
     let check = |one: Value, told: &str| {
         let spec = route(&json!({"matches": [one]}));
         check(Kind::HttpRoute, &spec, ("dropped rules [0]", 1), &[told]);
@@ -270,7 +270,7 @@ fn a_match_that_would_take_more_without_what_is_beyond_a_limit_drops_its_rule() 
 }
 
 #[test]
-fn expressions_of_one_route_are_limited_together() {
+fn regular_expressions_per_route_are_limited() {
     let headers = |from: usize| {
         many(16, |number| json!({"name": format!("x{}", from + number), "value": "a.", "type": "RegularExpression"}))
     };
@@ -287,7 +287,7 @@ fn expressions_of_one_route_are_limited_together() {
 }
 
 #[test]
-fn filters_beyond_a_limit_are_not_passed_over() {
+fn filters_beyond_a_limit_make_the_rule_answer_500() {
     let check = |filters: Value, told: &str| {
         check(Kind::HttpRoute, &route(&json!({"filters": filters})), ("500: Unsupported", 1), &[told]);
     };

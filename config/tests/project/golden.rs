@@ -17,14 +17,14 @@ fn check(file: &Path, got: &str) {
 }
 
 #[test]
-fn manifests_are_read_as_their_goldens_say() {
+fn manifests_project_to_their_goldens() {
     for Manifest { kind, file, json } in manifest::all() {
         check(&file.with_extension("out"), &render(&projected(kind, &json)));
     }
 }
 
 #[test]
-fn every_file_is_read_by_some_test() {
+fn every_file_is_read_by_a_test() {
     for folder in std::fs::read_dir(manifest::root()).unwrap() {
         let folder = folder.unwrap().path();
         let name = folder.file_name().unwrap().to_str().unwrap();
@@ -42,7 +42,7 @@ fn every_file_is_read_by_some_test() {
 }
 
 #[test]
-fn the_manual_of_annotations_is_that_of_the_table() {
+fn the_annotation_manual_matches_the_table() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     check(&docs.join("annotations.md"), &annotations::manual());
     check(&docs.join("annotations-deis.md"), &annotations::deis_manual());

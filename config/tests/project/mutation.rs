@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_that_are_flipped(which in any::<Index>(), flips in vec((any::<Index>(), any::<u8>()), 1..6)) {
+    fn flipped_bytes(which in any::<Index>(), flips in vec((any::<Index>(), any::<u8>()), 1..6)) {
         let (kind, json) = which.get(&MANIFESTS);
         let mut bytes = json.to_string().into_bytes();
         for (place, byte) in flips {
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn values_that_are_replaced(which in any::<Index>(), edits in vec((any::<Index>(), replacement()), 1..4)) {
+    fn replaced_values(which in any::<Index>(), edits in vec((any::<Index>(), replacement()), 1..4)) {
         let (kind, json) = which.get(&MANIFESTS);
         let mut json = json.clone();
         for (place, value) in edits {
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_cut(which in any::<Index>(), length in any::<Index>()) {
+    fn truncated_bytes(which in any::<Index>(), length in any::<Index>()) {
         let (kind, json) = which.get(&MANIFESTS);
         let bytes = json.to_string().into_bytes();
         check(*kind, &bytes[..length.index(bytes.len())])?;
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn deep_nesting_is_no_danger() {
+fn deep_nesting_is_handled() {
     for kind in Kind::ALL {
         for depth in [100, 1000, 100_000] {
             let deep = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));

@@ -6,7 +6,7 @@ use tidegate_config::object::Kind;
 use crate::gateway_bounds::{check, listener, many};
 
 #[test]
-fn a_listener_set_has_as_many_listeners_as_a_gateway() {
+fn a_listener_set_is_limited_like_a_gateway() {
     check(
         Kind::ListenerSet,
         &json!({"parentRef": {"name": "edge"}, "listeners": many(65, listener)}),
@@ -16,7 +16,7 @@ fn a_listener_set_has_as_many_listeners_as_a_gateway() {
 }
 
 #[test]
-fn lists_of_a_grpc_route_are_as_long_as_the_schema_allows() {
+fn lists_of_a_grpc_route_are_limited_as_in_the_schema() {
     let methods =
         |number| json!({"matches": many(number, |number| json!({"method": {"service": format!("s{number}")}}))});
     check(
@@ -47,7 +47,7 @@ fn lists_of_a_grpc_route_are_as_long_as_the_schema_allows() {
 }
 
 #[test]
-fn a_route_of_connections_or_datagrams_has_one_rule() {
+fn a_tls_tcp_or_udp_route_has_one_rule() {
     let rules = many(
         2,
         |number| json!({"name": format!("r{number}"), "backendRefs": many(17, |number| json!({"name": format!("b{number}"), "port": 80}))}),
@@ -72,7 +72,7 @@ fn a_route_of_connections_or_datagrams_has_one_rule() {
 }
 
 #[test]
-fn lists_of_a_policy_are_as_long_as_the_schema_allows_and_no_name_is_left_out() {
+fn lists_of_a_policy_are_limited_as_in_the_schema_and_keep_every_name() {
     let system = json!({"wellKnownCACertificates": "System", "hostname": "a.example"});
     let targets = many(17, |number| json!({"group": "", "kind": "Service", "name": format!("t{number}")}));
     check(

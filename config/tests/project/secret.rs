@@ -78,7 +78,7 @@ fn check_fault(secret: &Value, key: &str, want: &str) {
 }
 
 #[test]
-fn what_cannot_be_used_says_why_and_shows_no_key() {
+fn an_unusable_secret_has_a_reason_that_shows_no_key() {
     let (key, other) = (ecdsa(), ecdsa());
     let (pem, chain) = (key.serialize_pem(), signed(&key, &["shop.example"]));
     check_fault(&secret(&chain, &other.serialize_pem()), &other.serialize_pem(), "certificate and key cannot be used");
@@ -100,7 +100,7 @@ fn what_cannot_be_used_says_why_and_shows_no_key() {
 }
 
 #[test]
-fn a_renewed_certificate_is_news_and_a_rewritten_one_is_not() {
+fn only_a_renewed_certificate_is_a_change() {
     let key = ecdsa();
     let (before, renewed) = (signed(&key, &["shop.example"]), signed(&key, &["shop.example", "www.shop.example"]));
     let object = |chain: &str| projected(Kind::Secret, &secret(chain, &key.serialize_pem())).object;
@@ -118,7 +118,7 @@ fn the_type_of_a_secret_makes_no_difference() {
 }
 
 #[test]
-fn a_server_name_is_shown_what_is_most_specific() {
+fn the_most_specific_certificate_is_chosen_for_a_server_name() {
     use WildcardDepth::{Any, One};
     let key = ecdsa();
     let made = Certificate::from_pem(

@@ -6,7 +6,7 @@ use tidegate_config::object::Kind;
 use crate::manifest::{self, projected};
 
 #[test]
-fn changes_of_what_routing_does_not_read_change_nothing() {
+fn changes_of_unread_fields_change_nothing() {
     for manifest in manifest::all() {
         let before = projected(manifest.kind, &manifest.json);
         let mut json = manifest.json.clone();
