@@ -17,6 +17,7 @@ mod secret;
 mod service;
 mod slice;
 mod volume;
+pub(crate) mod warnings;
 mod workload;
 
 use serde_json::{Map, Value, json};

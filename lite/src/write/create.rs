@@ -35,7 +35,7 @@ pub(super) fn insert(
     mut object: Value,
     terms: &Terms,
     tracking: &Tracking,
-    warnings: Warnings,
+    mut warnings: Warnings,
 ) -> Result<Written, Failure> {
     let kind = target.row();
     stamp(kind, &mut object, &terms.moment)?;
@@ -50,6 +50,7 @@ pub(super) fn insert(
     rules::fill_in(kind, &mut object, None, state.serial());
     ports::give_out(state, target, None, &mut object, sent.as_ref());
     rules::check(kind, &object, None)?;
+    warnings.extend(rules::warnings::of(kind, &object, None));
     ports::check(state, target, None, &object, sent.as_ref())?;
     if let Tracking::Update = tracking {
         owners::track(target, None, &mut object, sent.as_ref(), terms);

@@ -42,7 +42,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
         return Err(Failure::too_large(OBJECT_MAX_BYTES));
     }
     // Existing fields cannot be told from those of a patch, so the result is checked as a whole.
-    let warnings = match edit {
+    let mut warnings = match edit {
         Edit::Patch(patch) => patched(kind, patch, &mut new, terms)?,
         Edit::Replace(_) | Edit::Apply(_) => admit::fit(kind, &mut new, terms)?,
     };
@@ -61,6 +61,9 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     rules::fill_in(kind, &mut new, Some(old.value()), state.serial());
     ports::give_out(state, target, Some(old.value()), &mut new, sent.as_ref());
     rules::check(kind, &new, Some(old.value()))?;
+    if target.subresource.is_none() {
+        warnings.extend(rules::warnings::of(kind, &new, Some(old.value())));
+    }
     ports::check(state, target, Some(old.value()), &new, sent.as_ref())?;
     new["metadata"]["managedFields"] = entries;
     match edit {
