@@ -52,7 +52,7 @@ pub(crate) fn of(kind: &Kind, object: &Value) -> Value {
             (&object["spec"]["replicas"], &object["status"]["replicas"], selector.unwrap_or_default())
         }
     };
-    json!({
+    let mut scale = json!({
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {
@@ -63,11 +63,12 @@ pub(crate) fn of(kind: &Kind, object: &Value) -> Value {
             "creationTimestamp": metadata["creationTimestamp"],
         },
         "spec": {"replicas": spec.as_i64().unwrap_or_default()},
-        "status": {
-            "replicas": status.as_i64().unwrap_or_default(),
-            "selector": selector,
-        },
-    })
+        "status": {"replicas": status.as_i64().unwrap_or_default()},
+    });
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
 }
 
 /// The object with the replicas of a Scale, under the Scale's resourceVersion.

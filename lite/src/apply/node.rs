@@ -26,9 +26,11 @@ const WHOLE_TYPES: &[&str] = &[
     "ObjectReference",
     "OwnerReference",
     "ResourceFieldSelector",
+    "RoleRef",
     "SecretKeySelector",
     "SecretReference",
     "ServiceBackendPort",
+    "Subject",
     "TypedLocalObjectReference",
 ];
 
@@ -65,7 +67,10 @@ const REPLACED: &[(&str, &str)] = &[("JobStatus", "conditions"), ("PodStatus", "
 
 /// Objects that always exist, if only as empty ones: their existence has no owner.
 const ALWAYS: &[(&str, &str)] = &[
+    ("ClusterRoleBinding", "roleRef"),
     ("Container", "resources"),
+    ("ContainerResourceMetricSource", "target"),
+    ("ContainerResourceMetricStatus", "current"),
     ("ContainerStatus", "lastState"),
     ("ContainerStatus", "state"),
     ("CronJob", "spec"),
@@ -83,7 +88,14 @@ const ALWAYS: &[(&str, &str)] = &[
     ("EphemeralContainer", "resources"),
     ("Event", "involvedObject"),
     ("Event", "source"),
+    ("ExternalMetricSource", "metric"),
+    ("ExternalMetricSource", "target"),
+    ("ExternalMetricStatus", "current"),
+    ("ExternalMetricStatus", "metric"),
     ("HTTPIngressPath", "backend"),
+    ("HorizontalPodAutoscaler", "spec"),
+    ("HorizontalPodAutoscaler", "status"),
+    ("HorizontalPodAutoscalerSpec", "scaleTargetRef"),
     ("Ingress", "spec"),
     ("Ingress", "status"),
     ("IngressClass", "spec"),
@@ -96,6 +108,14 @@ const ALWAYS: &[(&str, &str)] = &[
     ("Lease", "spec"),
     ("Namespace", "spec"),
     ("Namespace", "status"),
+    ("NetworkPolicy", "spec"),
+    ("NetworkPolicySpec", "podSelector"),
+    ("ObjectMetricSource", "describedObject"),
+    ("ObjectMetricSource", "metric"),
+    ("ObjectMetricSource", "target"),
+    ("ObjectMetricStatus", "current"),
+    ("ObjectMetricStatus", "describedObject"),
+    ("ObjectMetricStatus", "metric"),
     ("PersistentVolume", "spec"),
     ("PersistentVolume", "status"),
     ("PersistentVolumeClaim", "spec"),
@@ -104,14 +124,23 @@ const ALWAYS: &[(&str, &str)] = &[
     ("PersistentVolumeClaimTemplate", "spec"),
     ("Pod", "spec"),
     ("Pod", "status"),
+    ("PodDisruptionBudget", "spec"),
+    ("PodDisruptionBudget", "status"),
     ("PodTemplateSpec", "metadata"),
     ("PodTemplateSpec", "spec"),
+    ("PodsMetricSource", "metric"),
+    ("PodsMetricSource", "target"),
+    ("PodsMetricStatus", "current"),
+    ("PodsMetricStatus", "metric"),
     ("PreferredSchedulingTerm", "preference"),
     ("ReplicaSet", "spec"),
     ("ReplicaSet", "status"),
     ("ReplicaSetSpec", "template"),
     ("ReplicationController", "spec"),
     ("ReplicationController", "status"),
+    ("ResourceMetricSource", "target"),
+    ("ResourceMetricStatus", "current"),
+    ("RoleBinding", "roleRef"),
     ("Service", "spec"),
     ("Service", "status"),
     ("ServiceStatus", "loadBalancer"),
@@ -183,17 +212,8 @@ impl<'a> Node<'a> {
         match self.0 {
             Of::Table(Shape::Named(name, _), _) => WHOLE_TYPES.contains(name),
             Of::Table(Shape::Map(_), at) => WHOLE_MAPS.contains(&at),
-            Of::Table(Shape::Any, _) | Of::Root(_) | Of::Nothing => false,
-            Of::Table(
-                Shape::String
-                | Shape::OneOf(_)
-                | Shape::Int(_)
-                | Shape::Formatted(_)
-                | Shape::Bool
-                | Shape::IntOrString
-                | Shape::List(..),
-                _,
-            ) => true,
+            Of::Root(_) | Of::Nothing => false,
+            Of::Table(shape, _) => shape.is_scalar() || matches!(shape, Shape::List(..)),
             Of::Custom(schema) => schema.atomic,
         }
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Column, Custom, Names, read_schema};
 use crate::failure::Causes;
-use crate::kind::{Form, Kind, KindId, Place, Scope, Subresource, Writes, group_version};
+use crate::kind::{Form, Kind, KindId, Place, Precedence, Scope, Subresource, Writes, group_version};
 use crate::scale::Paths;
 
 /// The served versions of a definition, by the names that were accepted. Their objects are at `place`.
@@ -35,7 +35,7 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             fields: selectable(version),
             kept: None,
             question: false,
-            deprecation: deprecation(version, &group, &names.kind),
+            deprecation: deprecation(version, spec, &names.kind),
             form: Form::Custom(custom(version, &storage, &revision)),
             writes: Writes::Made,
             place,
@@ -56,12 +56,20 @@ fn custom(version: &Value, storage: &str, revision: &str) -> Custom {
     }
 }
 
-/// The warning of a deprecated version.
-fn deprecation(version: &Value, group: &str, kind: &str) -> Option<String> {
-    let name = group_version(group, &text(&version["name"]));
-    let given = version["deprecationWarning"].as_str().map(str::to_owned);
-    let warning = || given.unwrap_or_else(|| format!("{name} {kind} is deprecated"));
-    (version["deprecated"] == true).then(warning)
+/// The warning of a deprecated version: its own, or one that names the newest version of the definition that is better.
+fn deprecation(version: &Value, spec: &Value, kind: &str) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(given) = version["deprecationWarning"].as_str() {
+        return Some(given.to_owned());
+    }
+    let name = |version: &Value| group_version(&text(&spec["group"]), &text(&version["name"]));
+    let rank = |version: &Value| Precedence::of(&text(&version["name"]));
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let better = versions.filter(|one| one["served"] == true && one["deprecated"] != true && rank(one) < rank(version));
+    let advice = better.min_by_key(|one| rank(one)).map(|best| format!("; use {} {kind}", name(best)));
+    Some(format!("{} {kind} is deprecated{}", name(version), advice.unwrap_or_default()))
 }
 
 /// The fields that selectors may name: `.spec.color` as `spec.color`.
@@ -77,4 +85,34 @@ fn subresources(version: &Value) -> Vec<Subresource> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(others: &[Value], expected: &str) {
+        let version = json!({"name": "v1beta1", "served": true, "deprecated": true});
+        let mut spec = json!({"group": "example.com", "versions": others});
+        spec["versions"].as_array_mut().unwrap().push(version.clone());
+        assert_eq!(deprecation(&version, &spec, "Boat").as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_deprecated_version_names_the_one_to_use() {
+        let version = |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated});
+        let alone = "example.com/v1beta1 Boat is deprecated";
+        check(&[], alone);
+        check(&[version("v1alpha1", true, false)], alone);
+        check(&[version("v1", false, false), version("v2", true, true)], alone);
+        let better = [version("v1beta2", true, false), version("v1", true, false), version("v2beta1", true, false)];
+        check(&better, &format!("{alone}; use example.com/v1 Boat"));
+        let mut own = json!({"name": "v1", "deprecated": true, "deprecationWarning": "do not"});
+        assert_eq!(deprecation(&own, &json!({}), "Boat").as_deref(), Some("do not"));
+        own["deprecated"] = false.into();
+        assert_eq!(deprecation(&own, &json!({}), "Boat"), None);
+    }
 }

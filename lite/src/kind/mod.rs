@@ -1,6 +1,7 @@
 //! The kinds this server knows. The built-in ones are rows of a static table; each served version of a
 //! CustomResourceDefinition adds one more while it is established.
 
+mod chart_table;
 pub(crate) mod schema;
 pub(crate) mod fit;
 pub(crate) mod format;
@@ -15,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 pub use self::replica::ReplicaKind;
-pub(crate) use self::set::{Kinds, Place};
+pub(crate) use self::set::{Kinds, Place, Precedence};
 pub(crate) use self::table::{Describe, describe};
 use crate::custom::Custom;
 

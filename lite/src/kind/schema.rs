@@ -54,6 +54,7 @@ type Fields = BTreeMap<&'static str, Shape>;
 static TYPES: LazyLock<BTreeMap<&'static str, Fields>> = LazyLock::new(|| {
     let mut types = parse(super::schema_table::TABLE);
     types.append(&mut parse(super::pod_table::TABLE));
+    types.append(&mut parse(super::chart_table::TABLE));
     types
 });
 
@@ -75,17 +76,20 @@ pub(crate) fn values(of: &str, name: &str) -> &'static [&'static str] {
 impl Shape {
     /// The shape of what is below this one under a key: a field of a type, a value of a map.
     pub(crate) fn below(&self, key: &str) -> &Self {
+        if let Self::Named(name, _) = self {
+            field(name, key)
+        } else if let Self::Map(value) = self {
+            value
+        } else {
+            &Self::Any
+        }
+    }
+
+    /// Whether this is one value, below which there is nothing.
+    pub(crate) fn is_scalar(&self) -> bool {
         match self {
-            Self::Named(name, _) => field(name, key),
-            Self::Map(value) => value,
-            Self::String
-            | Self::OneOf(_)
-            | Self::Int(_)
-            | Self::Formatted(_)
-            | Self::Bool
-            | Self::IntOrString
-            | Self::Any
-            | Self::List(..) => &Self::Any,
+            Self::String | Self::OneOf(_) | Self::Int(_) | Self::Formatted(_) | Self::Bool | Self::IntOrString => true,
+            Self::Any | Self::List(..) | Self::Map(_) | Self::Named(..) => false,
         }
     }
 
@@ -152,16 +156,10 @@ mod tests {
     #[test]
     fn every_name_in_the_table_is_a_line_of_it() {
         fn check(shape: &Shape) {
-            match shape {
-                Shape::Named(name, _) => assert!(types().contains_key(name), "{name} is not in the table"),
-                Shape::List(inner, _) | Shape::Map(inner) => check(inner),
-                Shape::String
-                | Shape::OneOf(_)
-                | Shape::Int(_)
-                | Shape::Formatted(_)
-                | Shape::Bool
-                | Shape::IntOrString
-                | Shape::Any => {}
+            if let Shape::Named(name, _) = shape {
+                assert!(types().contains_key(name), "{name} is not in the table");
+            } else if let Shape::List(inner, _) | Shape::Map(inner) = shape {
+                check(inner);
             }
         }
         types().values().flat_map(|fields| fields.values()).for_each(check);

@@ -105,7 +105,7 @@ fn by_name(kind: &KindId) -> (String, String) {
 
 /// The order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then everything else by name.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Precedence {
+pub(crate) enum Precedence {
     Stable(std::cmp::Reverse<u64>),
     Beta(std::cmp::Reverse<(u64, u64)>),
     Alpha(std::cmp::Reverse<(u64, u64)>),
@@ -113,7 +113,7 @@ enum Precedence {
 }
 
 impl Precedence {
-    fn of(version: &str) -> Self {
+    pub(crate) fn of(version: &str) -> Self {
         use std::cmp::Reverse;
         let other = || Self::Other(version.to_owned());
         let Some(rest) = version.strip_prefix('v') else { return other() };

@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use k8s_openapi::Resource;
-use k8s_openapi::api::{apps, authentication, authorization, batch, coordination, core, discovery, events, networking};
+use k8s_openapi::api::{
+    apps, authentication, authorization, autoscaling, batch, coordination, core, discovery, events, networking, policy,
+    rbac,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -134,6 +137,7 @@ pub(super) static ROWS: &[Row] = &[
         ..workload::<core::v1::ReplicationController>()
     },
     Row { fields: &["type"], ..row::<core::v1::Secret>() },
+    Row { short: &["sa"], ..row::<core::v1::ServiceAccount>() },
     Row {
         short: &["svc"],
         categories: &["all"],
@@ -150,10 +154,22 @@ pub(super) static ROWS: &[Row] = &[
     question::<authentication::v1::SelfSubjectReview>(),
     question::<authorization::v1::SelfSubjectAccessReview>(),
     question::<authorization::v1::SelfSubjectRulesReview>(),
+    Row { short: &["hpa"], generation: false, ..workload::<autoscaling::v2::HorizontalPodAutoscaler>() },
     Row { short: &["cj"], ..workload::<batch::v1::CronJob>() },
     Row { fields: &["status.successful"], ..workload::<batch::v1::Job>() },
     Row { scope: Scope::Cluster, generation: true, ..row::<networking::v1::IngressClass>() },
     Row { short: &["ing"], subresources: &[Subresource::Status], generation: true, ..row::<networking::v1::Ingress>() },
+    Row { short: &["netpol"], generation: true, ..row::<networking::v1::NetworkPolicy>() },
+    Row {
+        short: &["pdb"],
+        subresources: &[Subresource::Status],
+        generation: true,
+        ..row::<policy::v1::PodDisruptionBudget>()
+    },
+    Row { scope: Scope::Cluster, ..row::<rbac::v1::ClusterRoleBinding>() },
+    Row { scope: Scope::Cluster, ..row::<rbac::v1::ClusterRole>() },
+    row::<rbac::v1::RoleBinding>(),
+    row::<rbac::v1::Role>(),
     Row {
         short: &["crd", "crds"],
         categories: &["api-extensions"],

@@ -62,9 +62,10 @@ fn check_strategy(strategy: &Value, causes: &mut Causes) {
     }
 }
 
+pub(super) const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' \
+    (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
 fn check_rolling_update(rolling: &Value, causes: &mut Causes) {
-    const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' \
-        (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
     let amounts = ["maxUnavailable", "maxSurge"].map(|field| {
         let (value, path) = (&rolling[field], format!("spec.strategy.rollingUpdate.{field}"));
         match (value.as_i64(), value.as_str()) {
@@ -95,7 +96,7 @@ fn check_rolling_update(rolling: &Value, causes: &mut Causes) {
 }
 
 /// The number of a percentage such as `25%`; one that exceeds the type is its maximum.
-fn percent(text: &str) -> Option<i64> {
+pub(super) fn percent(text: &str) -> Option<i64> {
     let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty())?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().unwrap_or(i64::MAX))
 }
@@ -136,7 +137,8 @@ pub(super) fn check_selector(spec: &Value, causes: &mut Causes) -> bool {
     true
 }
 
-fn check_requirements(field: &str, selector: &Value, causes: &mut Causes) {
+/// Reports the errors of the labels and the expressions of a selector.
+pub(super) fn check_requirements(field: &str, selector: &Value, causes: &mut Causes) {
     check_labels(&format!("{field}.matchLabels"), &selector["matchLabels"], causes);
     for (nth, requirement) in list(selector, "matchExpressions").iter().enumerate() {
         let field = |name: &str| format!("{field}.matchExpressions[{nth}].{name}");

@@ -1,4 +1,4 @@
-//! Events: the real server's rules for those that have an `eventTime`, as all have that come by `events.k8s.io/v1`.
+//! Events: the real server's rules. Those that have an `eventTime`, as all have that come by `events.k8s.io/v1`, say more.
 
 use serde_json::Value;
 
@@ -15,12 +15,19 @@ const MESSAGE_MAX_BYTES: usize = 1024;
 const NAMESPACES: &[&str] = &["default", "kube-system"];
 
 pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
-    if text(new, "eventTime").is_empty() {
-        return;
-    }
-    let about = text(&new["involvedObject"], "namespace");
-    if about.is_empty() && !NAMESPACES.contains(&text(&new["metadata"], "namespace")) {
+    let (about, namespace) = (text(&new["involvedObject"], "namespace"), text(&new["metadata"], "namespace"));
+    let is_old = text(new, "eventTime").is_empty();
+    let fits = match (is_old, about.is_empty()) {
+        (true, true) => matches!(namespace, "" | "default"),
+        (true, false) => about == namespace,
+        (false, true) => NAMESPACES.contains(&namespace),
+        (false, false) => true,
+    };
+    if !fits {
         causes.invalid("involvedObject.namespace", &about.into(), "does not match event.namespace");
+    }
+    if is_old {
+        return;
     }
     for field in ["reportingComponent", "reportingInstance", "action", "reason"] {
         if text(new, field).is_empty() {
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn new_events_say_who_and_why() {
         assert!(outcome("Event", event(), None).is_ok());
-        assert!(outcome("Event", json!({}), None).is_ok(), "of old ones nothing is asked");
+        assert!(outcome("Event", json!({}), None).is_ok(), "of old ones none of this is asked");
         check("reason", json!(""), "reason: Required value");
         check(
             "reportingComponent",
@@ -74,6 +81,16 @@ mod tests {
         check("message", json!("a".repeat(1025)), "message: Invalid value: \"\": can have at most 1024 characters");
         let why = "involvedObject.namespace: Invalid value: \"\": does not match event.namespace";
         check("involvedObject", json!({}), why);
+    }
+
+    #[test]
+    fn old_events_are_in_the_namespace_of_their_object() {
+        for (namespace, about, taken) in
+            [("a", "a", true), ("a", "b", false), ("a", "", false), ("default", "", true), ("kube-system", "", false)]
+        {
+            let event = json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": about}});
+            assert_eq!(outcome("Event", event, None).is_ok(), taken, "{namespace} {about}");
+        }
     }
 
     #[test]

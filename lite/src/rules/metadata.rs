@@ -15,6 +15,9 @@ pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower
 /// Kinds whose names are one DNS label, because they become part of host names.
 const NAMED_BY_LABEL: &[&str] = &["Namespace", "Service"];
 
+/// Kinds whose names are any segment of a path, such as `system:node`.
+const NAMED_FREELY: &[&str] = &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+
 /// Returns `true` if this is one DNS label of at most 63 bytes.
 pub(crate) fn is_label(name: &str) -> bool {
     let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
@@ -89,6 +92,8 @@ pub(super) fn check_annotations(field: &str, annotations: &Value, causes: &mut C
 fn check_name(kind: &Kind, field: &str, name: &str, causes: &mut Causes) {
     if kind.built_in().is_some_and(|name| NAMED_BY_LABEL.contains(&name)) {
         check_label(field, name, causes);
+    } else if kind.built_in().is_some_and(|name| NAMED_FREELY.contains(&name)) {
+        causes.all(field, &name.into(), names::path_segment(name));
     } else {
         check_subdomain(field, name, causes);
     }

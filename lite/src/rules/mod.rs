@@ -2,6 +2,7 @@
 //!
 //! Only defaults and checks that matter to routing and its users are here; the real server has more.
 
+mod access;
 mod definition;
 mod config_map;
 mod deployment;
@@ -12,6 +13,7 @@ pub(crate) mod metadata;
 mod names;
 mod namespace;
 mod pod;
+mod policy;
 mod replica_set;
 mod secret;
 mod service;
@@ -60,6 +62,13 @@ static RULES: &[Rules] = &[
     Rules { kind: "DaemonSet", defaults: workload::daemon_set_defaults, validate: workload::daemon_set },
     Rules { kind: "Job", defaults: workload::job_defaults, validate: workload::job },
     Rules { kind: "CronJob", defaults: workload::cron_job_defaults, validate: workload::cron_job },
+    Rules { kind: "Role", defaults: |_, _, _| {}, validate: access::role },
+    Rules { kind: "ClusterRole", defaults: |_, _, _| {}, validate: access::cluster_role },
+    Rules { kind: "RoleBinding", defaults: access::binding_defaults, validate: access::role_binding },
+    Rules { kind: "ClusterRoleBinding", defaults: access::binding_defaults, validate: access::cluster_role_binding },
+    Rules { kind: "NetworkPolicy", defaults: policy::network_policy_defaults, validate: policy::network_policy },
+    Rules { kind: "PodDisruptionBudget", defaults: policy::budget_defaults, validate: policy::budget },
+    Rules { kind: "HorizontalPodAutoscaler", defaults: policy::autoscaler_defaults, validate: policy::autoscaler },
     Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },
 ];
 

@@ -118,6 +118,15 @@ pub(crate) fn path_below(path: &str) -> Complaints {
         .collect()
 }
 
+/// One segment of a path.
+pub(crate) fn path_segment(name: &str) -> Complaints {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let found = ['/', '%'].into_iter().filter(|one| name.contains(*one));
+    found.map(|one| format!("may not contain '{one}'")).collect()
+}
+
 /// An IP address.
 pub(crate) fn address(text: &str) -> Complaints {
     if text.parse::<IpAddr>().is_ok() {

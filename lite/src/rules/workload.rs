@@ -179,8 +179,12 @@ pub(super) fn cron_job_defaults(new: &mut Value, _old: Option<&Value>, _serial: 
 }
 
 pub(super) fn cron_job(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
-    if text(&new["spec"], "schedule").is_empty() {
+    let schedule = text(&new["spec"], "schedule");
+    if schedule.is_empty() {
         causes.required("spec.schedule", "");
+    } else if schedule.contains("TZ") {
+        let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        causes.invalid("spec.schedule", &schedule.into(), why);
     }
     check_value("CronJobSpec", "concurrencyPolicy", "spec.concurrencyPolicy", field(new, "concurrencyPolicy"), causes);
     check_job("spec.jobTemplate.spec", &new["spec"]["jobTemplate"]["spec"], causes);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::clock;
+use crate::selector::Labels;
 
 /// The maximum number of addresses or hosts in a cell; the rest is counted.
 const SHOWN_MAX: usize = 3;
@@ -27,8 +28,8 @@ pub(super) fn number(value: &Value) -> String {
     value.as_i64().unwrap_or_default().to_string()
 }
 
-pub(super) fn count(value: &Value) -> String {
-    value.as_object().map_or(0, serde_json::Map::len).to_string()
+pub(super) fn size(value: &Value) -> usize {
+    value.as_object().map_or(0, serde_json::Map::len)
 }
 
 pub(super) fn join(parts: impl Iterator<Item = String>) -> String {
@@ -182,4 +183,108 @@ pub(super) fn job_completions(job: &Value) -> String {
 pub(super) fn job_duration(job: &Value, unix_seconds: u64) -> String {
     let end = job["status"]["completionTime"].as_str().and_then(clock::seconds).unwrap_or(unix_seconds);
     ago(&job["status"]["startTime"], end).unwrap_or_default()
+}
+
+const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+
+/// The name of an IngressClass, which says whether it is the default.
+pub(super) fn ingress_class_name(class: &Value) -> String {
+    let name = text(&class["metadata"]["name"]);
+    if class["metadata"]["annotations"][DEFAULT_CLASS] == "true" { format!("{name} (default)") } else { name }
+}
+
+/// The object with the parameters of an IngressClass: its kind, its group and its name.
+pub(super) fn ingress_class_parameters(class: &Value) -> String {
+    let Some(parameters) = class["spec"].get("parameters").filter(|one| !one.is_null()) else {
+        return "<none>".to_owned();
+    };
+    let (kind, name) = (text(&parameters["kind"]), text(&parameters["name"]));
+    match parameters["apiGroup"].as_str() {
+        Some(group) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}
+
+/// The time since an Event happened for the first time.
+pub(super) fn event_first(event: &Value, unix_seconds: u64) -> String {
+    let first = ago(&event["firstTimestamp"], unix_seconds).or_else(|| ago(&event["eventTime"], unix_seconds));
+    first.unwrap_or_else(|| "<unknown>".to_owned())
+}
+
+/// The time since an Event happened for the last time.
+pub(super) fn event_last(event: &Value, unix_seconds: u64) -> String {
+    let series = &event["series"];
+    if series.is_object() {
+        return ago(&series["lastObservedTime"], unix_seconds).unwrap_or_else(|| "<unknown>".to_owned());
+    }
+    ago(&event["lastTimestamp"], unix_seconds).unwrap_or_else(|| event_first(event, unix_seconds))
+}
+
+/// How often an Event happened.
+pub(super) fn event_count(event: &Value) -> String {
+    let series = &event["series"];
+    let count = if series.is_object() {
+        series["count"].as_i64().unwrap_or_default()
+    } else {
+        event["count"].as_i64().unwrap_or(0).max(1)
+    };
+    count.to_string()
+}
+
+/// The component that reported an Event, and its host.
+pub(super) fn event_source(event: &Value) -> String {
+    let or = |field: &Value, other: &Value| {
+        Some(text(field)).filter(|given| !given.is_empty()).unwrap_or_else(|| text(other))
+    };
+    let component = or(&event["source"]["component"], &event["reportingComponent"]);
+    let host = or(&event["source"]["host"], &event["reportingInstance"]);
+    if host.is_empty() { component } else { format!("{component}, {host}") }
+}
+
+/// A number or a percentage, which may be absent.
+pub(super) fn amount(value: &Value) -> String {
+    value.as_str().map(str::to_owned).or_else(|| Some(value.as_i64()?.to_string())).unwrap_or_else(|| "N/A".to_owned())
+}
+
+/// A label selector in its text form.
+pub(super) fn selector(value: &Value) -> String {
+    let text = Labels::from_object(value).map(|labels| labels.to_string()).unwrap_or_default();
+    if text.is_empty() { "<none>".to_owned() } else { text }
+}
+
+/// The names of a binding's subjects of one kind.
+pub(super) fn subjects(binding: &Value, kind: &str) -> String {
+    let of_kind = list(&binding["subjects"]).filter(|subject| subject["kind"] == kind);
+    let shown = |subject: &Value| match kind {
+        "ServiceAccount" => format!("{}/{}", text(&subject["namespace"]), text(&subject["name"])),
+        _ => text(&subject["name"]),
+    };
+    of_kind.map(shown).collect::<Vec<_>>().join(", ")
+}
+
+/// The targets of an autoscaler, of which nothing is measured.
+pub(super) fn metrics(autoscaler: &Value) -> String {
+    const SHOWN_METRICS_MAX: usize = 2;
+    let one = |metric: &Value| {
+        let source = ["containerResource", "external", "object", "pods", "resource"].iter().map(|name| &metric[*name]);
+        let source = source.into_iter().find(|source| source.is_object()).unwrap_or(&Value::Null);
+        let target = &source["target"];
+        let name = if source["name"].is_string() { format!("{}: ", text(&source["name"])) } else { String::new() };
+        let shared = if matches!(metric["type"].as_str(), Some("External" | "Object")) { " (avg)" } else { "" };
+        if !target["averageValue"].is_null() {
+            format!("{name}<unknown>/{}{shared}", quantity(&target["averageValue"]))
+        } else if !name.is_empty() {
+            let percent = target["averageUtilization"].as_i64().map(|share| format!("{share}%"));
+            format!("{name}<unknown>/{}", percent.unwrap_or_else(|| "<auto>".to_owned()))
+        } else {
+            format!("<unknown>/{}", quantity(&target["value"]))
+        }
+    };
+    let all: Vec<String> = list(&autoscaler["spec"]["metrics"]).map(one).collect();
+    let more = all.len().saturating_sub(SHOWN_METRICS_MAX);
+    match all.get(..SHOWN_METRICS_MAX.min(all.len())).unwrap_or_default().join(", ") {
+        shown if shown.is_empty() => "<none>".to_owned(),
+        shown if more == 0 => shown,
+        shown => format!("{shown} + {more} more..."),
+    }
 }

@@ -57,7 +57,14 @@ pub(super) fn show(
     code: StatusCode,
 ) -> Response<LiteBody> {
     if target.subresource == Some(Subresource::Scale) {
-        return answer::json(code, &scale::of(target.row(), object.value()));
+        let scale = scale::of(target.row(), object.value());
+        let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let shown = match form {
+            Form::Whole => scale,
+            Form::Metadata => form::metadata(&scale),
+            Form::Table => table::of_scale(&scale, version, &query.include_object, lite.now().unix.as_secs()),
+        };
+        return answer::json(code, &shown);
     }
     match form {
         Form::Whole => answer::bytes(code, object.json()),

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::{columns, form};
-use crate::clock;
 use crate::custom::{Column, Custom};
 use crate::kind::Kind;
 
@@ -18,25 +17,24 @@ pub(super) fn of<'a>(
     if let Some(custom) = kind.custom() {
         return of_custom(custom, objects, version, include, unix_seconds);
     }
-    let columns = columns::of(kind);
-    let definition = |title: &str, format: &str, priority: u8| json!({"name": title, "type": "string", "format": format, "description": "", "priority": priority});
-    let mut definitions = vec![definition("Name", "name", 0)];
-    definitions.extend(columns.iter().filter(|one| one.priority == 0).map(|one| definition(one.title, "", 0)));
-    let made = columns::made(kind);
-    definitions.push(definition(made, "", 0));
-    definitions
-        .extend(columns.iter().filter(|one| one.priority != 0).map(|one| definition(one.title, "", one.priority)));
-    let rows = objects.map(|object| {
-        let mut cells = vec![object["metadata"]["name"].clone()];
-        cells.extend(columns.iter().filter(|one| one.priority == 0).map(|one| one.cell(object, unix_seconds).into()));
-        cells.push(if made == "Age" {
-            age(object, unix_seconds).into()
-        } else {
-            object["metadata"]["creationTimestamp"].clone()
-        });
-        cells.extend(columns.iter().filter(|one| one.priority != 0).map(|one| one.cell(object, unix_seconds).into()));
-        row(cells, object, include)
-    });
+    of_columns(&columns::of(kind), objects, version, include, unix_seconds)
+}
+
+/// The Table of a Scale.
+pub(super) fn of_scale(scale: &Value, version: &str, include: &str, unix_seconds: u64) -> Value {
+    of_columns(columns::of_scale(), std::iter::once(scale), version, include, unix_seconds)
+}
+
+fn of_columns<'a>(
+    columns: &[columns::Column],
+    objects: impl Iterator<Item = &'a Value>,
+    version: &str,
+    include: &str,
+    unix_seconds: u64,
+) -> Value {
+    let definitions: Vec<Value> = columns.iter().map(columns::Column::definition).collect();
+    let rows = objects
+        .map(|object| row(columns.iter().map(|one| one.cell(object, unix_seconds).into()).collect(), object, include));
     table(version, &rows.collect::<Vec<_>>(), &definitions)
 }
 
@@ -75,13 +73,6 @@ fn table(version: &str, rows: &[Value], definitions: &[Value]) -> Value {
     })
 }
 
-fn age(object: &Value, unix_seconds: u64) -> String {
-    let Some(created) = object["metadata"]["creationTimestamp"].as_str().and_then(clock::seconds) else {
-        return "<unknown>".into();
-    };
-    clock::age(unix_seconds.saturating_sub(created))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +80,10 @@ mod tests {
 
     #[test]
     fn ages_are_short() {
+        let kind = &KindId::built_in("Namespace").unwrap();
+        let age = |object: &Value, now| {
+            of(kind.row(), std::iter::once(object), "", "None", now)["rows"][0]["cells"][2].clone()
+        };
         let object = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"}});
         for (seconds, expected) in [
             (0, "0s"),
@@ -126,7 +121,11 @@ mod tests {
     fn every_kind_can_be_a_table() {
         for kind in Kinds::built_in().iter().map(KindId::row) {
             let empty = json!({"metadata": {"name": "x"}});
-            assert_eq!(of(kind, std::iter::once(&empty), "1", "", 0)["rows"][0]["cells"][0], "x", "{}", kind.kind);
+            let table = of(kind, std::iter::once(&empty), "1", "", 0);
+            let columns = table["columnDefinitions"].as_array().unwrap().iter();
+            let name = columns.clone().position(|column| column["format"] == "name").unwrap();
+            assert_eq!(table["rows"][0]["cells"][name], "x", "{}", kind.kind);
+            assert_eq!(table["rows"][0]["cells"].as_array().unwrap().len(), columns.len(), "{}", kind.kind);
         }
     }
 }

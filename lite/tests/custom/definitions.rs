@@ -169,7 +169,7 @@ async fn discovery_lists_custom_kinds() {
     let group = all["items"].as_array().unwrap().iter().find(|one| one["metadata"]["name"] == "example.com").unwrap();
     assert_eq!(group["versions"][0]["resources"][0]["categories"], json!(["all"]));
     let old = server.ask(&format!("GET {}", WIDGETS.replace("/v1/", "/v1beta1/")), None).await;
-    assert_eq!(old.warnings, ["299 - \"example.com/v1beta1 Widget is deprecated\""]);
+    assert_eq!(old.warnings, ["299 - \"example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget\""]);
     let before = server.gives("GET /openapi/v3", None, 200).await;
     let patch = json!({"spec": {"names": {"categories": []}}});
     server.gives(&format!("PATCH {DEFINITIONS}/widgets.example.com"), Some(&patch), 200).await;

@@ -23,7 +23,7 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("describe ingress", "plain:80 (<none>)", "a real Service has a slice before it has endpoints"),
     ("patch, json, whose test fails", "operation '/0' failed", "it says which part of the patch failed"),
     ("patch, json, of a path that is not there", "operation '/0' failed", "it says which part of the patch failed"),
-    ("autoscale is of a kind that Tidegate has no use for", "NotFound", NARROW),
+    ("autoscale", "NotFound", "kubectl writes autoscaling/v1, and lite has autoscaling/v2 alone"),
     ("auth can-i --list", "*.*", "one rule allows everything, and the real server lists what it implies too"),
     ("api-versions of the built-in groups", "networking.k8s.io/v1", NARROW),
     ("api-resources of networking", "ingressclasses", NARROW),

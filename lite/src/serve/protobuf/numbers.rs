@@ -65,4 +65,23 @@ SubjectAccessReviewStatus 1:allowed 2:reason 3:evaluationError 4:denied
 SelfSubjectRulesReview 1:metadata 2:spec 3:status
 SelfSubjectRulesReviewSpec 1:namespace
 SubjectRulesReviewStatus 1:resourceRules 2:nonResourceRules 3:incomplete 4:evaluationError
+ServiceAccount 1:metadata 2:secrets 3:imagePullSecrets 4:automountServiceAccountToken*
+Role 1:metadata 2:rules
+ClusterRole 1:metadata 2:rules 3:aggregationRule
+PolicyRule 1:verbs 2:apiGroups 3:resources 4:resourceNames 5:nonResourceURLs
+AggregationRule 1:clusterRoleSelectors
+RoleBinding 1:metadata 2:subjects 3:roleRef
+ClusterRoleBinding 1:metadata 2:subjects 3:roleRef
+RoleRef 1:apiGroup 2:kind 3:name
+Subject 1:kind 2:apiGroup 3:name 4:namespace
+PodDisruptionBudget 1:metadata 2:spec 3:status
+PodDisruptionBudgetSpec 1:minAvailable 2:selector 3:maxUnavailable 4:unhealthyPodEvictionPolicy*
+PodDisruptionBudgetStatus 3:disruptionsAllowed 4:currentHealthy 5:desiredHealthy 6:expectedPods
+HorizontalPodAutoscaler 1:metadata 2:spec 3:status
+HorizontalPodAutoscalerSpec 1:scaleTargetRef 2:minReplicas* 3:maxReplicas 4:metrics
+HorizontalPodAutoscalerStatus 4:desiredReplicas
+CrossVersionObjectReference 1:kind 2:name 3:apiVersion
+MetricSpec 1:type 4:resource
+ResourceMetricSource 1:name 2:target
+MetricTarget 1:type 4:averageUtilization*
 ";
