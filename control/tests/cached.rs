@@ -27,13 +27,13 @@ use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-/// An API server that answers as [`Lite`] does, or with a fault: of so many requests in a hundred.
+/// An API server that answers as [`Lite`] does, or, for a share of the requests in percent, with a fault.
 #[derive(Clone)]
 struct Faulty {
     inner: LiteService,
     share: Arc<AtomicU64>,
     draws: Arc<AtomicU64>,
-    /// So many of the next lists name nothing, at the version that is reached.
+    /// The number of following lists that are empty, at the current version.
     empty: Arc<AtomicU64>,
 }
 
@@ -59,7 +59,7 @@ impl Faulty {
             (3, true) => answer(StatusCode::OK, format!("{}\n", json!({"type": "ADDED", "object": {"metadata": {}}}))),
             (_, true) => answer(StatusCode::OK, String::new()),
             (1, false) => answer(StatusCode::OK, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{".to_owned()),
-            // From a proxy without the content: the missing objects must not be removed.
+            // The answer of a proxy without the objects: the missing objects must not be removed.
             (2, false) => answer(StatusCode::OK, empty.to_string()),
             (_, false) => answer(StatusCode::NOT_FOUND, status(404).to_string()),
         })
@@ -247,7 +247,7 @@ async fn a_list_that_lacks_most_objects_must_be_confirmed() {
         bed.change(&mut chance).await;
     }
     bed.same("at first").await;
-    // The list that is made now and then, on which nothing but the next one follows.
+    // A periodic list. Only the list that confirms it follows.
     bed.faulty.empty.store(1, Ordering::Relaxed);
     for _ in 0..400 {
         assert_eq!(all(&bed.served).await.unwrap().len(), 8);
@@ -258,11 +258,11 @@ async fn a_list_that_lacks_most_objects_must_be_confirmed() {
     while !all(&bed.served).await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // The next one knows better.
+    // The confirming list shows the true state.
     bed.same("at last").await;
 }
 
-/// Nothing is listed for an hour but for this reason.
+/// Periodic lists are an hour apart, so that only the missing room can cause one.
 #[tokio::test(start_paused = true)]
 async fn a_kind_beyond_the_memory_limit_is_served_once_it_fits() {
     let limits = ReplicaLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
@@ -280,7 +280,7 @@ async fn a_kind_beyond_the_memory_limit_is_served_once_it_fits() {
     while all(&bed.served).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Lists that do not help become rarer, and there is another one all the same.
+    // Lists that do not help are repeated with growing delays.
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(all(&bed.served).await.is_err());
     bed.in_shop.delete("large", &DeleteParams::default()).await.unwrap();

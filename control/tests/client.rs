@@ -1,4 +1,4 @@
-//! The sources of the API server's address and of credentials.
+//! The sources of the API server's address and of the credentials.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -83,7 +83,7 @@ fn outside_a_pod_the_service_account_is_an_error() {
     assert!(in_cluster().unwrap_err().to_string().starts_with("the service account of the pod cannot be used"));
 }
 
-/// A server that answers no request but those with a token of this name, and the tokens that it is shown.
+/// A server that answers only requests with a token of this name, and the tokens that it receives.
 async fn answers_only(token: &'static str) -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -139,7 +139,7 @@ fn known_at_once(url: &str) -> Vec<String> {
     api_server.sockets().iter().map(ToString::to_string).collect()
 }
 
-/// The same, and after one.
+/// The same, before and after one request.
 async fn known(url: &str) -> [Vec<String>; 2] {
     let api_server = ApiServer::default();
     let sockets = || api_server.sockets().iter().map(ToString::to_string).collect();
@@ -153,7 +153,7 @@ async fn known(url: &str) -> [Vec<String>; 2] {
 async fn the_addresses_of_the_api_server_are_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    // It hangs up on everybody.
+    // The server closes every connection.
     tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     assert_eq!(known(&format!("http://{at}")).await, [[at.to_string()], [at.to_string()]]);
     assert_eq!(known_at_once("http://[::1]:1"), ["[::1]:1"]);

@@ -1,7 +1,7 @@
-//! The shared queue in every order in which its threads can meet, as loom plays them.
+//! The shared queue in every interleaving of its threads, as loom plays them.
 //!
-//! The files of the queue are compiled here once more, with loom's lock in the place of the standard library's. The usual
-//! `--cfg loom` would reach every crate beneath and take tokio's network from them.
+//! The files of the queue are compiled here a second time with loom's lock instead of the standard library's. The usual
+//! `--cfg loom` would reach every dependency and disable tokio's network.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "of the queue, this uses the shared part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -18,7 +18,7 @@ mod sync {
     pub(crate) use loom::sync::{Arc, Mutex};
 }
 
-/// Nothing is scraped here.
+/// No metrics are scraped here.
 mod metrics {
     pub(crate) fn buckets() -> Vec<f64> {
         Vec::new()
@@ -44,7 +44,7 @@ const SHARE: Share = Share {
     aged_every: 2,
 };
 
-/// Runs a scene in every order with at most two preemptions of threads, or with as many as `LOOM_MAX_PREEMPTIONS` sets.
+/// Runs a scene in every interleaving with at most two preemptions of threads, or with `LOOM_MAX_PREEMPTIONS`.
 fn play(scene: impl Fn(Workqueue<u8>) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound.get_or_insert(2);
@@ -61,7 +61,7 @@ fn adder(queue: &Workqueue<u8>, keys: &'static [(u8, Lane)]) -> thread::JoinHand
     thread::spawn(move || keys.iter().for_each(|(key, lane)| queue.add(*key, *lane)))
 }
 
-/// A getter that is asked once and then goes away, whether it was called meanwhile or not.
+/// Polls a getter once and drops it, whether it was woken meanwhile or not.
 fn ask_once(queue: &Workqueue<u8>) -> Option<u8> {
     let get = pin!(queue.get());
     match get.poll(&mut Context::from_waker(Waker::noop())) {

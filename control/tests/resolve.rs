@@ -1,4 +1,4 @@
-//! The names of ExternalName Services, against a name server of the test's own on loopback.
+//! The names of ExternalName Services, with a name server of the test on loopback.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -22,13 +22,13 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 /// The name server's answer for a name.
 #[derive(Clone)]
 enum Says {
-    /// These addresses, of which each question gets those of its family, for this many seconds.
+    /// These addresses with this TTL in seconds; each question gets those of its family.
     Addresses(Vec<IpAddr>, u32),
-    /// An alias of a name that has these addresses.
+    /// An alias of a name with these addresses.
     Alias(Vec<IpAddr>, u32),
     /// A response code: NXDOMAIN, SERVFAIL and the like.
     Code(ResponseCode),
-    /// Nothing.
+    /// No answer.
     Mute,
 }
 
@@ -55,7 +55,7 @@ async fn start(names: &[(&str, Says)], limits: ResolveLimits) -> Run {
     remembering(names, limits, &[]).await
 }
 
-/// The same, where these addresses of names were kept over a restart.
+/// The same, with these addresses remembered over a restart.
 async fn remembering(names: &[(&str, Says)], limits: ResolveLimits, kept: &[(&str, &[&str])]) -> Run {
     let kept = kept.iter().map(|(name, texts)| ((*name).into(), addresses(texts).into())).collect();
     let names = names.iter().map(|(name, says)| ((*name).to_owned(), says.clone())).collect();
@@ -266,7 +266,7 @@ fn a_mute_dns_server_delays_only_its_own_namespace() {
     let mute: Vec<String> = (0..10 * LOOKUPS).map(|n| format!("loud/mute{n}.example")).collect();
     let loud: Vec<&str> = mute.iter().map(String::as_str).collect();
     let both = [&*loud, &["quiet/web.example"]].concat();
-    // Its name comes after theirs, and before them.
+    // The quiet name is added after the mute names, and before them.
     for first in [&*loud, &["quiet/web.example"]] {
         block_on(async {
             let zone = loud.iter().filter_map(|name| name.split_once('/')).map(|(_, name)| (name, Says::Mute));
@@ -278,7 +278,7 @@ fn a_mute_dns_server_delays_only_its_own_namespace() {
             run.asked_again(name, 1).await;
             run.want(&both);
             assert_eq!(run.next().await, "web.example: 10.0.0.1");
-            // It is looked up again and again, while none of the mute names has been given up.
+            // It is looked up repeatedly, while no mute name has been given up.
             run.asked_again("web.example", 20).await;
             assert!(run.events.try_recv().is_err(), "a mute name was waited for");
             let of_mute = run.zone.lock().await.asked.keys().filter(|name| name.starts_with("mute")).count();

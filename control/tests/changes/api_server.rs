@@ -95,8 +95,8 @@ fn an_endpointslice_of_another_name_is_ignored() {
     bench.check_found(&[]);
 }
 
-/// It may be moved, or say that it is, as often as its cluster is upgraded: no live change waits for what that makes of all
-/// Services there are.
+/// The API server may move as often as its cluster is upgraded, and may pretend to: no live change waits while all
+/// Services are compiled again.
 #[test]
 fn a_live_change_does_not_wait_for_all_services() {
     let mut bench = Bench::web();

@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// A loop that runs, in an empty cluster but for the class.
+    /// A running loop in a cluster that is empty except for the class.
     pub(crate) fn running(options: Options) -> Self {
         let mut bench = Self::untold(options);
         for kind in KINDS {
@@ -76,12 +76,12 @@ impl Bench {
         bench
     }
 
-    /// A list of all objects of a kind; gives the source that has to be listed again, if it is doubted.
+    /// Lists all objects of a kind; returns the source that must be listed again if the list is doubted.
     pub(crate) fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Source> {
         self.listed(kind, objects, true)
     }
 
-    /// A list that names nothing and is not whole: it takes nothing away.
+    /// An incomplete list without objects: it removes nothing.
     pub(crate) fn list_in_part(&mut self, kind: Kind) {
         assert_eq!(self.listed(kind, &[], false), None);
     }
@@ -101,7 +101,7 @@ impl Bench {
         self.apply_json(kind, &json(object));
     }
 
-    /// The same, of any JSON text.
+    /// The same for any JSON text.
     pub(crate) fn apply_json(&mut self, kind: Kind, object: &str) {
         let Ok(projected) = project(kind, object.as_bytes()) else { return };
         let event = Event::Applied { projected: Box::new(projected), received: self.now };
@@ -120,7 +120,7 @@ impl Bench {
         self.fail_in(all_of(kind), false);
     }
 
-    /// A source fails, by being denied or otherwise.
+    /// Reports that a source fails, because of a denial or for another reason.
     pub(crate) fn fail_in(&mut self, source: Source, denied: bool) {
         let event = Event::Failing { source, why: "as told".to_owned(), denied };
         assert_eq!(self.reconciler.observe(event, self.now), None);
@@ -147,7 +147,7 @@ impl Bench {
         assert_eq!(held.chain(waits).collect::<Vec<_>>(), want);
     }
 
-    /// Compiles until the queue is empty; returns the last reported names, if there were any.
+    /// Compiles until the queue is empty; returns the last reported names, if any.
     pub(crate) fn reconcile(&mut self) -> Option<Arc<Names>> {
         let mut names = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {
@@ -170,7 +170,7 @@ impl Bench {
         assert_eq!(self.names.keys().map(|name| &**name).collect::<Vec<_>>(), want);
     }
 
-    /// The endpoints that `web.example/` leads to now, or why to none.
+    /// The current endpoints of `web.example/`, or the reason why there are none.
     #[track_caller]
     pub(crate) fn check(&self, want: &str) {
         assert_eq!(self.leads(), want);
@@ -190,7 +190,7 @@ fn projected(kind: Kind, object: Value) -> Projected {
     project(kind, json(object).as_bytes()).expect("an identity")
 }
 
-/// The JSON of an object, of some resourceVersion.
+/// The JSON of an object with a new resourceVersion.
 fn json(mut object: Value) -> String {
     object["metadata"]["resourceVersion"] = "2".into();
     object.to_string()

@@ -1,5 +1,5 @@
-//! Changes beside large objects that change permanently: the number of batches until a change of the neighbour is
-//! published, and their compiled units. The durations are in docs/benchmarks.md.
+//! Changes of a neighbour of large objects that change permanently: the number of batches until such a change is
+//! published, and the compiled units. The durations are in docs/benchmarks.md.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::manifests::{ingress_of, service, slice};
 
 /// Unchanged hosts of the same tenant.
 const BYSTANDERS: usize = 50;
-/// Edits of the neighbour in a case.
+/// The number of edits by the neighbour in a case.
 const EDITS: usize = 3;
 const MEBIBYTE: usize = 1 << 20;
 
-/// The Ingresses of the tenant in a round.
+/// The Ingresses of the loud tenant in a round.
 type Edited = fn(round: usize) -> Vec<Value>;
 
-/// How the others learn of the edits.
+/// The source of the loud tenant's edits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// By a watch.
     Watched,
     /// By a list of everything.
     Listed,
-    /// A list long enough ago that it is due a turn of its own.
+    /// A list that has waited long enough for a turn of its own.
     ListedLongAgo,
 }
 
-/// The paths of the neighbour after so many edits.
+/// The paths of the neighbour after this number of edits.
 fn neighbour(edits: usize) -> Value {
     ingress_of("quiet/calm", "neighbour.example", "calm", &["/", &format!("/edited-{edits}")])
 }
@@ -65,9 +65,9 @@ fn bystander(number: usize) -> Value {
     loud(&format!("by{number}"), &format!("by{number}.example"), &["/"])
 }
 
-/// The tenant edits all it has before the neighbour edits, and again after every batch. The neighbour's edit is published
-/// within so many batches, its host is compiled in the last of them and in no other, and no batch compiles more than so many hosts
-/// and Services.
+/// The loud tenant edits all of its objects before the neighbour's edit and again after every batch. Checks the number
+/// of batches until the neighbour's edit is published, that only the last of them compiles its host, and the maximum
+/// number of hosts and Services that a batch compiles.
 #[track_caller]
 fn check(what: &str, edited: Edited, told: Told, batches_max: usize, units_max: (usize, usize)) {
     let mut bench = Bench::with_bystanders();
@@ -152,7 +152,7 @@ fn permanent_edits_do_not_delay_a_neighbour() {
     // Objects of a list wait in the slow lane, and watch events overtake them.
     check("5,000 Ingresses in a list", many, Told::Listed, 1, own);
     check("10,000 paths in a list", wide, Told::Listed, 1, own);
-    // After its waiting time, a list gets one turn in between.
+    // After its maximum wait, a list gets one turn in between.
     check("5,000 Ingresses in a list of long ago", many, Told::ListedLongAgo, 2, both);
     check("10,000 paths in a list of long ago", wide, Told::ListedLongAgo, 2, both);
 }

@@ -37,7 +37,7 @@ pub(crate) fn app(name: &str, domains: &str) -> Value {
 
 pub(crate) const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
-/// Two applications below a platform domain, of which one has a domain of its own as well.
+/// Two applications below a platform domain; one of them also has a domain of its own.
 fn running() -> Bench {
     let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
@@ -54,7 +54,7 @@ fn running() -> Bench {
     bench
 }
 
-/// An object becomes this; the units whose part of the snapshot differs afterwards.
+/// Applies an object and compares the units whose part of the snapshot differs afterwards.
 #[track_caller]
 fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[&str]) {
     bench.apply(kind, object);
@@ -151,7 +151,7 @@ fn proxy_locations_on_hosts_of_another_application_are_limited() {
     let compiled = bench.reconciler.compiled();
     let paths =
         |host: &str| compiled.parts.hosts.shared().get(&HostPattern::parse(host).unwrap()).map_or(0, |it| it.len());
-    // The host that it names has all of them, and so have as many others as there is room for.
+    // The named host has all paths, and other hosts have them as long as the limit allows.
     assert_eq!((paths("h7.host.example"), paths("h0.host.example"), paths("h511.host.example")), (513, 513, 1));
     let all: usize = compiled.parts.hosts.iter().map(|(_, routes)| routes.len()).sum();
     assert!((4096..4096 + 600).contains(&all), "{all}");

@@ -13,7 +13,7 @@ use crate::deis::{PLATFORM, app, deis, router};
 use crate::manifests::slice;
 
 const APPS: usize = 1000;
-/// Their hosts, and the one for unknown names.
+/// The number of hosts of all applications, and the one for unknown names.
 const HOSTS: usize = 3 * APPS + 1;
 
 /// The application with this number: a short name, a domain of its own and a wildcard.
@@ -25,7 +25,7 @@ fn name(number: usize) -> String {
     format!("app-{number}")
 }
 
-/// All of them, as they are after a start.
+/// All applications, as after a start.
 fn running() -> Bench {
     let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
@@ -57,13 +57,13 @@ fn running() -> Bench {
     bench
 }
 
-/// One step; how many units of each kind it compiled.
+/// Makes one step; returns the number of compiled units by kind.
 fn step(bench: &mut Bench) -> BTreeMap<&'static str, usize> {
     let step = bench.reconciler.reconcile(bench.now).expect("something waits");
     step.touched.compiled.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// An object becomes this; how many units of each kind are compiled until nothing waits.
+/// Applies an object; compares the number of compiled units by kind until the queue is empty.
 #[track_caller]
 fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[(&'static str, usize)]) {
     bench.apply(kind, object);
@@ -98,13 +98,13 @@ fn a_router_change_compiles_only_the_hosts_that_move() {
     check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &GLOBAL);
     check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &GLOBAL);
     let platform = router(&[("platformDomain", "other.example")]);
-    // The endpoints of an application are compiled because another host leads there than before.
+    // The endpoints of an application are compiled because its host has changed.
     check(&mut bench, Kind::Deployment, platform, &[("globals", 1), ("host", 2 * APPS), ("service", APPS)]);
     let moved = bench.parts().hosts.shared().get(&HostPattern::Exact("app-7.other.example".into()));
     assert_eq!((moved.is_some(), bench.parts().hosts.len()), (true, HOSTS));
 }
 
-/// The number of applications whose short name is a subdomain of `other.example` now, compiled or not.
+/// The number of applications whose short name is a subdomain of `other.example`, compiled or not.
 fn attached(bench: &Bench) -> usize {
     let moved = |number: &usize| {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", name(*number)));
@@ -114,8 +114,9 @@ fn attached(bench: &Bench) -> usize {
     (0..APPS).filter(moved).count()
 }
 
-/// One step while the platform domain changes: a turn of the slow lane at most. The host that an application leaves goes with the one
-/// that it has instead, and the endpoints of both with them, so units may be twice as many as the keys of a turn.
+/// Makes one step while the platform domain changes: at most one turn of the slow lane. Each key brings the host that
+/// an application leaves, the host that replaces it, and the endpoints of both, so a turn may compile twice as many
+/// units as keys.
 #[track_caller]
 fn check_turn(bench: &mut Bench) {
     let slow_max = Pace::default().share.slow_batch_max;
@@ -146,7 +147,7 @@ fn a_live_change_waits_for_at_most_one_batch_of_a_platform_domain_change() {
     assert!(attached(&bench) == APPS && live > 10, "{live} changes meanwhile");
 }
 
-/// The endpoint of requests for a host.
+/// The endpoint that answers for a host.
 fn endpoint(bench: &Bench, host: &str) -> String {
     let parts = bench.parts();
     let route = parts

@@ -1,4 +1,4 @@
-//! Selected namespaces that may not be read: when the first model comes without them, and the reports meanwhile.
+//! Selected namespaces that may not be read: the time of the first model without them, and the reports meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn source(kind: Kind, namespace: &str) -> Source {
 }
 
 impl Bench {
-    /// A loop for the namespaces `shop` and `blog`, and a Service elsewhere whose addresses are published; only the
-    /// class is listed.
+    /// A loop for the namespaces `shop` and `blog`, and a Service in another namespace whose addresses are published;
+    /// only the class is listed.
     fn of_two() -> Self {
         let publish = Publish::Service(ObjectName::new("edge", "lb"));
         let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
@@ -40,7 +40,7 @@ impl Bench {
         kinds.iter().for_each(|kind| self.fail_in(source(*kind, namespace), true));
     }
 
-    /// Whether the first model is there after so many seconds more.
+    /// Checks whether the first model exists after this many more seconds.
     #[track_caller]
     fn check_runs(&mut self, after_s: u64, want: bool) {
         self.now += SECOND * u32::try_from(after_s).unwrap();
@@ -106,7 +106,7 @@ fn a_required_kind_that_is_denied_everywhere_prevents_readiness() {
     bench.lists(&[Kind::Service], "shop");
     bench.check_runs(15, true);
 
-    // With a watch of all namespaces there are no others to wait for.
+    // A watch of all namespaces has no other namespaces to wait for.
     let mut bench = Bench::untold(Options::default());
     for kind in [Kind::IngressClass, Kind::Secret, Kind::Service, Kind::EndpointSlice] {
         bench.list(kind, &[]);
@@ -131,7 +131,7 @@ fn the_published_service_does_not_delay_the_first_model() {
     }
 }
 
-/// The status in the known namespace is written, and that in the other one once it is known.
+/// The status in the known namespace is written at once, and the one in the other namespace once it is known.
 #[test]
 fn a_denied_namespace_does_not_suppress_the_statuses_of_others() {
     let addresses = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);

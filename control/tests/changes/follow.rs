@@ -1,4 +1,4 @@
-//! Which Secrets are followed by name, and what waits for them.
+//! Secrets that are followed by name, and routes that wait for them.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ fn certificate(name: &str) -> Value {
 }
 
 impl Bench {
-    /// How many certificates there are for `web.example`.
+    /// Compares the number of certificates for `web.example`.
     #[track_caller]
     fn check_certificates(&self, want: usize) {
         let parts = self.published.as_ref().expect("a model");
@@ -144,7 +144,7 @@ fn a_certificate_stays_until_the_secret_of_the_next_one_arrives() {
     bench.check_certificates(1);
     bench.check_withheld(&[]);
 
-    // For no longer than a moment, and not where none is on its way.
+    // The wait is short, and there is none if no Secret is expected.
     bench.apply(Kind::Ingress, with_tls(&["c"]));
     bench.reconcile();
     bench.check_certificates(1);

@@ -1,4 +1,4 @@
-//! Which routes have a listener of a Gateway, as routes come and go.
+//! Attachment of routes to the listeners of a Gateway while routes are created and deleted.
 
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -7,7 +7,7 @@ use tidegate_control::{Event, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
 
-/// A loop with a Gateway of these listeners.
+/// A loop with a Gateway that has these listeners.
 pub(crate) fn running(listeners: &Value) -> Bench {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
@@ -29,7 +29,7 @@ pub(crate) fn running(listeners: &Value) -> Bench {
     bench
 }
 
-/// A route that was created in a second, with these hostnames.
+/// A route with these hostnames, created in the given second.
 fn route(name: &str, created_s: u32, hostnames: &[&str]) -> Value {
     json!({
         "metadata": {"namespace": "shop", "name": name, "creationTimestamp": format!("2026-01-01T00:00:0{created_s}Z")},
@@ -37,7 +37,7 @@ fn route(name: &str, created_s: u32, hostnames: &[&str]) -> Value {
     })
 }
 
-/// Lets the loop settle. `want` is the reason of each route's condition `Accepted`.
+/// Runs the loop until it is idle. `want` is the reason of each route's condition `Accepted`.
 #[track_caller]
 fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
     bench.reconcile();
@@ -51,7 +51,7 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
     }
 }
 
-/// Compares the reason of the class's condition about the releases of definitions; empty without the condition.
+/// Compares the reason of the class's condition about CRD releases; `None` without the condition.
 #[track_caller]
 fn check_release(bench: &mut Bench, want: Option<&str>) {
     bench.reconcile();
@@ -92,11 +92,10 @@ fn the_younger_of_an_http_and_a_grpc_route_attaches_once_the_older_is_deleted() 
     let mut bench = running(&json!([{"name": "http", "port": 80, "protocol": "HTTP"}]));
     bench.apply(HttpRoute, route("young", 3, &["a.example", "b.example"]));
     check(&mut bench, &[(HttpRoute, "young", "Accepted")]);
-    // An older one comes, and takes one of its two hostnames.
+    // An older route claims one of its two hostnames.
     bench.apply(GrpcRoute, route("old", 2, &["a.example"]));
     check(&mut bench, &[(HttpRoute, "young", LOST), (GrpcRoute, "old", "Accepted")]);
-    // The oldest route still keeps this one off, so the youngest is attached again: no attached route has its
-    // hostnames.
+    // The oldest route also conflicts with `old`, so `young` is attached again: no attached route has its hostnames.
     bench.apply(HttpRoute, route("oldest", 1, &["*.example"]));
     check(&mut bench, &[(HttpRoute, "young", "Accepted"), (GrpcRoute, "old", LOST), (HttpRoute, "oldest", "Accepted")]);
     // Its hostnames change.

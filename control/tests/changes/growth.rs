@@ -1,5 +1,5 @@
-//! The memory for one Ingress grows with the object, and not with the product of two of its sizes. The tests count the
-//! parts, for an Ingress with many hosts and as many of another part.
+//! The memory for one Ingress grows with the size of the object, and not with the product of two sizes. The tests count
+//! the parts of an Ingress that has many hosts and as many of another part.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::hostile::loud;
 use crate::manifests::{service, slice};
 
 pub(crate) const HOSTS: usize = 500;
-/// Secrets that are read for one host of an Ingress.
+/// The maximum number of Secrets that are read for one host of an Ingress.
 const SECRETS: usize = 16;
 /// The limit of findings from the projection of one object, with the one about the omitted ones.
 const READING: usize = 257;
@@ -21,7 +21,7 @@ fn host(number: usize) -> String {
     format!("h{number}.loud.example")
 }
 
-/// An Ingress of all hosts, each of which leads to a Service.
+/// An Ingress with all hosts, each of which leads to a Service.
 pub(crate) fn wide(service: impl Fn(usize) -> String, tls: &[Value]) -> Value {
     let rule = |number: usize| {
         let mut rule = loud("x", &host(number), &["/"])["spec"]["rules"][0].take();
@@ -38,12 +38,12 @@ pub(crate) fn entry(hosts: &[String], secret: &str) -> Value {
     json!({"hosts": hosts, "secretName": secret})
 }
 
-/// The name of all hosts.
+/// A wildcard for all hosts.
 pub(crate) fn below() -> [String; 1] {
     ["*.loud.example".to_owned()]
 }
 
-/// A Secret with a certificate for a name, or without one.
+/// A Secret with a certificate for a name, or without a certificate.
 fn secret(name: &str, of: Option<&str>) -> Value {
     let pem = of.map(|of| {
         let made = rcgen::generate_simple_self_signed([of.to_owned()]).unwrap();
@@ -53,7 +53,7 @@ fn secret(name: &str, of: Option<&str>) -> Value {
     json!({"metadata": {"namespace": "loud", "name": name}, "type": "kubernetes.io/tls", "data": data})
 }
 
-/// A loop with the neighbour, and the Service that the loud tenant's Ingress leads to.
+/// A loop with the neighbour, and the Service of the loud tenant's Ingress.
 fn bench(secrets: &[(&str, Option<&str>)]) -> Bench {
     let mut bench = Bench::quiet();
     bench.apply(Kind::Service, service("loud/x"));
@@ -62,8 +62,8 @@ fn bench(secrets: &[(&str, Option<&str>)]) -> Bench {
     bench
 }
 
-/// Compares the number of findings of all units, each one once for an object, of certificates of all hosts, and of
-/// reports.
+/// Compares the number of findings over all units, counted once per object, the number of certificates over all hosts,
+/// and the reports.
 #[track_caller]
 fn check(what: &str, tls: &[Value], secrets: &[(&str, Option<&str>)], held: usize, shown: usize, told: &[&str]) {
     let mut bench = bench(secrets);
@@ -113,7 +113,7 @@ fn work_grows_with_hosts_plus_tls_entries_not_with_their_product() {
     );
 }
 
-/// Each host has a new backend of its own that World has never seen: it waits for that one only.
+/// Each host gets a new backend that does not exist yet: the host waits for that one only.
 #[track_caller]
 fn check_awaited(service: impl Fn(usize) -> String, tls: &[Value], awaited: &str) {
     let mut bench = bench(&[("s", Some("*.loud.example"))]);

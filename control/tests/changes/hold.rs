@@ -1,4 +1,5 @@
-//! Routes that an operator holds: they stay whatever becomes of the cluster's, their endpoints do not.
+//! Routes that an operator holds: the routes stay whatever changes in the cluster, and their endpoints follow the
+//! cluster.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::manifests::{external, ingress, service, slice};
 const FIRST: Generation = Generation(1);
 
 impl Bench {
-    /// Holds the routes that serve now.
+    /// Holds the serving routes.
     fn freeze(&mut self) {
         let routes = self.published.clone().expect("a model");
         self.reconciler.hold(Command::Freeze, FIRST, routes, self.now);
@@ -24,7 +25,7 @@ impl Bench {
         self.reconcile();
     }
 
-    /// The web leads to another Service, which is there.
+    /// `web.example` moves to another Service, which exists.
     fn move_away(&mut self) {
         self.apply(Kind::Service, service("new"));
         self.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
@@ -90,7 +91,7 @@ fn a_thaw_publishes_the_cluster_routes_and_all_withheld_causes() {
     assert_eq!(causes[0], "an operator's thaw");
     assert!(causes.contains(&"Ingress shop/web at resourceVersion 2".to_owned()), "{causes:?}");
     assert_eq!(bench.changes.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()).into())]);
-    // Nobody leads to the old Service any more.
+    // No route leads to the old Service any more.
     let parts = &bench.reconciler.compiled().parts;
     assert_eq!(parts.backends.keys().map(ToString::to_string).collect::<Vec<_>>(), ["shop/new:80"]);
 }
@@ -101,7 +102,7 @@ fn a_rollback_uses_current_endpoints_at_once() {
     let before = bench.published.clone().unwrap();
     bench.move_away();
     bench.check("10.0.0.2");
-    // Nobody follows these endpoints now.
+    // No route uses these endpoints now.
     bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.7"]));
     bench.reconcile();
     bench.reconciler.hold(Command::Rollback(FIRST), FIRST, before, bench.now);

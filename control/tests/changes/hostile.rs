@@ -1,5 +1,5 @@
-//! Objects that tenants may write to harm others: each row has some objects, and their outcome. The neighbour, whose
-//! host existed before, must not be affected: its routes and endpoints stay the same allocations.
+//! Objects with which tenants may try to harm others: each row has objects and their outcome. The neighbour, whose host
+//! existed before, must not be affected: its routes and endpoints stay the same allocations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate_control::options::{AddressPolicy, Options};
 use crate::bench::Bench;
 use crate::manifests::{external, ingress_of, service, slice};
 
-/// The limit of characters for each value in a finding.
+/// The maximum number of characters of each value in a finding.
 pub(crate) const TOLD_MAX: usize = 1000;
 
 impl Bench {
@@ -36,7 +36,7 @@ impl Bench {
         bench
     }
 
-    /// Everything that waits is compiled, and the names that are then looked up all lead to loopback.
+    /// Compiles until the queue is empty; all looked-up names resolve to loopback.
     pub(crate) fn settle(&mut self) {
         while let Some(step) = self.reconciler.reconcile(self.now) {
             for name in step.names.iter().flat_map(|names| names.keys()) {
@@ -63,7 +63,7 @@ pub(crate) fn loud(name: &str, host: &str, paths: &[&str]) -> Value {
     ingress
 }
 
-/// An Ingress `loud/x` for `loud.example`, and what it leads to.
+/// An Ingress `loud/x` for `loud.example`, with its Services and endpoints.
 fn with(mut objects: Vec<(Kind, Value)>) -> Vec<(Kind, Value)> {
     objects.push((Kind::Ingress, loud("x", "loud.example", &["/"])));
     objects
@@ -73,8 +73,8 @@ fn led_to(addresses: &[&str]) -> Vec<(Kind, Value)> {
     with(vec![(Kind::Service, service("loud/x")), (Kind::EndpointSlice, slice("loud/x", addresses))])
 }
 
-/// Applies the objects, and compares the outcome with the row: routes of `loud` and their endpoints, and the reasons of
-/// its findings.
+/// Applies the objects, and compares the outcome with the row: the number of routes of `loud`, their endpoints, and the
+/// reasons of its findings.
 #[track_caller]
 fn check(what: &str, objects: Vec<(Kind, Value)>, routes: usize, endpoints: usize, told: &[&str]) {
     let mut bench = Bench::quiet();

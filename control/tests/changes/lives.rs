@@ -33,7 +33,7 @@ impl Bench {
         assert_eq!(names.as_deref(), want);
     }
 
-    /// The time of the first model in seconds after the start, if it comes without further events.
+    /// The time of the first model in seconds after the start, if it needs no further events.
     fn starts_after(&mut self) -> Option<u64> {
         self.reconcile();
         if !self.reconciler.running() {
@@ -45,8 +45,8 @@ impl Bench {
     }
 }
 
-/// When the first model comes, where the kinds are listed at these seconds, and those without one never. The last
-/// are failing.
+/// Compares the time of the first model if the kinds are listed at these seconds. Kinds without a time are never
+/// listed; the last ones fail.
 #[track_caller]
 fn check_start(required_s: u64, optional_s: &[(Kind, u64)], failing: &[Kind], want_s: Option<u64>) {
     let mut bench = Bench::untold(Options::default());
@@ -76,7 +76,7 @@ fn the_first_model_waits_longer_for_slow_sources_than_for_failing_ones() {
     // The grace begins with the last of the required kinds, not with the first list of anything.
     check_start(40, &[(IngressClass, 1)], &[Secret], Some(55));
     check_start(40, &[(IngressClass, 1), (Secret, 50)], &[Secret], Some(50));
-    // A slow source is waited for beside a failing one.
+    // A slow source is waited for even if another one fails.
     check_start(3, &[(IngressClass, 60)], &[Secret], Some(60));
 }
 
@@ -123,7 +123,7 @@ fn services(bench: &Bench) -> usize {
     bench.reconciler.world().names_of(Kind::Service, None).count()
 }
 
-/// So many Services are known, and a list names only so many of them, and others.
+/// Lists `left` of `held` Services and `others` that are new; compares whether the list is doubted, and the Services.
 #[track_caller]
 fn check_doubt(held: usize, (left, others): (usize, usize), doubted: bool) {
     let all: Vec<Value> = (0..held).map(|number| service(&format!("s{number}"))).collect();

@@ -1,4 +1,4 @@
-//! Objects as a cluster has them. A name is `namespace/name`, or that of an object in `shop`.
+//! Manifests. A name is `namespace/name`, or the name of an object in `shop`.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn external(name: &str, dns: &str) -> Value {
     json!({"metadata": metadata(name), "spec": spec})
 }
 
-/// The endpoints of a Service, in a slice that is called like it.
+/// The endpoints of a Service, in an EndpointSlice of the same name.
 pub(crate) fn slice(service: &str, addresses: &[&str]) -> Value {
     let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
     let family = if addresses.first().is_some_and(|address| address.contains(':')) { "IPv6" } else { "IPv4" };
@@ -30,12 +30,12 @@ pub(crate) fn slice(service: &str, addresses: &[&str]) -> Value {
     json!({"metadata": metadata, "addressType": family, "ports": [{"port": 80}], "endpoints": endpoints})
 }
 
-/// `shop/web`: all of `web.example` leads to the Service.
+/// `shop/web`: `web.example` leads to the Service with all paths.
 pub(crate) fn ingress(service: &str) -> Value {
     ingress_of("web", "web.example", service, &["/"])
 }
 
-/// Paths of a host lead to a Service of the same namespace.
+/// An Ingress whose paths of a host lead to a Service of the same namespace.
 pub(crate) fn ingress_of(name: &str, host: &str, service: &str, paths: &[&str]) -> Value {
     let backend = json!({"service": {"name": service, "port": {"number": 80}}});
     let path = |path: &&str| json!({"path": path, "pathType": "Prefix", "backend": backend});

@@ -1,4 +1,4 @@
-//! The objects of a list are compiled in the order of the caller: those in use first.
+//! The objects of a list are compiled in the order of the caller, which is recently used first.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::manifests::{class, ingress_of, service, slice};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A second list of slices has another address for each; the Services get theirs in this order.
+/// The second list of EndpointSlices changes every address; compares the order in which the Services get them.
 #[track_caller]
 fn check(order: Order, want: [&str; 4]) {
     let pace = Pace::default();

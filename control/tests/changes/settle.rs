@@ -1,5 +1,5 @@
-//! Make before break: kinds arrive in no order, so a working route waits a bounded moment for the Service or the
-//! endpoints that it would move to; and what depends on nothing new acts at once.
+//! Make before break: kinds arrive in any order, so a working route waits for the Service or the endpoints of its new
+//! backend for a bounded time. Changes that need nothing new act at once.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ fn an_external_name_without_ports_stays_while_a_route_waits() {
     assert_eq!(bench.reconciler.compiled().parts.backends.size(), 0);
 }
 
-/// A path and a default backend are different places, though both may take everything.
+/// A path and a default backend are different places, although both may match every request.
 #[test]
 fn the_default_backend_and_a_path_wait_independently() {
     let mut bench = Bench::web();
@@ -205,7 +205,7 @@ fn ingresses_of_other_controllers_cause_no_work() {
     }
 }
 
-/// Hosts that wait cost the batches of others nothing, and each is compiled when what it waits for comes.
+/// Waiting hosts cost the batches of others nothing, and each is compiled when its missing object arrives.
 #[test]
 fn waiting_hosts_are_not_compiled_with_every_batch() {
     const WAITING: usize = 300;

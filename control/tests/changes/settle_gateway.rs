@@ -1,5 +1,5 @@
-//! Make before break for routes of the Gateway API, of requests, connections and datagrams: a working route waits for a
-//! bounded time for its new backends.
+//! Make before break for HTTP, TCP, TLS and UDP routes of the Gateway API: a working route waits for its new backends
+//! for a bounded time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::gateways::running;
 use crate::manifests;
 
-/// Each kind of routes, with the protocol of its listener.
+/// Each kind of route, with the protocol of its listener.
 const KINDS: [(Kind, &str); 5] = [
     (Kind::HttpRoute, "HTTP"),
     (Kind::GrpcRoute, "HTTP"),
@@ -36,7 +36,7 @@ fn slice(service: &str, addresses: &[&str]) -> Value {
     slice
 }
 
-/// `shop/web`: all of the listener leads to Services, by weight.
+/// `shop/web`: everything on the listener goes to Services, by weight.
 fn route(to: &[(&str, u32)]) -> Value {
     let backends: Vec<Value> =
         to.iter().map(|(name, weight)| json!({"name": name, "port": 80, "weight": weight})).collect();
@@ -58,7 +58,7 @@ fn web(kind: Kind, protocol: &str) -> Bench {
     bench
 }
 
-/// The endpoints of each share that gets anything of what comes to the listener, or why there are none.
+/// The first endpoint of each share with a weight, or the reason why there is none.
 fn leads(parts: &SnapshotParts) -> String {
     let routes: Vec<_> = parts.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()).collect();
     let shares = routes.iter().flat_map(|route| match &route.action {
@@ -94,7 +94,7 @@ fn a_working_route_waits_for_the_endpoints_of_its_new_backend() {
         let why =
             "unchanged until 1970-01-01T00:01:01.000Z at the latest, waiting for Service shop/new or its endpoints";
         bench.check_withheld(&[&format!("{unit} * of shop/edge/one: {why}")]);
-        // The endpoints that it still has stay current.
+        // The endpoints of its old Service stay current.
         bench.apply(Kind::EndpointSlice, slice("old", &["10.0.0.9"]));
         check(&mut bench, kind, "10.0.0.9");
         bench.apply(Kind::Service, service("new"));
@@ -127,7 +127,7 @@ fn changes_without_a_new_backend_act_at_once() {
         let mut bench = web(kind, protocol);
         bench.delete(Kind::Service, "old");
         check(&mut bench, kind, "no target");
-        // It works no longer, so that nothing is lost when it moves.
+        // The route no longer works, so moving it loses nothing.
         bench.apply(kind, route(&[("new", 1)]));
         check(&mut bench, kind, "no target");
         let mut bench = web(kind, protocol);
@@ -155,12 +155,12 @@ fn a_route_that_moves_by_weight_waits_too() {
         let mut bench = web(kind, protocol);
         bench.apply(kind, route(&[("old", 9), ("new", 1)]));
         bench.reconcile();
-        // A share of it works.
+        // One share still works.
         bench.check_withheld(&[]);
     }
 }
 
-/// A route that leads elsewhere while its Service goes does not lose the endpoints first.
+/// A route that moves while its Service is deleted does not lose its endpoints first.
 #[test]
 fn endpoints_are_removed_after_the_routes_that_lead_to_them() {
     for (kind, protocol) in KINDS {

@@ -1,5 +1,5 @@
-//! An object that replaces another one: regardless of other queued objects and of the order of the two, every request
-//! has a backend.
+//! An object that replaces another one: every request has a backend, whatever else is queued and in whatever order the
+//! two arrive.
 
 use serde_json::Value;
 use tidegate_config::object::Kind;
@@ -9,7 +9,7 @@ use tidegate_control::options::Options;
 use crate::bench::Bench;
 use crate::manifests::{ingress, ingress_of, service, slice};
 
-/// Objects of the same kind that change as well: several batches of them.
+/// Other objects of the same kind that change as well: several batches.
 const OTHERS: usize = 200;
 
 /// A change.
@@ -24,8 +24,9 @@ fn with_others(path: &str, last: Value) -> Vec<Value> {
     others(path).into_iter().chain([last]).collect()
 }
 
-/// Plays what happens to the route of `web.example`, which leads to 10.0.0.1 by the Service `old`, where what has been in use goes first, and where what goes away comes last in its list; after each batch the route
-/// leads to one of these.
+/// Plays a change of `web.example`, which leads to 10.0.0.1 through the Service `old`: with recently used units first,
+/// and with removed objects last in their list. After each batch the route must lead to one of `want`,
+/// and finally to the last.
 #[track_caller]
 fn check(act: &Act<'_>, want: &[&str]) {
     for order in [Order::default(), Order::by(|ingress| u64::from(&*ingress.name.name != "web"))] {
@@ -63,14 +64,14 @@ fn a_replaced_ingress_hands_its_host_over_without_a_gap() {
         &|bench: &mut Bench| assert_eq!(bench.list(Kind::Ingress, &with_others("/x", taken_over("new"))), None),
         &["10.0.0.1", "10.0.0.2"],
     );
-    // The new object comes with a list, and the old one is removed by a watch event.
+    // The new object arrives in a list, and the old one is removed by a watch event.
     let told_apart = |bench: &mut Bench| {
         let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
         assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);
         bench.delete(Kind::Ingress, "web");
     };
     check(&told_apart, &["10.0.0.1", "10.0.0.2"]);
-    // It continues with another host.
+    // The old object continues with another host.
     let moved = |bench: &mut Bench| {
         let both = with_others("/x", taken_over("new")).into_iter().chain([ingress("old")]);
         assert_eq!(bench.list(Kind::Ingress, &both.collect::<Vec<_>>()), None);
@@ -106,7 +107,7 @@ fn a_replaced_endpointslice_leaves_no_gap() {
     check(&replaced, &["10.0.0.1", "10.0.0.7"]);
 }
 
-/// An Ingress waits that leads elsewhere now. Whatever becomes of where it led, a request goes to the one or to the other.
+/// An Ingress waits for its new backend. Whatever happens to the old one, a request goes to one of them.
 #[test]
 fn a_waiting_ingress_routes_to_its_old_or_its_new_service() {
     let left = |bench: &mut Bench| {

@@ -20,7 +20,7 @@ use crate::manifests::{class, external, service, slice};
 /// The placeholder of the text while the objects are built.
 const MARK: &str = "mark-of-the-text";
 
-/// Fields in which the text gives a valid object with another meaning, or another object.
+/// Fields in which a text gives a valid object with another meaning, or another object.
 const MEANT: [(Kind, &str); 15] = [
     (Kind::IngressClass, "/spec/controller"),
     (Kind::Service, "/spec/ports/0/protocol"),
@@ -39,7 +39,7 @@ const MEANT: [(Kind, &str); 15] = [
     (Kind::Ingress, "/spec/rules/0/http/paths/0/path"),
 ];
 
-/// Texts as they are between the quotes of JSON.
+/// Texts as they appear between the quotes of JSON.
 fn texts() -> Vec<String> {
     let label = "a".repeat(63);
     let host = format!("{label}.{label}.{label}.{}", "a".repeat(61));
@@ -71,12 +71,12 @@ fn texts() -> Vec<String> {
         ("a mebibyte", &long),
     ];
     let escaped = plain.map(|(_, text)| Value::from(text).to_string()).map(|json| json[1..json.len() - 1].to_owned());
-    // Texts that are invalid in Rust: unpaired surrogates.
+    // Texts that Rust strings cannot hold: unpaired surrogates.
     let halves = [r"\ud800", r"\udc00\ud800", r"\ud83dx", r"a\uDFFF"].map(str::to_owned);
     escaped.into_iter().chain(halves).collect()
 }
 
-/// A value of each annotation of a kind that is not its default. A new one has to be added here.
+/// A value for each annotation of a kind that differs from its default. New annotations must be added here.
 fn annotated(kind: Kind) -> Value {
     let manual = annotations::manual();
     let (of_ingress, of_service) = manual.split_once("on a Service").unwrap();
@@ -119,7 +119,8 @@ fn ingress(class: &str) -> Value {
     ingress
 }
 
-/// A class of its own, a Service with a slice, and an Ingress with a certificate, with a text wherever there can be one.
+/// A class, a Service with an EndpointSlice, and an Ingress with a certificate, with a placeholder wherever a text is
+/// allowed.
 fn with_slices() -> Vec<(Kind, Value)> {
     let mut class = class();
     class["metadata"] =
@@ -148,7 +149,7 @@ fn by_name() -> Vec<(Kind, Value)> {
     vec![(Kind::Service, external("loud/x", "loud.test")), (Kind::Ingress, ingress("tidegate"))]
 }
 
-/// The position of a text, as a JSON pointer: a value; or a key, of an object with free keys.
+/// The position of a text as a JSON pointer: a value, or a key of an object with free keys.
 #[derive(Clone, Debug)]
 enum Place {
     Value(String),
@@ -257,12 +258,12 @@ fn check(originals: &[(Kind, Value)]) {
                 let told = bench.reconciler.compiled().all_findings();
                 told.iter().for_each(check_told);
                 let told = told.iter().any(|it| !it.field.is_empty() && !told_before.contains(it));
-                // To the API, an empty text is a missing one.
+                // The API treats an empty text as a missing one.
                 let meant = text.is_empty() || MEANT.contains(&(*kind, place.at()));
                 let served = served(&bench);
                 assert!(told || meant || served == served_before, "{what}: nobody is told");
                 let annotation = place.at().contains("/annotations");
-                // A route that leads nowhere any more serves nothing.
+                // A route without a backend serves nothing.
                 let more = served.difference(&served_before).filter(|it| !it.ends_with("Forward([])"));
                 let more: Vec<&String> = more.collect();
                 assert!(meant || annotation || more.is_empty(), "{what}: serves what it did not: {more:?}");

@@ -83,7 +83,7 @@ fn kill_one(folder: &Path, (seed, life): (u64, u64), after: Duration) {
     child.wait().unwrap();
 }
 
-/// The version that is restored of a kind, whose objects are those of the model at that version.
+/// Restores a kind; returns its version, and checks that its objects are those of the model at that version.
 #[track_caller]
 fn check(model: Model, restored: &Restored, life: u64) -> u64 {
     let source = restored.sources.iter().find(|restored| restored.source == model.source());

@@ -25,7 +25,7 @@ pub(crate) fn options(folder: &Path) -> CacheOptions {
     }
 }
 
-/// Waits for this long, without cancellation.
+/// Waits this long, without cancellation.
 pub(crate) fn pause(length: Duration) {
     let (_open, never) = channel::<()>();
     assert!(never.recv_timeout(length).is_err());
@@ -35,7 +35,7 @@ pub(crate) fn pause(length: Duration) {
 pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
     let sources = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
-    // Lists of this model may lack anything.
+    // Lists of this model may lack any number of objects.
     let sweep = SweepLimit { share_max: 1.0, free: usize::MAX };
     Cache::open(options(folder), (sources, Vec::new()), sweep, &metrics)
 }
@@ -56,7 +56,7 @@ impl Teller {
         self.sink.told(&object_name(&happened.name), raw.as_deref(), Some(&version(self.reached)));
     }
 
-    /// A list of a version at or before the latest one at its end; events are sent meanwhile.
+    /// A list at the latest version when it ends, or before; events are sent meanwhile.
     fn list(&mut self, ahead: bool, chance: &mut Rng) {
         let begun = self.reached;
         let of = if ahead { begun + LAG_MAX } else { begun };
@@ -106,7 +106,7 @@ pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
             1 => std::thread::yield_now(),
             _ => teller.event(),
         }
-        // The writer should be killed in all of its steps, and the model stay finite.
+        // The pauses let the kill hit every step of the writer, and keep the model finite.
         pause(Duration::from_micros(chance.u64(..400)));
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster cache: what a store holds after whatever happened to it, and what the control loop does with what was restored.
+//! The cluster cache: the content of a store after crashes and damage, and the control loop with restored state.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

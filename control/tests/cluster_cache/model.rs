@@ -11,16 +11,16 @@ use tidegate_control::{KeptSource, Source};
 
 /// The kinds of the cluster. Secrets are encrypted.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Ingress, Kind::Service, Kind::Secret];
-/// Objects of a kind.
+/// The number of objects of a kind.
 const OBJECTS: u64 = 12;
 
 /// The content of one kind by name: a number for each object.
 pub(crate) type State = BTreeMap<String, u64>;
 
-/// The event of a version.
+/// The event at a version.
 pub(crate) struct Happened {
     pub(crate) name: String,
-    /// The content from then on; `None` when the object is gone.
+    /// The content from then on; `None` if the object is deleted.
     pub(crate) content: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Model {
     pub(crate) fn at(self, version: u64) -> Happened {
         let mut chance = Rng::with_seed(self.seed ^ (self.kind as u64) << 56 ^ version.wrapping_mul(0x9e37_79b9));
         let name = format!("object-{}", chance.u64(..OBJECTS));
-        // Few contents, so that some come back.
+        // There are few contents, so that some recur.
         let content = (chance.u64(..5) > 0).then(|| chance.u64(..4));
         Happened { name, content }
     }
@@ -63,7 +63,7 @@ impl Model {
     }
 }
 
-/// An object as the API server sends it. Its content is in its uid, which is kept as it is.
+/// An object as the API server sends it. Its uid holds the content and is stored unchanged.
 pub(crate) fn object(name: &str, content: u64, version: u64) -> Vec<u8> {
     let padding = "x".repeat(usize::try_from(content).unwrap() * 1500);
     let object = json!({

@@ -36,7 +36,7 @@ fn written(folder: &TempDir) {
     list(cache.unwrap());
 }
 
-/// Keeps a list of one Secret as of version 7.
+/// Stores a list of one Secret at version 7.
 fn list(cache: Cache) {
     cache.reached_by().learn(&BTreeSet::new(), None);
     let sink = cache.sink(&SECRET, false).unwrap();
@@ -46,7 +46,7 @@ fn list(cache: Cache) {
     cache.close();
 }
 
-/// The version to go on from and the number of objects; `None` where nothing is restored.
+/// Compares the version to resume from and the number of objects; `None` if nothing is restored.
 #[track_caller]
 fn check(options: CacheOptions, selection: &str, want: Option<(Option<&str>, usize)>) {
     let (cache, restored) = open(options, selection, true);
@@ -62,7 +62,7 @@ fn a_reopened_cache_resumes_at_its_last_version() {
     check(options(folder.path()), "all", Some((Some("7"), 1)));
 }
 
-/// The version that a process would go on from which begins with the files as they are now: as after a power cut.
+/// The version from which a process would resume if it started with the current files, as after a power cut.
 fn version_on_disk(folder: &TempDir) -> Option<String> {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("cluster-cache")).unwrap();
@@ -99,7 +99,7 @@ fn versions_of_another_server_are_not_resumed() {
     let other = || CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
     let (cache, restored) = open(other(), "all", true);
     assert!(restored.sources[0].resume.is_none());
-    // From now on it is this server's cache, of which nothing has been listed.
+    // From now on it is this server's cache, and nothing has been listed.
     let cache = cache.unwrap();
     cache.reached_by().learn(&BTreeSet::new(), None);
     cache.close();
@@ -119,7 +119,7 @@ fn versions_of_another_cluster_are_dropped_before_its_uid_is_stored() {
     written(&folder);
     learn("one");
     assert_eq!(learn("one").sources[0].resume.as_deref(), Some("7"));
-    // At the same URL there is another one, of which nothing has been listed when the process ends.
+    // Another cluster answers at the same URL, and the process ends before it has listed anything.
     assert_eq!(learn("two").cluster.as_deref(), Some("one"));
     let restored = learn("two");
     assert_eq!((restored.cluster.as_deref(), restored.sources[0].resume.as_deref()), (Some("two"), None));
@@ -132,7 +132,7 @@ async fn objects_of_another_selection_are_not_restored() {
     written(&folder);
     check(options(folder.path()), "type=other", None);
     check(options(folder.path()), "all", Some((Some("7"), 1)));
-    // The age of what is kept is known to the second.
+    // The age of stored objects has a resolution of one second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     list(open(options(folder.path()), "type=other", true).0.unwrap());
     check(options(folder.path()), "type=other", Some((Some("7"), 1)));
@@ -145,7 +145,7 @@ fn objects_in_the_other_form_are_routed_and_listed_before_they_are_served() {
         let folder = folder();
         let kept = |whole| KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole };
         list(open_for(options(folder.path()), kept(whole)).0.unwrap());
-        // The process is killed before it has heard of anything, and so is the next one.
+        // This process and the next one are killed before they have received an event.
         for _ in 0..2 {
             let (cache, Restored { sources, .. }) = open_for(options(folder.path()), kept(!whole));
             cache.unwrap().close();

@@ -42,7 +42,7 @@ fn hosts(reconciler: &Reconciler) -> Vec<String> {
     hosts
 }
 
-/// A loop with one restored Ingress, and whatever else was kept.
+/// A loop with one restored Ingress, and the other kinds that were stored.
 fn restored(kinds: &[Kind], now: Instant) -> Reconciler {
     let publish = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);
     let mut reconciler = Reconciler::new(Options { publish, ..Options::default() }, KINDS.map(all_of));
@@ -53,7 +53,7 @@ fn restored(kinds: &[Kind], now: Instant) -> Reconciler {
     reconciler
 }
 
-/// Works until nothing waits.
+/// Runs until the queue is empty.
 fn settle(reconciler: &mut Reconciler, now: Instant) {
     while let Some(step) = reconciler.reconcile(now) {
         drop(step);
@@ -70,7 +70,7 @@ fn restored_state_serves_at_once_and_reports_nothing() {
     assert!(reconciler.running());
     assert_eq!(hosts(&reconciler), ["web.example"]);
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
-    // The Service of the route is not there, which is for an Event to say.
+    // The Service of the route is missing, which only an Event may report.
     assert_eq!(reconciler.compiled().findings.objects().count(), 1);
     for kind in KINDS {
         assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");

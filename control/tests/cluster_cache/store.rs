@@ -102,7 +102,7 @@ fn one_process_opens_the_store_at_a_time() {
     assert!(Store::open(folder.path(), None).is_ok());
 }
 
-/// A store with values, for what may happen to its file.
+/// A store with values whose file is then damaged.
 fn spoilt(spoil: impl FnOnce(&Path)) -> (TempDir, Result<BTreeMap<String, String>, Unusable>) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None).unwrap();

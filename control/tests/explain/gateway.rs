@@ -1,4 +1,4 @@
-//! Explanations of requests to Gateways: the listener, and the reasons for and against routes.
+//! Explanations of requests to Gateways: the listener, and the reasons why routes match or do not.
 
 use tidegate_control::options::{GatewayApi, GatewayServices, Sources};
 

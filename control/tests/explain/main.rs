@@ -50,7 +50,7 @@ fn explained(ingresses: &[Value], url: &str) -> String {
     explained_beside(ingresses, &NotServing::default(), url)
 }
 
-/// The same, while something does not serve.
+/// The same, while some routes do not serve.
 fn explained_beside(ingresses: &[Value], withheld: &NotServing, url: &str) -> String {
     let listener = Listener::for_every_host("http");
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
@@ -66,7 +66,7 @@ fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServi
     Cluster::of(options, objects).explained(withheld, &Asked::new(url, None, []).expect("a request")).to_string()
 }
 
-/// A cluster, and what is published of it.
+/// A cluster and its published model.
 struct Cluster {
     reconciler: Reconciler,
     published: Published,
@@ -160,7 +160,7 @@ fn waiting_routes_are_shown_with_their_reason() {
     check(&text(&NotServing::default(), "web.example/"), "held", &[]);
 }
 
-/// A Gateway with listeners whose connections are passed on, and their routes.
+/// A Gateway with TLS passthrough and TCP listeners, and their routes.
 #[test]
 fn tcp_and_tls_routes_are_explained() {
     let object = |kind: Kind, name: &str, year: u32, spec: Value| {

@@ -1,4 +1,4 @@
-//! The tree of attachments, complete and by pages.
+//! The tree of attachments, as a whole and in pages.
 
 use tidegate_control::TreeQuery;
 
@@ -77,7 +77,7 @@ fn the_tree_is_filtered_by_namespace_and_name() {
     check_tree(&shop, &named(Some("team"), None), team);
     check_tree(&shop, &named(None, Some("more")), team);
     check_tree(&shop, &named(Some("team"), Some("none")), "\n    nothing\n");
-    // Everything that is attached to a Gateway is included with it.
+    // Everything that is attached to a Gateway is shown with it.
     let whole = shop.reconciler.tree(&named(None, None)).to_string();
     assert_eq!(shop.reconciler.tree(&named(Some("shop"), Some("edge"))).to_string(), whole);
 }
@@ -111,7 +111,7 @@ fn pages_hold_every_object_once() {
         "HTTPRoute shop/wide",
         "HTTPRoute team/app",
     ];
-    // With the Gateway ten objects: five pages of two.
+    // Ten objects with the Gateway: five pages of two.
     assert_eq!((seen, pages), (want.map(ToOwned::to_owned).to_vec(), 5));
     assert!(TreeQuery::read_after("HTTPRoute/shop").is_err());
 }

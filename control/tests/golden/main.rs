@@ -36,7 +36,7 @@ fn update() -> bool {
     std::env::var_os("UPDATE_GOLDEN").is_some()
 }
 
-/// The objects of a file. A server would set the resourceVersion.
+/// The objects of a file, with a resourceVersion as an API server would set it.
 fn objects(text: &str) -> Vec<Projected> {
     let options = serde_saphyr::Options::default();
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options).expect("YAML");
@@ -142,14 +142,14 @@ fn showing(tls: &UpstreamTls) -> String {
     tls.client.as_ref().map(|client| format!(" showing {}", client.secret)).unwrap_or_default()
 }
 
-/// Whether that holds for all connections which does without any source, or with the Deis router.
+/// The edge settings without any source, or with the Deis router.
 fn is_usual(edge: &EdgeSettings) -> bool {
     let heads = RequestHeadLimits { line_bytes_max: Some(32 << 10), bytes_max: Some(128 << 10) };
     let deis = EdgeSettings { request_head: heads, ..EdgeSettings::default() };
     *edge == deis || *edge == EdgeSettings::default()
 }
 
-/// The settings of a route that are not the usual ones.
+/// The settings of a route that differ from the defaults.
 fn settings(its: &Effective, usual: &Effective) -> String {
     let mut out = String::new();
     let mut say = |name: &str, differs: bool, value: String| {
@@ -170,7 +170,7 @@ fn settings(its: &Effective, usual: &Effective) -> String {
     out
 }
 
-/// How responses of a route are compressed, where that is not as usual.
+/// The compression of a route's responses, if it differs from the default.
 fn compression(its: Option<&Arc<Compression>>, usual: Option<&Arc<Compression>>) -> String {
     match its {
         _ if its == usual => String::new(),
@@ -232,7 +232,7 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
     format!("{target}{guards}{listeners} ({}){session}{}", route.origin.object.name, filters(route))
 }
 
-/// The headers that its responses get.
+/// The headers that are added to its responses.
 fn filters(route: &Route) -> String {
     let mut out = String::new();
     for filter in route.filters.iter() {

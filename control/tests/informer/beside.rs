@@ -6,22 +6,22 @@ use super::*;
 
 /// The events after the first page of the concurrent list.
 enum Then {
-    /// The watch sends this, and it has this event for a consequence.
+    /// The watch sends this, which causes this event.
     Tells(String, &'static str),
-    /// The watch ends as it should, and the next one has begun.
+    /// The watch ends regularly, and the next one has begun.
     Ends,
-    /// The second page comes.
+    /// The second page arrives.
     Page(String),
 }
 use Then::{Ends, Page, Tells};
 
-/// A body that a test sends as it goes.
+/// A body that a test sends in steps.
 fn relay() -> (UnboundedSender<String>, Answer) {
     let (sender, receiver): (_, UnboundedReceiver<String>) = unbounded_channel();
     (sender, Answer::steps(vec![Step::Relay(receiver, DEADLINE)]))
 }
 
-/// After a list of `a@3`, `b@4` and `c@2` at 5 another one is requested, whose first page is `first`. Compares the
+/// After a list of `a@3`, `b@4` and `c@2` at 5, another one is requested, whose first page is `first`. Compares the
 /// events after its last page, and the resourceVersion of the next watch.
 #[track_caller]
 fn check(first: String, then: Vec<Then>, event: &str, watch: &str) {
@@ -69,14 +69,14 @@ fn gone(name: &str, version: u32, event: &'static str) -> Then {
 fn watch_events_during_a_list_are_neither_lost_nor_undone() {
     let first = |version| page(version, &[("a", 3), ("b", 4)], "t");
     let second = |version| Page(page(version, &[("c", 2)], ""));
-    // Nothing: it is a list as any other.
+    // No event during the list: it is like any other list.
     check(first(6), vec![second(6)], "listed@6 a@3 b@4 c@2", "watch 6");
-    // Of a received page, and of a later one.
+    // An event about an object of a received page, and one of a later page.
     check(first(6), vec![there("a", 7, "applied a@7"), second(6)], "listed@6 b@4 c@2 a@7", "watch 7");
     check(first(6), vec![gone("a", 7, "deleted a@7"), second(6)], "listed@6 b@4 c@2", "watch 7");
     check(first(6), vec![there("c", 7, "applied c@7"), second(6)], "listed@6 a@3 b@4 c@7", "watch 7");
     check(first(6), vec![gone("c", 7, "deleted c@7"), second(6)], "listed@6 a@3 b@4", "watch 7");
-    // An object that the list does not have yet.
+    // An object that the list does not have.
     check(first(6), vec![there("d", 7, "applied d@7"), second(6)], "listed@6 a@3 b@4 c@2 d@7", "watch 7");
     check(
         first(6),
@@ -131,8 +131,7 @@ fn a_list_survives_the_end_of_the_watch() {
     );
 }
 
-/// Lists that fail concurrently with a watch, which sends `b@6` meanwhile: the source does not fail, and the watch is
-/// not opened again.
+/// Lists that fail while a watch sends `b@6`: the source does not fail, and the watch is not opened again.
 #[track_caller]
 fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
     block_on(async {

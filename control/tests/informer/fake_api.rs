@@ -1,5 +1,5 @@
-//! A scripted API server: the test determines the answer to each request. It does not interpret requests, but records
-//! them.
+//! A scripted API server: the test determines the answer to each request. The server records requests and does not
+//! interpret them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -27,24 +27,24 @@ use tokio_rustls::rustls::ServerConfig;
 /// The answer to one request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Nothing, ever: not even headers.
+    /// No answer at all, not even headers.
     Mute,
-    /// The end of its connection.
+    /// The server closes the connection.
     HangUp,
     /// A status with headers, and a body in steps.
     Is { status: u16, headers: Vec<(&'static str, String)>, body: Vec<Step> },
 }
 
-/// One step of a body. After the last one it ends as it should.
+/// One step of a body. After the last one the body ends regularly.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Sends bytes.
     Send(String),
-    /// Sends what comes, for so long.
+    /// Sends the bytes of a channel for this long.
     Relay(UnboundedReceiver<String>, Duration),
-    /// Goes on after a while.
+    /// Pauses.
     Pause(Duration),
-    /// Sends nothing more, and does not end either.
+    /// Sends nothing more and does not end the body.
     Hang,
     /// Breaks the connection in the middle of the body.
     Cut,
@@ -64,7 +64,7 @@ impl Answer {
         Self::Is { status, headers: Vec::new(), body: vec![Step::Send(body)] }
     }
 
-    /// With a body in one step, that one edited.
+    /// Edits the body, which has one step.
     pub(crate) fn edited(mut self, edit: impl Fn(&str) -> String) -> Self {
         if let Self::Is { body, .. } = &mut self
             && let [Step::Send(text)] = body.as_mut_slice()
@@ -82,7 +82,7 @@ impl Answer {
     }
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) path: String,
@@ -96,7 +96,7 @@ impl Seen {
     }
 }
 
-/// Decides what a request gets.
+/// Decides the answer to a request.
 pub(crate) type Decide = Box<dyn FnMut(&Seen, &HeaderMap) -> Answer + Send>;
 
 struct Script {
@@ -104,7 +104,7 @@ struct Script {
     seen: Vec<Seen>,
 }
 
-/// The server; gone with this value.
+/// The server; it stops when this value is dropped.
 pub(crate) struct FakeApi {
     pub(crate) url: String,
     script: Arc<Mutex<Script>>,
@@ -114,7 +114,8 @@ pub(crate) struct FakeApi {
 }
 
 impl FakeApi {
-    /// Each list and each watch gets the next answer. After the last one it stays open and mute after its headers.
+    /// Each list and each watch gets the next answer. After the last one the body stays open and silent after its
+    /// headers.
     pub(crate) async fn scripted(lists: Vec<Answer>, watches: Vec<Answer>) -> Self {
         let [mut lists, mut watches] = [lists, watches].map(VecDeque::from);
         let decide = move |seen: &Seen, _: &HeaderMap| {
@@ -124,7 +125,7 @@ impl FakeApi {
         Self::start(Box::new(decide), None).await
     }
 
-    /// Each request gets what is decided; over TLS, where there is a configuration for it.
+    /// Each request gets the answer that `decide` returns; over TLS, if there is a configuration for it.
     pub(crate) async fn start(decide: Decide, tls: Option<watch::Receiver<Arc<ServerConfig>>>) -> Self {
         let script = Arc::new(Mutex::new(Script { decide, seen: Vec::new() }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,12 +143,12 @@ impl FakeApi {
         self.script.lock().await.seen.clone()
     }
 
-    /// How many connections were made so far, whatever became of them.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Ends every connection, whatever it is in the middle of.
+    /// Closes every connection at once.
     pub(crate) fn hang_up(&self) {
         self.hang_up.send_replace(());
     }
@@ -166,7 +167,8 @@ impl Door {
         let mut connections = JoinSet::new();
         loop {
             let (stream, _) = self.listener.accept().await.unwrap();
-            // As Go's servers have it. The end of a body would else wait for the acknowledgement of what came before.
+            // Go's servers set TCP_NODELAY. Otherwise the end of a body would wait for the acknowledgement of the bytes
+            // before it.
             stream.set_nodelay(true).unwrap();
             self.connections.fetch_add(1, Ordering::Relaxed);
             let (script, mut hung_up) = (Arc::clone(&script), self.hung_up.clone());
@@ -176,7 +178,7 @@ impl Door {
                 let served = async {
                     match tls {
                         None => serve(stream, script).await,
-                        // A handshake that a client breaks off is no failure of the test.
+                        // A handshake that a client aborts does not fail the test.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, script).await;
@@ -196,7 +198,7 @@ impl Door {
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: Arc<Mutex<Script>>) {
     let service = service_fn(|request| answer(request, Arc::clone(&script)));
-    // A connection that the test breaks is no failure of the test.
+    // A connection that the test breaks does not fail the test.
     let _broken = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.is_err();
 }
 
@@ -244,10 +246,10 @@ fn play(steps: Vec<Step>) -> Body {
                     tokio::time::sleep(time).await;
                     Ok(())
                 }
-                // The task and with it the body's sender live until the other side is gone.
+                // The task, and with it the body's sender, live until the client disconnects.
                 Step::Hang => std::future::poll_fn(|cx| to.poll_ready(cx)).await.and(std::future::pending().await),
                 Step::Cut => {
-                    // Otherwise what was sent before may never leave.
+                    // Otherwise the bytes before it may never be sent.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     to.send(Err(io::Error::other("cut"))).await
                 }

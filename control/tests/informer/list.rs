@@ -1,11 +1,11 @@
-//! Lists: what comes of them, and that a failed or half list is no event.
+//! Lists: their events, and that a failed or incomplete list is no event.
 
 use super::*;
 
 const ONE: &[(&str, u32)] = &[("a", 3)];
 
-/// A list that goes wrong once and is then right: the failure is reported and counted, and nothing of the first try
-/// gets through.
+/// A list that fails once and then succeeds: the failure is reported and counted, and nothing of the first attempt is
+/// used.
 #[track_caller]
 fn fails_once(limits: Limits, answer: Answer, failing: &str, counted: &str) {
     check(
@@ -185,7 +185,7 @@ fn null_items_are_an_empty_list() {
     );
 }
 
-/// How long after a refusal with this `Retry-After` the next request comes.
+/// Checks the time from a refusal with this `Retry-After` to the next request.
 #[track_caller]
 fn check_retry_after(answer: Answer, retry_after_max: Duration, expected: std::ops::Range<Duration>) {
     let gap = block_on(async {

@@ -1,7 +1,7 @@
-//! The list/watch loop against an API server that misbehaves in all the ways that have been seen.
+//! The list/watch loop against an API server that misbehaves in all known ways.
 //!
-//! A case is a script of answers, the events that must come of it, and the requests that the server must have seen.
-//! `faults` plays each fault against the whole control loop instead; `served` is about kinds that come and go.
+//! A case is a script of answers, the expected events, and the requests that the server must have received. `faults`
+//! plays each fault against the whole control loop instead; `served` is about kinds that are defined and deleted.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -32,7 +32,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const DEADLINE: Duration = Duration::from_secs(20);
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Deadlines that do not pass in a test, and a short back-off. Each test lowers what it is about.
+/// Deadlines that do not pass in a test, and a short back-off. Each test lowers the one that it tests.
 fn patient() -> Limits {
     Limits { backoff_first: MS(1), backoff_max: MS(20), short_watch: Duration::ZERO, ..Limits::default() }
 }
@@ -95,7 +95,7 @@ impl Run {
         }
     }
 
-    /// A counter with this value of the label `reason`; nought where there is none.
+    /// A counter with this value of the label `reason`; zero if there is none.
     fn count(&self, family: &str, reason: &str) -> f64 {
         let families = self.registry.gather();
         let metrics = families.iter().filter(|it| it.name() == family).flat_map(|it| it.get_metric());
@@ -106,8 +106,9 @@ impl Run {
     }
 }
 
-/// Plays a script and compares the first events and requests. An expected text that ends in `*` matches what begins
-/// so. What was counted is written `watch:REASON` and `list:REASON` for how they ended, `why:REASON` for why was listed.
+/// Plays a script and compares the first events and requests. An expected text that ends in `*` matches as a prefix.
+/// Counters are written `watch:REASON` and `list:REASON` for the ends of requests, and `why:REASON` for the causes of
+/// lists.
 #[track_caller]
 fn check(limits: Limits, lists: Vec<Answer>, watches: Vec<Answer>, expect: &Expect<'_>) {
     let outcome = block_on(async {
@@ -218,7 +219,7 @@ fn frame(what: &str, object: &str) -> String {
     format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
 }
 
-/// A watch that sends this and then stays open.
+/// A watch that sends these frames and then stays open.
 fn watching(frames: &[String]) -> Answer {
     Answer::steps(vec![Step::Send(frames.concat()), Step::Hang])
 }

@@ -1,5 +1,5 @@
-//! Secrets by name, against servers that answer as they should and otherwise. What is decided from the answers is tested
-//! beside the code; here it is about what an answer is taken for.
+//! Secrets by name, with valid and invalid answers of the server. The decisions from answers are tested beside the
+//! code; these tests are about the classification of an answer.
 
 use std::collections::VecDeque;
 

@@ -17,7 +17,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Each answers the so-many-th list or watch of its kind.
+    /// Each function answers the nth list or watch of its kind.
     async fn new(looked_at: fn(usize, bool) -> Answer, other: fn(usize, bool) -> Answer) -> Self {
         let mut counts = [0; 4];
         let decide = move |seen: &Seen, _: &http::HeaderMap| {
@@ -40,7 +40,7 @@ impl Pair {
         tokio::spawn(informer.sharing(&self.recovery).run(self.stop.clone()));
     }
 
-    /// Requests for Services, and of the others.
+    /// The number of requests for Services, and for the other kind.
     async fn counts(&self) -> (usize, usize) {
         let seen = self.api.seen().await;
         let services = seen.iter().filter(|seen| seen.path.ends_with("/services")).count();
@@ -57,8 +57,8 @@ impl Pair {
     }
 }
 
-/// The number of requests for Services, after the other informer has made `asked` requests and some time has passed. It
-/// starts when the tested one has failed, or with its first request if `meanwhile`.
+/// The number of requests for Services, after the other informer has made `asked` requests and some time has passed.
+/// The other informer starts when the tested one has failed, or with its first request if `meanwhile`.
 fn play(limits: Limits, answers: [fn(usize, bool) -> Answer; 2], meanwhile: bool, asked: usize) -> usize {
     block_on(async {
         let mut pair = Pair::new(answers[0], answers[1]).await;
@@ -79,7 +79,7 @@ fn play(limits: Limits, answers: [fn(usize, bool) -> Answer; 2], meanwhile: bool
     })
 }
 
-/// Away for one request, and well from then on.
+/// Unavailable for one request, and healthy from then on.
 fn comes_back(nth: usize, watch: bool) -> Answer {
     match (nth, watch) {
         (_, true) => Answer::steps(vec![Step::Hang]),
@@ -95,11 +95,11 @@ fn check(answer: fn(usize, bool) -> Answer, meanwhile: bool, want: usize) {
 
 #[test]
 fn a_source_that_waits_for_the_server_resumes_when_another_reaches_it() {
-    // The list that fails, the one that succeeds, and the watch after it.
+    // The failed list, the successful one, and the watch after it.
     check(|nth, watch| if nth == 0 { Answer::HangUp } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(401) } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(503) } else { comes_back(nth, watch) }, false, 3);
-    // It comes back while the request is under way that will not be answered any more.
+    // The server recovers while a request is in progress that will not be answered.
     check(|nth, watch| if nth == 0 && !watch { Answer::Mute } else { comes_back(nth, watch) }, true, 3);
 }
 
@@ -114,7 +114,7 @@ fn a_source_that_waits_for_another_reason_keeps_waiting() {
 
 #[test]
 fn an_unsteady_recovery_is_followed_once() {
-    // A server that fails for every other list, and has no old resourceVersions.
+    // A server that fails every other list and keeps no history.
     let unsteady = |nth: usize, watch: bool| match (nth % 2, watch) {
         (_, true) => Answer::status(410),
         (0, false) => Answer::HangUp,

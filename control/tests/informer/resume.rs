@@ -1,4 +1,4 @@
-//! A watch that is resumed from a kept resourceVersion.
+//! A watch that is resumed from a stored resourceVersion.
 
 use super::*;
 
@@ -6,14 +6,15 @@ fn expired() -> String {
     frame("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}"#)
 }
 
-/// The events and requests of an informer that resumes at 5, of a server that is at 6 when it is asked. A list is `b@8` at 9.
+/// Compares the events and requests of an informer that resumes at 5, with a server that reports version 6. A list is
+/// `b@8` at 9.
 #[track_caller]
 fn resumes(watches: Vec<Answer>, events: &[&str], requests: &[&str]) {
     let requests: Vec<&str> = ["list limit=1"].iter().chain(requests).copied().collect();
     compared(vec![listed(6, &[("a", 3)]), listed(9, &[("b", 8)])], watches, events, &requests);
 }
 
-/// The same, with these answers to lists.
+/// The same with these answers to lists.
 #[track_caller]
 fn compared(lists: Vec<Answer>, watches: Vec<Answer>, events: &[&str], requests: &[&str]) {
     let (found, asked) = block_on(async {
@@ -104,7 +105,7 @@ fn a_partial_event_is_not_silence() {
     resumes(vec![slow], &["applied a@7", "resumed@7"], &["watch 5"]);
 }
 
-/// The answers of a server by their paths: the uid of its cluster, and a list that is at 9.
+/// The answers of a server by path: the uid of its cluster, and a list at 9.
 #[track_caller]
 fn of_cluster(kept: Option<&str>, served: Answer, requests: &[&str]) {
     let asked =

@@ -10,8 +10,8 @@ struct Script {
     collection: (Vec<Answer>, Vec<Answer>),
 }
 
-/// Plays a script and compares the first events, and all requests but those that were made after the last of them. `v1` and
-/// `v2` are understood, `v2` is preferred.
+/// Plays a script and compares the first events, and all requests except those after the last of them. `v1` and `v2`
+/// are understood, `v2` is preferred.
 #[track_caller]
 fn check(script: Script, events: &[&str], requests: &[&str]) {
     let (got, seen) = block_on(play(script, events.len(), requests.len()));
@@ -64,7 +64,7 @@ async fn play_as(
     while api.seen().await.len() < requests && begun.elapsed() < DEADLINE {
         tokio::time::sleep(MS(5)).await;
     }
-    // Unexpected requests would come soon.
+    // Unexpected requests would follow soon.
     tokio::time::sleep(MS(100)).await;
     got.extend(received.try_recv().iter().map(text));
     (got, api.seen().await.iter().map(request).collect())
@@ -84,7 +84,7 @@ fn request(seen: &Seen) -> String {
     format!("{} {what}", version.unwrap_or_else(|| panic!("{}", seen.path)))
 }
 
-/// A definition of this name and uid, with the versions it serves, separated by spaces; those behind a minus are not served.
+/// A definition with this name, uid and served versions, separated by spaces; versions behind a minus are not served.
 fn definition(name: &str, uid: &str, version: u32, versions: &str, established: bool) -> String {
     let versions: Vec<String> = versions
         .split_whitespace()
@@ -120,7 +120,7 @@ fn gone(version: u32) -> Answer {
 fn an_undefined_kind_is_not_requested() {
     let script = Script { definitions: (vec![defined(5, &[])], vec![]), collection: (vec![], vec![]) };
     check(script, &["unserved"], &["definition list", "definition watch 5"]);
-    // A server that knows nothing of field selectors.
+    // A server that does not support field selectors.
     let other = definition("waves.test.tidegate.io", "2", 4, "v1", true);
     let script = Script { definitions: (vec![defined(5, &[other])], vec![]), collection: (vec![], vec![]) };
     check(script, &["unserved"], &["definition list", "definition watch 5"]);
@@ -218,7 +218,7 @@ fn a_periodic_list_finds_what_the_watch_missed() {
         ),
         ("its versions changed", vec![there(5), moved], ["listed@7 a@1", "listed@8 a@1"], 2),
     ] {
-        // The second is due as well, and still on its way.
+        // The second list is due as well, and still in progress.
         let hangs = Answer::steps(vec![Step::Hang]);
         let collection = (vec![listed(7, &[("a", 1)]), hangs, listed(8, &[("a", 1)])], vec![]);
         let limits = Limits { list_again: Duration::ZERO, ..patient() };
@@ -303,7 +303,7 @@ fn a_better_version_or_a_new_definition_causes_a_list() {
     for (frames, version) in [
         (vec![frame("MODIFIED", &ours(9, "v1 v2"))], "v2"),
         (vec![frame("MODIFIED", &ours(9, "-v1 v2"))], "v2"),
-        // So fast that the deletion is not observed.
+        // Faster than a watch could observe the deletion.
         (
             vec![
                 frame("DELETED", &ours(8, "v1"))

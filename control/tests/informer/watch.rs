@@ -10,7 +10,7 @@ fn bookmark(version: u32) -> String {
     frame("BOOKMARK", &format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#))
 }
 
-/// The events and requests after a list `a@3` at 5. The second list is `b@8` at 9.
+/// Compares the events and requests after a list `a@3` at 5. The second list is `b@8` at 9.
 #[track_caller]
 fn follows(limits: Limits, watches: Vec<Answer>, events: &[&str], requests: &[&str], counted: &[&str]) {
     let events: Vec<_> = ["listed@5 a@3"].iter().chain(events).copied().collect();
@@ -88,11 +88,11 @@ fn repeated_failures_at_one_version_cause_a_list() {
     let last = || Answer::ok(internal().replace(r#""code""#, r#""details":{"retryAfterSeconds":1},"code""#));
     let stuck = || Answer::ok(internal());
     let on = || Answer::ok(frame("ADDED", &object("b", 6)) + &internal());
-    // A watch that is open, and ends so.
+    // A watch that is open and then fails.
     let [open, over] = ["watching", failing];
     for (watches, events, requests) in [
         (vec![stuck(), stuck(), last()], vec![over, open, over, open, over, "listed@9 b@8", open], "5 5 list 9"),
-        // Another failure in between is no progress either.
+        // A different failure in between is no progress either.
         (
             vec![stuck(), Answer::status(503), stuck(), Answer::status(500), last()],
             vec![over, "failing: *", open, over, open, over, "listed@9 b@8", open],
@@ -217,8 +217,7 @@ fn a_watch_that_ends_at_once_is_retried_with_back_off() {
 
 #[test]
 fn back_off_grows_while_watches_are_ended_at_once() {
-    // With the delays drawn from up to 200 ms and more, ten requests in a row take a while; without them, a few
-    // milliseconds.
+    // With delays of up to 200 ms and more, ten requests in a row take a while; without them, a few milliseconds.
     let limits =
         Limits { short_watch: Duration::from_secs(10), backoff_first: MS(200), backoff_max: MS(200), ..patient() };
     let (first, last) = block_on(async {
@@ -330,7 +329,7 @@ fn a_repeated_event_is_delivered_twice() {
 
 #[test]
 fn a_deletion_while_the_watch_was_down_shows_in_the_next_list() {
-    // The second list names `b` alone, and no event of a deletion is made up.
+    // The second list names `b` alone, and no deletion event is synthesised.
     follows(
         patient(),
         vec![Answer::steps(vec![Step::Cut]), Answer::status(410)],
@@ -359,7 +358,7 @@ fn a_slow_receiver_delays_the_watch_without_ending_it() {
 #[test]
 fn an_informer_stops_when_cancelled_and_when_its_receiver_is_dropped() {
     block_on(async {
-        // In the middle of a list, of a watch, and of a back-off.
+        // Cancelled during a list, a watch, and a back-off.
         for (lists, watches) in [
             (vec![Answer::Mute], vec![]),
             (vec![listed(5, &[])], vec![]),

@@ -42,7 +42,7 @@ fn the_metrics_follow_the_queue() {
         &[("workqueue_queue_duration_seconds_sum", 0.030), ("workqueue_queue_duration_seconds_count", 1.0)],
     );
     check(&registry, &[("workqueue_work_duration_seconds_count", 0.0), ("workqueue_depth", 1.0)]);
-    // Asked for in work: it counts from here, and from the end of the work on among the depths.
+    // Added during work: its time counts from here, and it counts as queued from the end of the work on.
     queue.add("a", Fast, 0, now);
     check(&registry, &[("workqueue_adds_total", 3.0), ("workqueue_depth", 1.0)]);
     now += 20 * ms;
@@ -57,7 +57,7 @@ fn the_metrics_follow_the_queue() {
     );
     queue.retry("c", 0, now, 0);
     check(&registry, &[("workqueue_retries_total", 1.0), ("workqueue_adds_total", 3.0)]);
-    // A batch: each of its keys takes as long as all.
+    // A batch: each key takes as long as the whole batch.
     queue.done(&"a", now);
     now += 10 * ms;
     assert_eq!(queue.take(SHARE, now).len(), 1);
@@ -132,7 +132,7 @@ fn a_drained_queue_returns_its_memory() {
     assert!(queue.capacity() < 10_000, "room for {} keys is kept", queue.capacity());
 }
 
-/// A key that counts how often it is copied.
+/// A key that counts its copies.
 #[derive(Debug)]
 struct Counted(u32, Rc<Cell<usize>>);
 

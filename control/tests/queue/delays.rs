@@ -1,4 +1,4 @@
-//! Keys that wait for their time, and keys that failed.
+//! Delayed keys, and keys that failed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{queue, start};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// A request at a time, in ms: a key, with a delay in ms and a lane.
+/// A request at a time in ms: a key, with a delay in ms and a lane.
 type Asked = (u64, &'static str, u64, Lane);
 
 /// Compares the keys that are due at some times, in order, after these requests.
@@ -41,18 +41,18 @@ fn check(asked: &[Asked], looks: &[(u64, &[&str])]) {
 #[test]
 fn delays() {
     check(&[(0, "a", 100, Fast)], &[(99, &[]), (100, &["a"]), (200, &[])]);
-    // Several delays of one key: the earliest counts, whichever came first.
+    // Several delays of one key: the earliest counts, in whatever order they were requested.
     check(&[(0, "a", 100, Fast), (0, "a", 50, Fast)], &[(49, &[]), (50, &["a"]), (150, &[])]);
     check(&[(0, "a", 50, Fast), (10, "a", 100, Fast)], &[(50, &["a"]), (150, &[])]);
-    // Asked for meanwhile, it comes now and again at its time.
+    // A key that is added during its delay is due now, and again at its time.
     check(&[(0, "a", 100, Fast), (10, "a", 0, Fast)], &[(10, &["a"]), (99, &[]), (100, &["a"]), (300, &[])]);
-    // By time and not by order of asking; in the lane that was given.
+    // Keys are ordered by time and not by request, in the given lane.
     check(&[(0, "a", 30, Fast), (0, "b", 20, Fast), (0, "c", 30, Fast)], &[(40, &["b", "a", "c"])]);
     check(&[(0, "a", 10, Slow), (0, "b", 20, Fast)], &[(40, &["b", "a"])]);
     check(&[(0, "a", 10, Slow), (0, "a", 20, Fast), (0, "b", 5, Slow)], &[(40, &["a", "b"])]);
-    // One that waits already is not brought twice.
+    // A key that is queued already is not queued twice.
     check(&[(0, "a", 20, Fast), (10, "a", 0, Slow)], &[(40, &["a"])]);
-    // A clock that was stopped for a day brings each once.
+    // A clock that was stopped for a day yields each key once.
     let day = 86_400_000;
     check(&[(0, "a", 10, Fast), (0, "b", 20, Fast), (5, "a", 10, Fast)], &[(day, &["a", "b"]), (2 * day, &[])]);
 }

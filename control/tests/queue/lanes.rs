@@ -1,4 +1,4 @@
-//! The lanes by example: who moves where, whose turn it is, and how long a change may wait.
+//! The lanes by example: which keys move, which lane has its turn, and how long a change may wait.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_control::{Lane, Queue, Share};
 use crate::ops::SHARE;
 use crate::{queue, start};
 
-/// Compares the order of keys after these requests, when each is finished at once.
+/// Compares the order of keys after these requests, if each key is finished at once.
 #[track_caller]
 fn check(asked: &[(&'static str, Lane)], want: &[&str]) {
     let (mut queue, now) = (queue(), start());
@@ -35,7 +35,7 @@ fn keys_move_up_and_keep_their_place() {
     check(&[("s", Slow), ("a", Fast), ("b", Fast), ("c", Fast), ("d", Fast)], &["a", "b", "c", "s", "d"]);
 }
 
-/// A key in work is added to these lanes; when it is queued again, others wait in both lanes.
+/// Adds a key in work to these lanes; when it is queued again, other keys wait in both lanes.
 #[track_caller]
 fn check_again(taken_from: Lane, asked: &[Lane], want: &[&str]) {
     let (mut queue, now) = (queue(), start());
@@ -61,8 +61,8 @@ fn a_key_requested_during_work_returns_in_its_most_urgent_lane() {
 
 #[test]
 fn no_slow_key_starves() {
-    // Live changes and slow keys that are preferred come without end; the silent key of the lowest rank gets its turn
-    // once it is old, and the oldest of those that are.
+    // Live changes and preferred slow keys arrive without end; a silent key of the lowest rank gets its turn once it
+    // has aged, oldest first.
     let (mut queue, mut now) = (queue(), start());
     queue.add(0_u32, Slow, 9, now);
     queue.add(1, Slow, 9, now);
@@ -103,7 +103,7 @@ fn a_live_change_waits_for_one_slow_turn() {
     }
 }
 
-/// Batches come in this order.
+/// Compares the batches, in order.
 #[track_caller]
 fn check_batches(asked: &[(&'static str, Lane)], want: &[&[&str]]) {
     let share = Share { batch_max: 2, slow_batch_max: 3, fast_turns_max: 2, ..SHARE };

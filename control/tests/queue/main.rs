@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use tidegate_control::Queue;
 
-/// The promises, and where each is tested beside the model, which looks at most of them after every step.
+/// The properties, and the test for each beside the model, which checks most of them after every step.
 const PROPERTIES: [(&str, &str); 34] = [
     ("a key is at most once in the two lanes together", "the_queue_follows_its_model"),
     ("no two workers have one key at the same time", "the_queue_follows_its_model"),

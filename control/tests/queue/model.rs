@@ -38,7 +38,7 @@ pub(crate) struct Place {
 enum Turn {
     Fast,
     Slow,
-    /// The slow lane's, by age.
+    /// A turn of the slow lane by age.
     Aged,
 }
 
@@ -46,26 +46,26 @@ enum Turn {
 #[derive(Debug)]
 pub(crate) struct Held {
     since: Instant,
-    /// The requests since then.
+    /// The requests since it was taken.
     again: Option<Place>,
 }
 
-/// The model, the queue beside it, and what was seen of both.
+/// The model, the queue beside it, and the observations of both.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) queue: Queue<Key>,
     pub(crate) now: Instant,
-    /// In the order in which the keys came into their lanes.
+    /// Keys in the order in which they entered their lanes.
     lane: [Vec<Place>; 2],
     pub(crate) working: BTreeMap<Key, Held>,
-    /// The batch that was taken last, until it is finished: its keys and when it was taken.
+    /// The last batch until it is finished: its keys and the time at which it was taken.
     batch: Option<(u32, Instant)>,
     delayed: BTreeMap<Key, (Instant, u64, Lane)>,
     delays: u64,
-    /// How often each key failed since it was forgotten.
+    /// The number of failures of each key since it was forgotten.
     failures: BTreeMap<Key, u32>,
     ended: bool,
-    /// Turns of the fast lane while the slow one waited, and turns since one by age.
+    /// Turns of the fast lane while the slow one waited, and turns since the last one by age.
     fast_turns: u32,
     since_aged: u32,
     /// Every key that was handed out, in order.
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// Plays a trace and then takes all that is left; stops at the first thing that is not as it should be.
+    /// Plays a trace and then takes the remaining keys; stops at the first violation.
     pub(crate) fn play(&mut self, ops: &[Op]) -> Result<(), Broken> {
         for op in ops {
             self.step(*op)?;
@@ -223,7 +223,7 @@ impl Model {
         *had = (due.0, due.1, had.2.max(lane));
     }
 
-    /// The delay lies as far between the shortest and its bound as what was drawn lies among all numbers.
+    /// The delay lies between its minimum and maximum as the drawn number lies among all numbers.
     fn retry(&mut self, key: Key, draw: u64) -> Result<(), Broken> {
         let delay = self.queue.retry(key, rank(key), self.now, draw);
         let mut want = Duration::ZERO;
@@ -259,7 +259,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes a batch of the queue, which has as many keys as it may, in their order.
+    /// Takes a batch of the queue and checks its size and its order.
     fn take(&mut self, fast: usize, slow: usize) -> Result<(), Broken> {
         self.fire();
         let batch = self.queue.take(Share { batch_max: fast, slow_batch_max: slow, ..SHARE }, self.now);
@@ -282,7 +282,7 @@ impl Model {
         hold(14, nothing, || "nothing was given although keys wait".to_owned())
     }
 
-    /// The turn if this key is the first one, and whether the model allows it.
+    /// Returns the turn for which this key may be first, if the model allows it.
     fn begin_turn(&mut self, key: Key) -> Result<Turn, Broken> {
         hold(2, !self.working.contains_key(&key), || format!("{key} is in work already"))?;
         let [slow, fast] = &self.lane;
@@ -311,7 +311,7 @@ impl Model {
         Ok(turn)
     }
 
-    /// A key was given in a turn: it has to be the first of its lane. Gives where it was.
+    /// A key was taken in a turn: it must be the first of its lane. Returns its position.
     fn given(&mut self, key: Key, turn: Turn) -> Result<Place, Broken> {
         let [slow, fast] = &self.lane;
         let (first, property) = match turn {
@@ -328,7 +328,7 @@ impl Model {
         Ok(first)
     }
 
-    /// Whether the queue holds as many keys, in the same places, as the model, and has counted the same.
+    /// Checks that the queue holds the same keys in the same positions as the model, with the same counts.
     fn compare(&mut self) -> Result<(), Broken> {
         let [slow, fast] = [Lane::Slow, Lane::Fast].map(|lane| self.queue.depth(lane));
         let want = self.lane.each_ref().map(Vec::len);

@@ -8,21 +8,21 @@ use tidegate_control::{Lane, Retries, Share};
 
 pub(crate) type Key = u8;
 
-/// An operation on the queue. A worker may finish any of the keys in work; besides the workers, a batch consumer takes
-/// batches, of which the last one can be finished.
+/// An operation on the queue. A worker may finish any key in work; besides the workers, a batch consumer takes batches
+/// and can finish the last one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Op {
     Add(Key, Lane),
     AddAfter(Key, u64, Lane),
-    /// A key failed, and this was drawn for its delay.
+    /// A key failed; the number is drawn for its delay.
     Retry(Key, u64),
     Forget(Key),
     Fire,
     Get,
-    /// A batch, of so many keys in the fast lane and so many in the slow one.
+    /// A batch with these maximum numbers of keys in the fast and the slow lane.
     Take(usize, usize),
     Finish,
-    /// Of the keys in work, the one at this place, counted round.
+    /// The key in work at this position, modulo their number.
     Done(usize),
     /// A key that may or may not be in work.
     DoneAny(Key),
@@ -31,7 +31,7 @@ pub(crate) enum Op {
     Shutdown,
 }
 
-/// A trace over few keys, so that they meet.
+/// A trace over few keys, so that their operations interact.
 pub(crate) fn ops(keys: Key, length: usize) -> impl Strategy<Value = Vec<Op>> {
     let lane = || prop_oneof![Just(Lane::Fast), Just(Lane::Slow)];
     let op = prop_oneof![
@@ -68,7 +68,7 @@ pub(crate) const SHARE: Share = Share {
     aged_every: 3,
 };
 
-/// So few failures to the longest delay that random traces come there.
+/// Few failures reach the longest delay, so that random traces get there.
 pub(crate) const RETRIES: Retries = Retries { first: Duration::from_millis(5), max: Duration::from_millis(40) };
 
 /// The rank of a key in the slow lane: keys of one parity are preferred.

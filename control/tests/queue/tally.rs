@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::model::{Broken, hold};
 use crate::ops::{Key, RETRIES};
 
-/// Every sample of a registry by its name, with its lane as a suffix if it has one.
+/// Every sample of a registry by name, with the lane as a suffix if there is one.
 pub(crate) fn samples(registry: &Registry) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     for family in registry.gather() {
@@ -53,7 +53,7 @@ impl Durations {
 #[derive(Debug)]
 pub(crate) struct Tally {
     registry: Registry,
-    /// The clock that the meter reads when it is scraped. It only advances on request.
+    /// The clock that the meter reads when it is scraped. It advances only on request.
     clock: Runtime,
     pub(crate) adds: u32,
     pub(crate) retries: u32,
@@ -66,12 +66,12 @@ pub(crate) struct Tally {
 pub(crate) struct Present {
     pub(crate) slow: usize,
     pub(crate) fast: usize,
-    /// For how long each key in work has been.
+    /// The time that each key has been in work.
     pub(crate) working: Vec<Duration>,
 }
 
 impl Tally {
-    /// A queue that is counted here, and its initial time.
+    /// A queue whose operations are counted here, and its initial time.
     pub(crate) fn begin() -> (Self, Queue<Key>, Instant) {
         let clock = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let registry = Registry::new();
@@ -84,15 +84,15 @@ impl Tally {
         (tally, queue, now)
     }
 
-    /// Lets some time pass; gives what time it is then.
+    /// Lets some time pass; returns the new time.
     pub(crate) fn pass(&self, by: Duration) -> Instant {
         let _entered = self.clock.enter();
-        // This puts the clock forward at once; then it would let timers go off, of which there are none.
+        // This advances the clock at once; it would fire timers, but there are none.
         tokio::time::advance(by).now_or_never();
         tokio::time::Instant::now().into_std()
     }
 
-    /// Whether the meter shows this and nothing else.
+    /// Checks that the meter shows these values and no others.
     pub(crate) fn compare(&self, present: &Present) -> Result<(), Broken> {
         let Present { slow, fast, working } = present;
         let keys = |keys: usize| f64::from(u32::try_from(keys).unwrap());

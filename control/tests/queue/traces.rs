@@ -1,4 +1,4 @@
-//! Random traces: on the model, and on what must hold of any trace.
+//! Random traces: on the model, and on properties that hold for any trace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,7 +24,7 @@ fn play(trace: &[Op]) -> Result<Model, TestCaseError> {
     Ok(model)
 }
 
-/// client-go's queue, as its documentation has it.
+/// client-go's queue, as its documentation specifies it.
 #[derive(Default)]
 struct ClientGo {
     queue: VecDeque<Key>,
@@ -78,7 +78,7 @@ proptest! {
         for op in &trace {
             model.step(*op).map_err(|broken| TestCaseError::fail(format!("{broken:?}")))?;
             if let Op::Add(key, _) = op && !model.queue.ending() {
-                // The number of keys given before this request.
+                // The number of keys handed out before this request.
                 asked.insert(*key, model.trace.len());
             }
             if *op == Op::Clear {
@@ -137,7 +137,7 @@ proptest! {
 
     #[test]
     fn live_changes_go_first(slow in 0..40_u8, fast in 0..3_u8) {
-        // So few that neither share nor age is due: all of them come before any slow key.
+        // Few enough that neither share nor age applies: all of them precede any slow key.
         let (mut queue, now) = (queue(), start());
         (0..slow).for_each(|key| queue.add(key, Lane::Slow, rank(key), now));
         (100..100 + fast).for_each(|key| queue.add(key, Lane::Fast, 0, now));
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn the_slow_lane_has_its_share(added in proptest::collection::vec(1..4_usize, 10..60)) {
-        // However fast live changes come, of so many and one turns one is a slow key's.
+        // However fast live changes arrive, they get at most `fast_turns_max` turns in a row.
         let (mut queue, now) = (queue(), start());
         (0..200_u32).for_each(|key| queue.add(key, Lane::Slow, 0, now));
         let (mut live, mut fast_turns) = (1000_u32, 0);

@@ -69,7 +69,7 @@ fn every_worker_gets_a_key() {
     });
 }
 
-/// Counts calls.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -79,7 +79,7 @@ impl Wake for Calls {
     }
 }
 
-/// Asks a getter once; a key that it gives is done at once.
+/// Polls a getter once; finishes a returned key at once.
 fn ask(get: &mut Get<'_, u32>, waker: &Waker) -> Option<u32> {
     match Pin::new(get).poll(&mut Context::from_waker(waker)) {
         Poll::Ready(held) => held.map(|held| *held),
@@ -153,7 +153,7 @@ fn a_delayed_key_wakes_a_waiting_worker() {
             async move { queue.get().await.map(|held| *held) }
         });
         yield_now().await;
-        // The later one is in the queue first: the waiting worker must shorten its timer.
+        // The later key is queued first: the waiting worker must shorten its timer.
         queue.add_after(2, LONG, Fast);
         yield_now().await;
         queue.add_after(1, MS(30), Fast);
@@ -246,7 +246,7 @@ fn draining_waits_for_the_last_worker() {
         for drain in drains {
             timeout(LONG, drain).await.expect("nothing is left").unwrap();
         }
-        // A second end cuts it short.
+        // A second shutdown ends it.
         let queue = workqueue();
         queue.add(1, Fast);
         let held = queue.get().await.unwrap();

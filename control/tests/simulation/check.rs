@@ -41,15 +41,15 @@ impl Simulation {
             let named = options.default_certificate.as_ref() == Some(&finding.object.name);
             assert!(known || named, "seed {seed}: a finding about nothing: {finding}");
         }
-        // The second opinion knows Ingresses alone.
+        // The naive model covers Ingresses only.
         if options.sources.deis.is_none() && options.sources.gateway.is_none() {
             naive::check(world, options, live, seed);
         }
         self.check_published(&live.parts);
     }
 
-    /// The invariants after every batch: a batch removes no backend of the cluster that a route uses, and a host that
-    /// it compiles uses only compiled backends, and so do its connections.
+    /// The invariants after every batch: a batch removes no backend of the cluster that a route uses; the hosts and
+    /// connections that it compiles use only compiled backends.
     pub(crate) fn check_routed(&self, before: &SnapshotParts) {
         let now = &self.reconciler.compiled().parts;
         for (host, routes) in now.hosts.iter() {
@@ -65,7 +65,7 @@ impl Simulation {
         }
     }
 
-    /// The same of one backend of an object, which led there before the batch where it is the `same`.
+    /// The same for one backend of an object. With `same`, the object led to it before the batch.
     fn check_led(&self, object: &ObjectRef, key: &BackendKey, same: bool, before: &SnapshotParts) {
         let service = self.reconciler.world().services.get(&key.service);
         let is_port = |port: &ServicePort| (port.number, port.transport) == (key.port, key.transport);
@@ -75,7 +75,7 @@ impl Simulation {
         assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
     }
 
-    /// The serving parts: the routes of the cluster, or those that are held; and in any case the current endpoints of
+    /// The serving parts: the routes of the cluster, or the held ones; in both cases with the current endpoints of
     /// every Service port that these routes use.
     fn check_published(&self, live: &SnapshotParts) {
         let seed = self.seed;
@@ -122,7 +122,7 @@ pub(crate) fn whole(cause: &Cause) -> bool {
     matches!(cause, Cause::Started | Cause::Commanded { .. })
 }
 
-/// How many keys have not the same value in both maps.
+/// The number of keys whose values differ between the maps.
 fn unlike<K: Ord, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> usize {
     let keys: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
     keys.into_iter().filter(|key| one.get(key) != other.get(key)).count()

@@ -1,5 +1,5 @@
-//! The API server of the simulation: the current objects, and the events of their changes. Few names, so that objects
-//! conflict and refer to each other often.
+//! The API server of the simulation: the current objects, and the events of their changes. It uses few names, so that
+//! objects often conflict and refer to each other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     objects: BTreeMap<ObjectRef, (Object, Vec<Finding>, u64)>,
     names: BTreeMap<Arc<str>, Resolution>,
     version: u64,
-    /// How many times as many objects with routes there may be. Where it is several, most of them claim one host.
+    /// A factor for the number of objects with routes. If it is above one, most of them claim one host.
     crowd: u32,
 }
 
@@ -131,7 +131,7 @@ impl Cluster {
         self.put(object.clone(), Object::Service(Arc::new(service)), Vec::new());
     }
 
-    /// A complete list that lacks some objects all the same, by one chance for each of them.
+    /// A list that claims to be complete and lacks some objects, each with the same probability.
     pub(crate) fn list_lacking(&self, kind: Kind, die: &mut Rng, now: Instant) -> Event {
         let lacks = die.f32();
         let mut event = self.list(kind, now);
@@ -210,7 +210,7 @@ fn pick(die: &mut Rng, kind: Kind, crowd: u32) -> ObjectRef {
         Kind::IngressClass => format!("c{}", die.u32(0..2)),
         Kind::Service => format!("b{}", die.u32(0..3)),
         Kind::EndpointSlice => format!("b{}-{}", die.u32(0..3), die.u32(0..2)),
-        // Secrets of the names that the Deis router knows are there too.
+        // Secrets with the names that the Deis router uses are there too.
         Kind::Secret => {
             (*die.choice(&["s0", "s1", "s2", "s0-cert", "deis-router-platform-cert"]).expect("a name")).into()
         }
@@ -286,7 +286,7 @@ fn ingress(die: &mut Rng, name: ObjectName, crowded: bool) -> Ingress {
             Rule { host: if crowded { HostPattern::Exact(HOSTS[0].into()) } else { host(die) }, paths: paths.into() }
         })
         .collect();
-    // Now and then its rules were there and could not be read.
+    // Sometimes a route had rules that could not be read.
     let default_backend = (die.u32(0..4) == 0)
         .then(|| DefaultBackend { backend: backend(die, &name), alone: rules.is_empty() && die.u32(0..4) > 0 });
     let tls: Vec<TlsSecret> = (0..die.u32(0..3))

@@ -10,7 +10,7 @@ use tidegate_config::project::{DeisApp, DeisDomain, DeisExpression, DeisLocation
 
 use crate::cluster::host;
 
-/// Now and then, paths on the hosts of another application.
+/// Sometimes, paths on the hosts of another application.
 fn locations(die: &mut Rng) -> Option<DeisLocations> {
     let domain = DeisDomain::Short(["a", "b"][die.usize(0..2)].into());
     let paths = ["/a", "/b"].map(|path| PathMatch::prefix_characters(path).expect("a path"));

@@ -1,4 +1,4 @@
-//! Objects of the Gateway API, made by chance. They are read as the API server would send them.
+//! Random objects of the Gateway API, in the form in which the API server would send them.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ const NAMESPACES: [&str; 2] = ["blue", "red"];
 static AUTHORITY: LazyLock<String> =
     LazyLock::new(|| rcgen::generate_simple_self_signed(["ca.test".to_owned()]).expect("a certificate").cert.pem());
 
-/// An object of a kind, with what its projection finds.
+/// An object of a kind, with the findings of its projection.
 pub(crate) fn make(die: &mut Rng, object: &ObjectRef) -> (Object, Vec<Finding>) {
     let (labels, spec, status) = parts(die, object);
     let data = if die.bool() { json!({"ca.crt": AUTHORITY.as_str()}) } else { json!({"other": "x"}) };
@@ -94,7 +94,7 @@ fn parent(die: &mut Rng, kind: &str) -> Value {
     json!({"kind": kind, "namespace": one(die, &NAMESPACES), "name": format!("g{}", die.u32(0..3))})
 }
 
-/// Of TLSRoutes and TCPRoutes one rule is read, and it has backends alone.
+/// TLSRoutes and TCPRoutes have one rule, with backends only.
 #[allow(clippy::wildcard_enum_match_arm, reason = "the others pass bytes on")]
 fn route(die: &mut Rng, kind: Kind) -> Value {
     let parents: Vec<Value> = (0..die.usize(0..3))

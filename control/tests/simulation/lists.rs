@@ -1,4 +1,4 @@
-//! Lists, true and untrue, and kinds that go and come.
+//! Lists, complete and incomplete, and kinds that are removed and defined again.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ impl Simulation {
         !self.held.contains(&kind) && !self.unserved.contains(&kind)
     }
 
-    /// A complete list; a doubted one is followed by the second one that confirms it. Pending events of the previous
-    /// watch are lost. For a kind that the cluster does not serve, only that is sent.
+    /// A complete list; a doubted one is followed by a second one that confirms it. Pending events of the previous
+    /// watch are lost. For a kind that the cluster does not serve, only that is reported.
     pub(crate) fn list(&mut self, kind: Kind) {
         self.lost.remove(&kind);
         self.held.remove(&kind);
@@ -82,7 +82,7 @@ impl Simulation {
         self.list(kind);
     }
 
-    /// The cluster has one of the kinds again that it had not, with what is there of it by now.
+    /// The cluster serves a kind again, with the objects that exist by now.
     pub(crate) fn serve(&mut self, die: &mut fastrand::Rng) {
         let kind = die.choice(&self.unserved).copied();
         if let Some(kind) = kind.filter(|kind| self.unserved.remove(kind)) {
@@ -108,8 +108,9 @@ impl Simulation {
         served
     }
 
-    /// A list that calls itself complete, and whether another one has to confirm it: then what it names is there and the rest
-    /// is too; else nothing but what it names. ChangedFindings out as `docs/operations.md` has it, and not as the loop does.
+    /// A list that claims to be complete, and whether another one must confirm it. A doubted list adds its objects and
+    /// removes none; otherwise exactly the listed objects remain. The rule is that of `docs/operations.md`, implemented
+    /// independently of the loop.
     fn listed(&mut self, kind: Kind, event: Event) -> bool {
         let Event::Listed { objects, .. } = &event else { unreachable!("a list") };
         let listed: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();

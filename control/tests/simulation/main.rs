@@ -1,9 +1,10 @@
-//! Seeded simulation of the control loop: a die plays events, repeats, deletions, batches, lost events, watches that overtake
-//! each other, lists that come late, in part or untrue, kinds that go and come, new lives, restarts, sleep, and an operator who
-//! holds and thaws routes. After each quiet point the incremental result must equal a compilation from scratch; and no audit finds anything at any time.
+//! Seeded simulation of the control loop with random events, repeats, deletions, batches, lost events, watches that
+//! overtake each other, late, partial and wrong lists, kinds that are removed and defined again, restarts of the loop
+//! and the process, sleep, and an operator who holds and thaws routes. After each quiet point the incremental result
+//! must equal a compilation from scratch; the audit must never find a difference.
 //!
-//! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds. A seed that
-//! fails shows its shortest schedule.
+//! `SIM_SEED=7` replays one seed, `SIM_SEEDS=10000` plays that many; the default is a sample that takes seconds. A seed
+//! that fails shows its shortest schedule.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -41,7 +42,7 @@ fn option_env(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The list of a kind may be held back for ever: the loop must not start before.
+/// The list of a required kind may be delayed for ever: the loop must not start before.
 #[test]
 fn nothing_is_published_before_every_required_kind_was_listed() {
     let mut simulation = Simulation::new(1);

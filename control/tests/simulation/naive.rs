@@ -35,7 +35,7 @@ pub(crate) fn check(world: &World, options: &Options, compiled: &Compiled, seed:
 struct Answer {
     object: ObjectName,
     field: String,
-    /// The Service and its port; `None` where they cannot be used.
+    /// The Service and its port; `None` if they cannot be used.
     target: Option<(ObjectName, u16)>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Naive<'a> {
         (kept.collect(), home)
     }
 
-    /// The most specific pattern that any rule names takes the request, whatever its paths.
+    /// The most specific pattern of any rule takes the request, whatever its paths.
     fn host(&self, name: &str) -> Option<String> {
         [name.to_owned(), above(name), "*".to_owned()].into_iter().find(|host| !self.claims(host).0.is_empty())
     }
@@ -167,7 +167,7 @@ impl<'a> Naive<'a> {
     }
 
     /// The Secrets for a server name, among objects that take its requests: those with an exact entry, otherwise those
-    /// of other matching entries. For a host of that very name both are equal.
+    /// of other matching entries. Both are equal for a host of exactly that name.
     fn shown(&self, name: &str) -> Vec<ObjectName> {
         let Some(host) = self.host(name) else { return Vec::new() };
         let (claims, _) = self.claims(&host);

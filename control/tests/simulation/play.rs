@@ -1,4 +1,4 @@
-//! One life of a loop, step by step.
+//! One run of a loop, step by step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let sources = Sources { ingress: true, deis, gateway };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
-    // Mostly few claims are many already, so that hosts are compiled from what changed.
+    // The limit is usually low, so that hosts are compiled incrementally.
     let whole_host_max = [0, 0, 3, Options::default().whole_host_max][die.usize(0..4)];
     Options { sources, host_ownership, default_certificate, binds, pace, order, whole_host_max, ..Options::default() }
 }
@@ -59,16 +59,16 @@ pub(crate) struct Simulation {
     pub(crate) reconciler: Reconciler,
     /// Kinds of which an event was lost: they are listed before the next quiet point, as an informer would.
     pub(crate) lost: BTreeSet<Kind>,
-    /// Kinds that cannot be listed yet, so that no event of them arrives: routing can do without.
+    /// Kinds that cannot be listed yet, so that no event of them arrives. Routing does not require them.
     pub(crate) held: BTreeSet<Kind>,
-    /// Kinds that the cluster does not have.
+    /// Kinds that the cluster does not serve.
     pub(crate) unserved: BTreeSet<Kind>,
-    /// Kinds whose last complete list has to be confirmed by another one.
+    /// Kinds whose last complete list must be confirmed by another one.
     pub(crate) doubted: BTreeSet<Kind>,
-    /// Events that were sent and not yet delivered. The streams of kinds overtake each other; in one stream events keep their
+    /// Events that were sent and not yet delivered. The streams of kinds overtake each other; each stream keeps its
     /// order.
     pub(crate) pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
-    /// Every model that was published, the newest last.
+    /// Every published model, the newest last.
     pub(crate) published: Vec<SnapshotParts>,
     publisher: Publisher,
     /// The routes that an operator holds.
@@ -113,12 +113,12 @@ impl Simulation {
         }
         simulation.quiet();
         simulation.tell_all();
-        // To the end of the round that is under way, and then a whole one.
+        // Finishes the current round of the audit, and then runs a whole one.
         while !simulation.audit_next() {}
         while !simulation.audit_next() {}
     }
 
-    /// Every kind that can be is listed, and what cannot be is no longer waited for.
+    /// Lists every kind that can be listed; the loop stops waiting for the others.
     fn begin(&mut self) {
         for kind in Kind::ALL.into_iter().filter(|kind| !self.held.contains(kind)).collect::<Vec<_>>() {
             self.list(kind);
@@ -178,7 +178,7 @@ impl Simulation {
         }
     }
 
-    /// An operator goes back to some model, or thaws.
+    /// An operator rolls back to some model, or thaws.
     fn command(&mut self, die: &mut fastrand::Rng) {
         if !self.reconciler.running() {
             return;
@@ -251,7 +251,7 @@ impl Simulation {
         }
     }
 
-    /// A turn of the audit, if it is due: whenever that is, it finds nothing. Whether its round has ended.
+    /// A turn of the audit, if it is due: it must not find a difference. Returns whether its round has ended.
     fn audit(&mut self, draw: u64) -> bool {
         let before = pointers(self.reconciler.compiled());
         let audit = self.reconciler.audit(&self.publisher.serving(), self.now, draw);
@@ -269,7 +269,7 @@ impl Simulation {
         self.audit(0)
     }
 
-    /// Everything is delivered, nothing waits any more: now incremental must equal full.
+    /// Delivers everything and empties the queue: now the incremental result must equal the full one.
     pub(crate) fn quiet(&mut self) {
         self.deliver_all();
         for kind in std::mem::take(&mut self.lost).difference(&self.held.clone()) {
@@ -280,7 +280,7 @@ impl Simulation {
         self.audit_next();
     }
 
-    /// Compiles until nothing waits any more.
+    /// Compiles until the queue is empty.
     pub(crate) fn compile_all(&mut self) {
         while self.reconcile_once() {}
         self.now += self.reconciler.options().pace.settle;

@@ -1,5 +1,5 @@
-//! The steps of a simulation, as a list that can be shortened: every step has a random seed of its own, so that the
-//! others do not change when one is removed.
+//! The steps of a simulation, as a list that can be shortened: every step has a random seed of its own, so that
+//! removing one does not change the others.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -18,29 +18,29 @@ pub(crate) enum Act {
     Lose,
     /// A watch repeats an event with the current object.
     Repeat,
-    /// A kind is listed whole.
+    /// A kind is listed completely.
     List,
-    /// A kind is listed, and some objects of it cannot be made out.
+    /// A kind is listed, and some of its items have no identity.
     ListPart,
-    /// A kind is listed, and the list lacks some objects of it without a word.
+    /// A kind is listed, and the list silently lacks some objects.
     ListLacking,
-    /// The cluster has a kind no more.
+    /// The cluster no longer serves a kind.
     Unserve,
-    /// The cluster has a kind again that it had not.
+    /// The cluster serves a kind again.
     Serve,
-    /// A list or a watch of a kind fails half-way.
+    /// A list or a watch of a kind fails in the middle.
     Fail,
     /// The control loop restarts, and keeps World.
     NewLife,
     /// The process restarts without any state.
     Restart,
-    /// An operator holds the routes of before, or thaws.
+    /// An operator holds earlier routes, or thaws.
     Command,
-    /// A moment passes.
+    /// Some time passes.
     Wait,
     /// The machine sleeps for a minute or for days.
     Sleep,
-    /// One watch delivers a few events; the others none.
+    /// One watch delivers a few events; the others deliver none.
     Deliver,
     /// All watches deliver their events, and one batch is compiled.
     Reconcile,
@@ -69,14 +69,14 @@ impl Act {
             89..93 => Self::ReconcileOnly,
             93..96 => Self::ListLacking,
             96 => Self::Unserve,
-            // More often than the above, for a kind that is not there has no changes.
+            // More often than the removal, because an unserved kind has no changes.
             97..101 => Self::Serve,
             _ => Self::Quiet,
         }
     }
 }
 
-/// One step: what happens, and the chance that it has.
+/// A step and its weight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) act: Act,
@@ -105,7 +105,8 @@ impl Schedule {
         Self { seed, steps: steps.collect() }
     }
 
-    /// Plays it. One that fails is played again and again with fewer steps, and the shortest that still fails is shown.
+    /// Plays it. A failing schedule is replayed with fewer and fewer steps, and the shortest one that still fails is
+    /// shown.
     pub(crate) fn play(&self) {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| Simulation::play(self))) else { return };
         let said = take_hook();
@@ -123,7 +124,7 @@ impl Schedule {
         std::panic::resume_unwind(panic);
     }
 
-    /// Leaves out as many steps as it can while it fails: halves, then quarters, and single steps in the end (delta
+    /// Removes as many steps as possible while it fails: halves, then quarters, and finally single steps (delta
     /// debugging, Zeller and Hildebrandt 2002).
     pub(crate) fn shortest(&self, fails: impl Fn(&Self) -> bool) -> Self {
         let mut shortest = self.clone();

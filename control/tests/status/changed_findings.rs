@@ -1,4 +1,4 @@
-//! About which objects something else is found, as a table: what happens, and what is named after it.
+//! Objects whose findings have changed, as a table of changes and the objects that are reported after each.
 
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -7,7 +7,7 @@ use tidegate_control::{ChangedFindings, ObjectFindings};
 
 use crate::status_updates::Table;
 
-/// An Ingress with so many paths, each to a Service of its own.
+/// An Ingress with this number of paths, each to a Service of its own.
 fn ingress(class: &str, paths: usize) -> Value {
     let backend = |number| json!({"service": {"name": format!("s{number}"), "port": {"number": 80}}});
     let path = |number| json!({"path": format!("/{number}"), "pathType": "Prefix", "backend": backend(number)});
@@ -24,7 +24,7 @@ fn object(name: &str) -> ObjectRef {
 }
 
 impl Table {
-    /// Compares the queued objects: from a check of all, and changed.
+    /// Compares the queued objects: those from a full check, and changed ones.
     #[track_caller]
     fn check_found(&mut self, all: &[&str], changed: &[&str]) -> &mut Self {
         self.settle();

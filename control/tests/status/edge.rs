@@ -1,4 +1,5 @@
-//! The control loop and its reporter on the embedded API server, and a second door to that server which is never slow.
+//! The control loop and its reporter on the embedded API server, with a second client of that server that is never
+//! delayed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +29,11 @@ const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses
 pub(crate) const TERMS: Terms =
     Terms { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
 
-/// For tests of hours.
+/// Terms for tests that simulate hours.
 const CALM: Terms =
     Terms { lease: Duration::from_secs(60), lead: Duration::from_secs(40), retry: Duration::from_secs(15) };
 
-/// Which requests wait, and for how long; they go on at once when that is taken away.
+/// The delayed requests and their delay; they continue at once when it is removed.
 type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
 
 /// The answer to requests about Events and statuses: a status, headers and a body.
@@ -48,7 +49,7 @@ pub(crate) struct Api {
     lag: Arc<watch::Sender<Duration>>,
 }
 
-/// Slowness, until it is ended.
+/// A delay that lasts until it is ended.
 pub(crate) struct Held(CancellationToken);
 
 impl Held {
@@ -70,7 +71,7 @@ impl Api {
         api
     }
 
-    /// The door that may be slow, and may refuse.
+    /// The client that may be delayed and refused.
     pub(crate) fn slow_client(&self) -> kube::Client {
         let (service, slow, refuse) = (self.lite.service(), Arc::clone(&self.slow), Arc::clone(&self.refuse));
         let lag = Arc::clone(&self.lag);
@@ -108,7 +109,7 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
-    /// From now on this is what requests about Events and statuses get.
+    /// Sets the answer to requests about Events and statuses.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
         self.refuse.send_replace(refusal);
     }
@@ -130,7 +131,7 @@ impl Api {
         self.client.request(request).await.unwrap_or_else(|why| panic!("{method} {path}: {why}"))
     }
 
-    /// The object, where it is there.
+    /// The object, if it exists.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         let request = Request::builder().uri(path).body(Vec::new()).unwrap();
         self.client.request(request).await.ok()
@@ -211,29 +212,29 @@ fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }
 
-/// Whether it is about an Event or a status.
+/// Whether the request is about an Event or a status.
 fn is_report(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     path.contains("/events") || path.ends_with("/status")
 }
 
 impl Edge {
-    /// One that writes status alone.
+    /// A replica that writes statuses only.
     pub(crate) fn start(api: &Api, publish: Publish, identity: &str) -> Self {
         Self::with(api.slow_client(), Options { publish, events: false, ..Options::default() }, TERMS, identity)
     }
 
-    /// One that writes Events alone.
+    /// A replica that writes Events only.
     pub(crate) fn telling(api: &Api, identity: &str) -> Self {
         Self::with(api.slow_client(), Options::default(), CALM, identity)
     }
 
-    /// One that writes both.
+    /// A replica that writes both.
     pub(crate) fn writing(api: &Api, publish: Publish, identity: &str) -> Self {
         Self::on(api.slow_client(), publish, identity, TERMS)
     }
 
-    /// One that writes both, on this door and with this pace of the election.
+    /// A replica that writes both, with this client and these terms of the election.
     pub(crate) fn on(client: kube::Client, publish: Publish, identity: &str, terms: Terms) -> Self {
         Self::with(client, Options { publish, ..Options::default() }, terms, identity)
     }
@@ -264,7 +265,7 @@ impl Edge {
         Self { view, registry, stop, reporter }
     }
 
-    /// Ends as a process does that was asked to.
+    /// Ends the replica as a process that receives SIGTERM.
     pub(crate) async fn end(mut self) {
         self.stop.cancel();
         (&mut self.reporter).await.unwrap();
@@ -274,7 +275,7 @@ impl Edge {
         self.view.readiness().borrow().ready
     }
 
-    /// The value of a metric, of the series with this label if any is given.
+    /// The value of a metric, of the series with this label if one is given.
     pub(crate) fn metric(&self, name: &str, label: &str) -> i64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap_or_else(|| panic!("no {name}"));
@@ -295,7 +296,7 @@ impl Edge {
         self.metric("tidegate_status_writes_total", outcome)
     }
 
-    /// Writes of Events by what became of them: `written`, `known`, `gone`, `later`, `refused`, `failed`.
+    /// Writes of Events by outcome: `written`, `known`, `gone`, `later`, `refused`, `failed`.
     pub(crate) fn told(&self) -> [i64; 6] {
         let outcomes = ["written", "known", "gone", "later", "refused", "failed"];
         outcomes.map(|outcome| self.metric("tidegate_event_writes_total", outcome))
@@ -306,7 +307,7 @@ impl Edge {
         self.metric("tidegate_events_dropped_total", "")
     }
 
-    /// Whether writes have been under way for a while.
+    /// Whether writes have been in progress for a while.
     pub(crate) fn waits_for_writes(&self) -> bool {
         self.metric("workqueue_unfinished_work_seconds", "status") > 0
     }
@@ -326,7 +327,7 @@ pub(crate) fn service(name: &str, kind: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}})
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn eventually<F: Future<Output = bool>>(mut is: impl FnMut() -> F) {
     let so = timeout(Duration::from_secs(60), async {
         while !is().await {

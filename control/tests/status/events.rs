@@ -96,7 +96,7 @@ async fn a_standing_finding_is_repeated_at_long_intervals() {
     sleep(SECOND * 60 * 43).await;
     assert_eq!((told(&api, "bad").await, edge.told()), (vec![("ServiceMissing".to_owned(), 4)], [4, 0, 0, 0, 0, 0]));
 
-    // API servers may forget sooner.
+    // API servers may delete Events earlier.
     let event = api.events_of("bad").await.remove(0);
     api.delete(&format!("/api/v1/namespaces/default/events/{}", event["metadata"]["name"].as_str().unwrap())).await;
     sleep(SECOND * 60 * 20).await;
@@ -135,7 +135,7 @@ async fn no_event_is_written_when_events_are_off_or_lists_are_missing() {
 }
 
 /// Compares the outcomes of writes in the first minute while requests about Events get this answer. Afterwards the
-/// findings are reported after all.
+/// findings are reported.
 async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
     let api = Api::new().await;
     for name in ["one", "two", "three"] {
@@ -161,7 +161,7 @@ async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_denies_events_is_retried_with_back_off() {
-    // After 5, 10 and 20 seconds.
+    // Retries after 5, 10 and 20 seconds.
     check(FORBIDDEN, [0, 0, 0, 0, 4, 0], 0).await;
 }
 
@@ -215,7 +215,7 @@ async fn events_about_one_object_are_limited() {
     assert_eq!((edge.told(), told(&api, "bad").await.len()), ([25, 0, 0, 0, 0, 0], 25));
 }
 
-/// More objects than are remembered: the others are only looked at, and each look takes a turn of the loop.
+/// More objects than are remembered: the others are only checked, and each check takes a turn of the loop.
 #[tokio::test(start_paused = true)]
 async fn findings_beyond_the_limit_do_not_delay_changes() {
     const REMEMBERED: usize = 4096;

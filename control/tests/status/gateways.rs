@@ -72,7 +72,7 @@ async fn becomes(api: &Api, path: &str, pointer: &str, want: Value) {
     .await;
 }
 
-/// The ports that the Service of a Gateway leads to, once it has so many.
+/// The target ports of a Gateway's Service, once it has this many.
 async fn targets(api: &Api, path: &str, count: usize) -> Vec<Value> {
     let ports = || async { api.get(path).await.map_or(Value::Null, |mut service| service["spec"]["ports"].take()) };
     eventually(|| async { ports().await.as_array().is_some_and(|ports| ports.len() == count) }).await;
@@ -96,7 +96,7 @@ async fn a_gateway_gets_a_service_with_ports_of_its_own() {
     let (one, pointer) = programmed("one");
     becomes(&api, &one, pointer, json!("AddressNotAssigned")).await;
 
-    // Its load balancer is where the Gateway is.
+    // The load balancer has the address of the Gateway.
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
     api.patch(&format!("{path}/status"), &status).await;
     becomes(&api, &one, "/status/addresses", json!([{"type": "IPAddress", "value": "192.0.2.7"}])).await;
@@ -148,7 +148,7 @@ async fn a_headless_service_names_the_addresses_of_a_gateway() {
     assert_eq!(targets(&api, &path, 2).await, [json!(80), json!(81)]);
     running.end().await;
 
-    // Another kind of Services takes its place, and in the end none does.
+    // Headless Services replace it, and with the option off there is none.
     let running = edge(&api, to_pods(), "b");
     becomes(&api, &path, "/spec/type", json!("LoadBalancer")).await;
     becomes(&api, &slice, "/endpoints/0/addresses/0", json!("10.0.0.1")).await;
@@ -170,7 +170,7 @@ async fn a_finalizer_protects_a_class_that_gateways_use() {
     gateway(&api, "two").await;
     let both = json!(["example.com/theirs", "gateway-exists-finalizer.gateway.networking.k8s.io"]);
     becomes(&api, &class, finalizers, both.clone()).await;
-    // Somebody takes it away.
+    // Another client removes the finalizer.
     api.patch(&class, &theirs).await;
     becomes(&api, &class, finalizers, both.clone()).await;
     api.patch(&class, &json!({"metadata": {"finalizers": [both[1]]}})).await;

@@ -21,11 +21,12 @@ const COLLECTIONS: [&str; 5] = [
 ];
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/tidegate";
 
-/// A watch lasts 120 to 200 s and is opened again at once; one may begin at either end of the hour, and one does with each list.
+/// A watch lasts 120 to 200 s and is opened again at once; one may begin at either end of the hour, and one begins with
+/// each list.
 const WATCHES: RangeInclusive<usize> = 18..=38;
 /// A list is made 600 to 900 s after the one before it.
 const LISTS: RangeInclusive<usize> = 3..=7;
-/// The Lease is looked after every 2 to 2.4 s, and a timer's millisecond.
+/// The Lease is read or renewed every 2 to 2.4 s, with a millisecond of the timer.
 const ROUNDS: RangeInclusive<usize> = 1499..=1801;
 
 /// The requests since the last call, by method and path; a watch counts as a method of its own.

@@ -17,7 +17,7 @@ use serde_json::json;
 use tidegate_config::object::ObjectName;
 use tidegate_control::options::Publish;
 
-/// Longer than any write takes that is going to be made.
+/// Longer than any expected write takes.
 const MOMENT: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn only_our_ingresses_get_a_status() {
     assert_eq!(api.status_of("ours").await, ["192.0.2.1", "192.0.2.2"], "it is left to the next leader");
 }
 
-/// The second change comes after the status is written, and before a watch event about that.
+/// The second change arrives after the status is written, and before a watch event about that write.
 #[tokio::test(start_paused = true)]
 async fn a_lagging_watch_causes_no_second_write() {
     let api = Api::new().await;
@@ -74,7 +74,7 @@ async fn one_replica_writes_and_the_other_takes_over() {
     assert_eq!(api.status_of("one").await, ["192.0.2.1"]);
     api.ingress("two", "tidegate").await;
     api.told("two", &["192.0.2.1"]).await;
-    // A write is counted when its answer has come, which is a moment after it can be seen.
+    // A write is counted when its answer arrives, shortly after it is visible.
     eventually(|| async { second.writes("written") == 1 }).await;
     assert_eq!((second.leads(), api.holder().await), (1, "b".to_owned()));
     second.end().await;
@@ -94,7 +94,7 @@ async fn no_status_is_written_before_every_kind_is_listed() {
     api.told("one", &["192.0.2.1"]).await;
 }
 
-/// An API server whose answers to writes take half a minute costs a publication nothing.
+/// An API server that delays the answers to writes by half a minute does not delay a publication.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_writes_delay_no_publication() {
     let api = Api::new().await;
@@ -126,7 +126,7 @@ async fn retry_after_pauses_all_writers() {
     let edge = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
     eventually(|| async { edge.writes("later") > 0 }).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    // Each of four writers once every seven seconds, at 0 and up to 56.
+    // Each of four writers retries every seven seconds, at 0 and up to 56.
     assert_eq!((edge.writes("later"), edge.writes("failed")), (36, 0));
     api.refuse(None);
     tokio::time::sleep(Duration::from_secs(10)).await;

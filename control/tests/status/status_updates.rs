@@ -1,4 +1,4 @@
-//! Which Ingresses need their status written, as a table: what happens, and what is named after it.
+//! Ingresses whose status must be written, as a table of changes and the objects that are reported after each.
 
 use std::time::Instant;
 
@@ -82,12 +82,12 @@ impl Table {
         self
     }
 
-    /// Compiles all there is to compile.
+    /// Compiles until the queue is empty.
     pub(crate) fn settle(&mut self) {
         while self.reconciler.reconcile(self.now).is_some() {}
     }
 
-    /// Compares the queued objects: from a check of all, changed, and rewritten.
+    /// Compares the queued objects: those from a full check, changed ones, and rewritten ones.
     #[track_caller]
     fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
         self.settle();

@@ -1,4 +1,4 @@
-//! One case: a server, a loop of a scope, and what has to hold of it before, during and after the fault of a row.
+//! One case: a server, a loop of a scope, and the conditions before, during and after the fault of a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use super::credentials::{SHOWN, authority, write};
 use super::scope::Scope;
 use super::table::{Credentials, Fault, Meanwhile, Row};
 
-/// How long a fault lasts.
+/// The duration of a fault.
 const FAULT_LASTS: Duration = Duration::from_secs(60);
-/// How long it is watched whether the loop is quiet again.
+/// The time afterwards in which the loop must be quiet again.
 const QUIET: Duration = Duration::from_secs(30);
-/// Watches end by themselves now and then, and where a list is due again that may have lacked objects, another one ends by it.
+/// Watches end regularly from time to time, and a list that may have lacked objects ends another one when it is
+/// repeated.
 const QUIET_REQUESTS: usize = 3;
 
 /// The server's state: the cluster, and the fault while it lasts.
@@ -52,25 +53,25 @@ impl Server {
     }
 }
 
-/// Everything of one case.
+/// The parts of one case.
 pub(super) struct Case {
     row: Row,
     scope: Scope,
     pub(super) server: Arc<Mutex<Server>>,
     api: FakeApi,
     tls: watch::Sender<Arc<ServerConfig>>,
-    /// Holds the files of the token and of the authority.
+    /// The folder with the files of the token and of the authority.
     files: tempfile::TempDir,
     published: Published,
     pub(super) view: View,
     pub(super) registry: Registry,
     pub(super) problems: Vec<String>,
-    /// The number of checks towards the end of the fault, and how many of them found the loop degraded.
+    /// The number of checks towards the end of the fault, and the number of them that found the loop degraded.
     looks: usize,
     degraded: usize,
 }
 
-/// The measurements of a case, beside its problems.
+/// The measurements of a case, in addition to its problems.
 pub(super) struct Outcome {
     pub(super) problems: Vec<String>,
     pub(super) requests: usize,
@@ -160,8 +161,8 @@ impl Case {
         Outcome { problems: self.problems, requests: busiest(&counts), connections, recovered, apart }
     }
 
-    /// The server closes connections, and while no watch is open, a shop is deleted, one is created, one moves, and one
-    /// gets another certificate. With periodic lists, all that happens after they have been due for a while.
+    /// The server closes its connections. While no watch is open, one shop is deleted, one is created, one moves, and
+    /// one gets another certificate. With periodic lists this happens after they have been due for a while.
     async fn begin(&mut self) {
         {
             let mut server = self.server.lock().await;
@@ -198,7 +199,7 @@ impl Case {
         }
     }
 
-    /// Passes time, and looks after every generation and every second whether all is served that has to be.
+    /// Passes time; after every generation and every second checks that all required routes are served.
     pub(super) async fn look_on(&mut self, time: Duration) {
         let until = Instant::now() + time;
         let mut generation = self.view.generation();
@@ -235,7 +236,7 @@ impl Case {
         }
     }
 
-    /// Whether what changed in the cluster is served: what came and what moved, and that what went is not.
+    /// Whether the changes of the cluster are served: the created and the moved shop, and no longer the deleted one.
     fn followed(&self) -> (bool, bool) {
         (self.served("new") == Some(0) && self.served("h22") == Some(99), self.served("h23").is_none())
     }
@@ -268,7 +269,7 @@ impl Case {
         }
     }
 
-    /// How long it takes until all is as it should be.
+    /// The time until everything is served as expected.
     async fn recover(&mut self) -> Option<Duration> {
         let started = Instant::now();
         while started.elapsed() <= self.row.recovers {
@@ -298,7 +299,7 @@ impl Case {
         }
     }
 
-    /// The requests after the first so many, further pages aside.
+    /// The number of requests by subject after the first `after`, without further pages.
     async fn counts(&self, after: usize) -> BTreeMap<Subject, usize> {
         let mut counts = BTreeMap::new();
         for seen in self.api.seen().await.iter().skip(after).filter(|seen| !seen.query.contains_key("continue")) {
@@ -316,7 +317,7 @@ impl Case {
         all.iter().map(subject).filter(|(_, name)| fails || name.is_none()).collect()
     }
 
-    /// Between the first request after the first so many and the last of the first for each of these.
+    /// After the first `after` requests: the time from the first request to the first one for the last of these subjects.
     async fn apart(&self, after: usize, of: &BTreeSet<Subject>) -> Option<Duration> {
         let mut first = BTreeMap::new();
         for seen in self.api.seen().await.iter().skip(after).filter(|seen| of.contains(&subject(seen))) {
@@ -333,7 +334,7 @@ impl Case {
         shown.is_some_and(|shown| shown.key.cert.iter().any(|der| **der == *SHOWN[which].der))
     }
 
-    /// The last number of the address that a shop's host leads to.
+    /// The last number of the address of a shop's endpoint.
     pub(super) fn served(&self, shop: &str) -> Option<u8> {
         endpoint(&self.published.pin(), shop)
     }

@@ -18,7 +18,7 @@ pub(super) const SHOPS: u8 = 24;
 /// The shops with a certificate, in a Secret of the same name.
 pub(super) const CERTIFIED: [&str; 3] = ["h00", "h01", "h02"];
 
-/// The namespace that everything of theirs is in.
+/// The namespace of all shops.
 pub(super) const NAMESPACE: &str = "shop";
 
 /// The page size, which ignores the request's limit.
@@ -113,7 +113,7 @@ impl Cluster {
         self.log.push((self.version, kind, event));
     }
 
-    /// Nobody watches any more.
+    /// Closes all watches.
     pub(super) fn hang_up(&mut self) {
         self.watches.clear();
     }
@@ -126,7 +126,7 @@ impl Cluster {
         self.watches = watches;
     }
 
-    /// Forgets what happened, so that only who knows the newest state can go on from there.
+    /// Drops the history, so that only a client with the newest state can resume.
     pub(super) fn compact(&mut self) {
         self.compacted = self.version;
     }
@@ -161,7 +161,7 @@ impl Cluster {
         let from = match seen.query.get("continue").map(|token| token.split_once('.').unwrap()) {
             None => 0,
             Some((of, from)) if of == version => from.parse().unwrap(),
-            // The pages of a list are of one moment, and that moment is kept no longer than it lasts.
+            // The pages of a list are from one moment, and the server keeps that moment only while the list lasts.
             Some(_) => return Answer::status(410),
         };
         let to = of.len().min(from + PAGE);
@@ -201,14 +201,14 @@ pub(super) fn internal() -> String {
     frame("ERROR", r#"{"kind":"Status","code":500,"reason":"InternalError","message":"cannot be decrypted"}"#)
 }
 
-/// The kind that a request is about.
+/// The kind of a request.
 pub(super) fn kind_of(seen: &Seen) -> Kind {
     // From the end, because `namespaces` precedes the kind of a namespaced object.
     let kind = |segment: &str| Kind::ALL.into_iter().find(|kind| segment == kind.plural());
     seen.path.rsplit('/').find_map(kind).unwrap()
 }
 
-/// The one object that a request is about, where it is about one.
+/// The object that a request names, if any.
 pub(super) fn name_of(seen: &Seen) -> Option<&str> {
     let (before, last) = seen.path.rsplit_once('/')?;
     before.ends_with(kind_of(seen).plural()).then_some(last)

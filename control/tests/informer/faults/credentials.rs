@@ -16,7 +16,8 @@ pub(super) fn write(path: &Path, text: &str) {
     file.persist(path).unwrap();
 }
 
-/// A new authority, written to `ca.crt` in a folder, and what a server serves that it vouches for.
+/// A new authority, written to `ca.crt` in a folder, and the server's configuration with a certificate of that
+/// authority.
 pub(super) fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,7 +32,7 @@ pub(super) fn authority(name: &str, folder: &Path) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// A certificate for the shops that have one, with its key, in PEM; and the certificate itself.
+/// A certificate for the shops with TLS, with its key, in PEM; and the certificate itself.
 pub(super) struct Shown {
     pub(super) chain: String,
     pub(super) key: String,

@@ -1,8 +1,9 @@
 //! Each fault of the table against the whole control loop, with the client and the limits of production, once for each
-//! scope. Time runs [`TICK`] in a millisecond.
+//! scope. One [`TICK`] of simulated time takes a millisecond.
 //!
 //! A case begins with a loop that is ready. Then the server closes all connections, the fault begins, and the cluster
-//! changes unseen: one shop goes, one comes, one moves, and one has another certificate. A minute later the fault ends.
+//! changes unseen: one shop is deleted, one is created, one moves, and one gets another certificate. A minute later the
+//! fault ends.
 
 mod case;
 mod cluster;
@@ -21,7 +22,8 @@ use scope::Scope;
 use table::{Row, table, written};
 
 const TICK: Duration = Duration::from_millis(50);
-/// Cases that run at the same time: with many more of them, what takes a millisecond takes many, and the clock runs on.
+/// The number of cases that run at the same time. With many more, the work of a millisecond takes several, while the
+/// clock advances.
 const AT_ONCE: usize = 16;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
 
@@ -111,9 +113,9 @@ fn hurried<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// Lets time run faster than it does: a tick passes after a millisecond in which the runtime had next to nothing to do. On a
-/// machine that is busy with something else the clock waits for it. Tokio's clock stands while it is paused and a blocking task
-/// runs, so that what the kernel does on loopback still takes no time to speak of.
+/// Accelerates time: a tick passes after a millisecond in which the runtime was nearly idle. On a busy machine the
+/// clock waits. Tokio's clock stands while it is paused and a blocking task runs, so that the work of the kernel on
+/// loopback takes almost no simulated time.
 #[allow(clippy::disallowed_methods, reason = "this is what a blocking task is for")]
 async fn hurry() {
     let metrics = tokio::runtime::Handle::current().metrics();

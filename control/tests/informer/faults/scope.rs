@@ -45,7 +45,7 @@ impl Scope {
         }
     }
 
-    /// All that a loop of this scope asks for.
+    /// All subjects that a loop of this scope requests.
     pub(super) fn subjects(self) -> Vec<Subject> {
         let named = Kind::ALL.into_iter().flat_map(|kind| match (self, kind) {
             (Self::SecretPoller, Kind::Secret) => CERTIFIED.map(|name| (kind, Some(name.to_owned()))).to_vec(),
@@ -54,7 +54,7 @@ impl Scope {
         named.collect()
     }
 
-    /// Whether a loop of this scope may ask for this.
+    /// Whether a loop of this scope may request this subject.
     pub(super) fn allows(self, seen: &Seen) -> bool {
         let (kind, in_one) = (kind_of(seen), seen.path.contains(&format!("/namespaces/{NAMESPACE}/")));
         match self {

@@ -11,11 +11,11 @@ use super::cluster::{expired, internal, kind_of, name_of};
 /// The effect on requests while the fault lasts: a minute, in which the cluster changes too.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// The answer to a request, given that of a healthy server and the number of the request for its collection or
+    /// The answer to a request, given the answer of a healthy server and the number of requests for the collection or
     /// object since the fault began.
     pub(super) fault: Fault,
     pub(super) credentials: Credentials,
-    /// Whether a backup is restored at its beginning: resourceVersions go on from an older one.
+    /// Whether a backup is restored at its beginning: resourceVersions continue from an older one.
     pub(super) restored: bool,
     /// The interval of periodic lists, if they are due within the minute. The cluster changes after lists have begun to
     /// fail.
@@ -24,11 +24,11 @@ pub(super) struct Row {
     pub(super) meanwhile: Meanwhile,
     /// Whether the loop reports itself as degraded at the end of the minute.
     pub(super) degraded: bool,
-    /// Whether it may say otherwise for a moment, in which each of its sources happens to have what it wants.
+    /// Whether it may briefly report itself as healthy when all of its sources happen to have succeeded.
     pub(super) flickers: bool,
-    /// How many requests a collection may cost in the minute, further pages of a list aside.
+    /// The maximum number of requests for a collection in the minute, without further pages of a list.
     pub(super) requests: Requests,
-    /// How long after the end of the fault everything is served as it is.
+    /// The maximum time from the end of the fault until the current state is served.
     pub(super) recovers: Duration,
     /// The time between repeated requests for the collections, if a success notifies the others.
     pub(super) apart: Option<Duration>,
@@ -41,16 +41,16 @@ pub(super) type Fault = fn(&Seen, usize, Answer) -> Answer;
 pub(super) enum Credentials {
     /// Nothing.
     Open,
-    /// Another token than the one in the file, which is only replaced when the minute is over.
+    /// Another token than the one in the file, which is replaced only after the minute.
     Token,
-    /// To be known by another authority than the one in the file, which is only replaced when the minute is over.
+    /// A certificate of another authority than the one in the file, which is replaced only after the minute.
     Authority,
 }
 
 /// The routes that serve while the fault lasts.
 #[derive(Clone, Copy)]
 pub(super) enum Meanwhile {
-    /// The routes from before.
+    /// The routes from before the fault.
     AsBefore,
     /// The changes of the cluster without deletions: no object counts as deleted.
     Added,
@@ -63,15 +63,15 @@ pub(super) enum Meanwhile {
 pub(super) enum Requests {
     /// Pauses that double to 30 s, and so many requests after each.
     BackedOff(usize),
-    /// Each takes so long before it is given up, or before the server wants the next.
+    /// Each request takes this long before it is given up, or before the server accepts the next.
     Each(Duration),
-    /// Just these.
+    /// Exactly these.
     Only(usize),
 }
 
 impl Requests {
-    /// Eight pauses until they have grown; from then on they are 15 s in the mean, and all of them a quarter of it is less
-    /// likely than one in a million.
+    /// Eight pauses until they have grown; from then on their mean is 15 s. That all of them take a quarter of it has a
+    /// probability of less than one in a million.
     pub(super) fn in_a_minute(self) -> usize {
         match self {
             Self::BackedOff(each) => (8 + 60 * 4 / 15) * each,
@@ -81,17 +81,17 @@ impl Requests {
     }
 }
 
-/// The longest pause, and a moment.
+/// The longest pause, and a margin.
 const PAUSE: Duration = Duration::from_secs(32);
 /// A watch that has lasted for a second notifies the others, which follow within another second, with a tolerance.
 const TOGETHER: Duration = Duration::from_secs(3);
-/// Within it, lists are due again and again, and long before a watch ends.
+/// Lists are due repeatedly within this time, long before a watch ends.
 pub(super) const LISTS_DUE: Duration = Duration::from_secs(5);
 /// The longest silence of a watch, and a pause.
 const SILENCE: Duration = Duration::from_secs(215 + 3);
 
 impl Row {
-    /// A fault in which nothing can be learned, and which is over with the next request.
+    /// A fault during which no request succeeds, and which ends with the next request.
     const fn new(name: &'static str, fault: Fault) -> Self {
         Self {
             name,
@@ -154,7 +154,7 @@ impl Row {
     }
 }
 
-/// The rows as `docs/faults.md` has them.
+/// The rows in the format of `docs/faults.md`.
 pub(super) fn written() -> String {
     let row = |row: &Row| {
         let meanwhile = match row.meanwhile {
@@ -314,7 +314,7 @@ fn lists() -> Vec<Row> {
     ]
 }
 
-/// Lists that are made beside sound watches. Each that comes costs a watch as well, and so may the beginning.
+/// Lists concurrent with healthy watches. Each successful list costs a watch as well, and so may the beginning.
 fn lists_due() -> Vec<Row> {
     let faults: [(&'static str, Fault); 5] = [
         ("429 to lists that are due", |seen, _, sound| to_due(seen, sound, Answer::status(429))),
@@ -333,12 +333,12 @@ fn to_watch(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() { faulty } else { sound }
 }
 
-/// The faulty answer for lists, and for reads of one object; watches are refused, so that lists are made.
+/// The faulty answer to lists, and to reads of one object; watches are refused, so that lists are made.
 fn to_list(seen: &Seen, faulty: Answer) -> Answer {
     if seen.is_watch() { Answer::status(410) } else { faulty }
 }
 
-/// The faulty answer for lists while watches succeed.
+/// The faulty answer to lists while watches succeed.
 fn to_due(seen: &Seen, sound: Answer, faulty: Answer) -> Answer {
     if seen.is_watch() || name_of(seen).is_some() { sound } else { faulty }
 }
@@ -347,7 +347,7 @@ fn half_list(then: Step) -> Answer {
     Answer::steps(vec![Step::Send(r#"{"metadata":{"resourceVersion":"300"},"items":["#.to_owned()), then])
 }
 
-/// An object that nothing depends on.
+/// An object that no route depends on.
 const UNRELATED: &str = r#"{"metadata":{"name":"unrelated","namespace":"shop","resourceVersion":"1"},"spec":{}}"#;
-/// An object that does not say which it is.
+/// An object without an identity.
 const NAMELESS: &str = r#"{"metadata":{"resourceVersion":"7"}}"#;
