@@ -85,7 +85,8 @@ impl Head for Request {
     }
 }
 
-/// A small alphabet, so that paths of rules and requests match, with every character that is special in path patterns.
+/// A small alphabet, so that paths of rules and requests often match, with every character that is special in path
+/// patterns.
 fn path() -> impl Strategy<Value = String> {
     let element = prop_oneof![
         4 => prop::sample::select(vec!["a", "b", "ab", "abc"]),
@@ -97,7 +98,7 @@ fn path() -> impl Strategy<Value = String> {
     })
 }
 
-/// Compiled once, because that takes longer than everything else.
+/// Compiled once, because compiling takes longer than everything else.
 static EXPRESSIONS: LazyLock<Vec<PathMatch>> = LazyLock::new(|| {
     let patterns = ["^/a", "b$", "^/[ab]+/", "ü", "^/$"];
     patterns.map(|pattern| PathMatch::regex(pattern, RegexCase::Sensitive).unwrap()).into()
@@ -127,7 +128,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    // What follows the path of a rule without a slash is another element, and what has one more slash is below it.
+    // A path that continues without a slash is another element; one more slash is a level below it.
     let path = (path(), prop::sample::select(vec!["", "", "", "x", "/", "}", "a", "ü"]))
         .prop_map(|(path, end)| format!("{path}{end}"));
     let method = prop::sample::select(vec!["GET", "POST"]);
@@ -175,14 +176,14 @@ fn check_host(host: &HostRoutes, mut ordered: Vec<Arc<Route>>, requests: &[Reque
     Ok(())
 }
 
-/// Paths with many common first segments, often more of these than the index distinguishes.
+/// Paths with many common first segments, often more than the index distinguishes.
 fn deep_path() -> impl Strategy<Value = String> {
     let first = prop::sample::select(vec!["", "", "/a", "/a/b", "/a/b/c/d/e/f/g", "/a/b/c/d/e/f/g/h/i"]);
     let last = prop_oneof![3 => (0..120_u32).prop_map(|number| format!("/{number}")), 1 => path()];
     (first, last).prop_map(|(first, last)| format!("{first}{last}"))
 }
 
-/// A route of a host of many.
+/// A route of a host with many routes.
 fn one_of_many() -> impl Strategy<Value = Drawn> {
     let path = prop_oneof![
         4 => deep_path().prop_map(|path| PathMatch::prefix(&path).unwrap()),
@@ -209,7 +210,7 @@ fn does() -> impl Strategy<Value = Does> {
     prop::sample::select(vec![Does::Come, Does::Come, Does::Go, Does::Change])
 }
 
-/// Another route in the same place.
+/// Another route at the same position.
 fn renamed(route: &Arc<Route>) -> Arc<Route> {
     let name = format!("{}x", route.log_name.as_deref().unwrap_or_default());
     Arc::new(Route { log_name: Some(name.into()), ..Route::clone(route) })
@@ -244,7 +245,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// From few to many and back, so that shards are split and joined.
+    /// Grows and shrinks the host, so that shards are split and joined.
     #[test]
     fn a_changed_index_agrees_with_a_scan(
         drawn in vec(one_of_many(), 0..400),

@@ -1,5 +1,5 @@
-//! Requests while the process can open no file. The limit applies to the whole process, so this test has one of its
-//! own.
+//! Requests while the process cannot open files. The limit applies to the whole process, so this test has a process of
+//! its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]

@@ -26,11 +26,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// Streams of a connection, and connections.
+/// The number of streams of a connection, and of connections.
 const STREAMS: usize = 125;
 const CONNECTIONS: usize = 4;
 
-/// Bytes of a response.
+/// The size of a response in bytes.
 const MUCH: usize = 8 << 20;
 
 /// The process with the edge.
@@ -55,14 +55,14 @@ impl Edge {
         Self { child, address }
     }
 
-    /// Resident memory in KiB.
+    /// The resident memory in KiB.
     fn resident(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches("kB").trim().parse().unwrap()
     }
 
-    /// The same once it has not grown for a second.
+    /// The same, once it has not grown for a second.
     async fn settled(&self) -> usize {
         let mut resident = self.resident();
         loop {
@@ -131,7 +131,7 @@ async fn endpoint(protocol: AppProtocol) -> SocketAddr {
     address
 }
 
-/// Answers every request of a connection with as much as its windows let through.
+/// Answers every request of a connection with as much as its windows allow.
 async fn answer_in_frames(endpoint: TcpStream) {
     let mut connection = h2::server::handshake(endpoint).await.unwrap();
     while let Some(Ok((_, mut respond))) = connection.accept().await {
@@ -154,7 +154,7 @@ static MANY: [u8; 1 << 16] = [b'x'; 1 << 16];
 /// Answers one request with a response larger than all buffers.
 async fn answer(mut endpoint: impl AsyncRead + AsyncWrite + Unpin) {
     let mut head = [0; 2048];
-    // On a busy machine, the edge may give a connection up before it has shaken hands.
+    // On a busy machine, the edge may give up a connection during its handshake.
     let Ok(count @ 1..) = endpoint.read(&mut head).await else { return };
     let chunked = head[..count].windows(8).any(|window| window == b"/chunked");
     let framing = if chunked { "Transfer-Encoding: chunked".to_owned() } else { format!("Content-Length: {MUCH}") };
@@ -169,7 +169,7 @@ async fn answer(mut endpoint: impl AsyncRead + AsyncWrite + Unpin) {
     }
 }
 
-/// How many KiB a stream takes whose client takes nothing of it, at most.
+/// Checks the maximum memory in KiB of a stream whose client reads nothing.
 async fn check(driver: Driver, protocol: AppProtocol, path: &str, kib_max: usize) {
     let edge = Edge::start(driver, protocol, endpoint(protocol).await);
     let mut connections = Vec::new();
@@ -201,13 +201,13 @@ async fn a_stalled_stream_needs_little_memory() {
     }
 }
 
-/// The connection to the endpoint is counted, with the state of TLS.
+/// The connection to the endpoint is counted, with its TLS state.
 #[tokio::test]
 async fn a_stalled_stream_needs_little_memory_with_an_https_endpoint() {
     check(Driver::Both, AppProtocol::Https, "/", 80).await;
 }
 
-/// As many pieces as Pingora reads ahead, each no larger than the window, and the window.
+/// The limit is the number of pieces that Pingora reads ahead, each at most as large as the window, plus the window.
 #[tokio::test]
 async fn a_stalled_stream_of_an_http2_endpoint_is_bounded_by_its_window() {
     check(Driver::Both, AppProtocol::H2c, "/", 192).await;

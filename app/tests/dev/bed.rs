@@ -25,14 +25,14 @@ impl Dev {
         Self::with(files, &[], Stdio::piped())
     }
 
-    /// With more arguments, and with the other end of its stderr, which is read only when it is piped.
+    /// Starts it with further arguments, and with the write end of its stderr, which is read only if it is piped.
     pub(crate) fn with(files: &[(&str, String)], arguments: &[&str], stderr: Stdio) -> Self {
         let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (name, text) in files {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let any = "127.0.0.1:0";
-        // An argument may be given once.
+        // An argument may be given only once.
         let admin = if arguments.contains(&"--admin") { &[][..] } else { &["--admin", any] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("dev")
@@ -66,7 +66,7 @@ impl Dev {
         fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    /// Status and body of a GET over a connection of its own.
+    /// Status and body of a GET on a new connection.
     pub(crate) fn get(&self, host: &str, path: &str) -> (u16, String) {
         get(self.place("http ").trim_start_matches("http://"), host, path)
     }
@@ -76,7 +76,7 @@ impl Dev {
         self.place(word).trim_start_matches("http://").split('/').next().unwrap().to_owned()
     }
 
-    /// The whole response to a command at the debug address, sent with further header lines.
+    /// The whole response to a command at the debug address, with further header lines.
     pub(crate) fn post(&self, path: &str, lines: &str) -> String {
         let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n{lines}\r\n{{}}");
         send(&self.page("debug "), &head)
@@ -125,7 +125,7 @@ fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
     told
 }
 
-/// Everything received until the connection ends.
+/// Reads until the connection ends.
 fn send(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -150,13 +150,13 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The processes that a process has started and that still run.
+/// The running children of a process.
 pub(crate) fn children(of: u32) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes.filter(|path| parent(path) == Some(of) && runs(path)).collect()
 }
 
-/// State and parent stand after the name, which is in brackets (proc(5)).
+/// State and parent follow the name, which is in parentheses (proc(5)).
 fn stat(process: &Path) -> Option<(String, u32)> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

@@ -1,5 +1,5 @@
-//! `tidegate dev` as its user meets it: started on a folder, queried, changed, ended by Ctrl-C. The wider tests with
-//! kubectl, HTTP/2 and TLS clients are those of the workspace's `tests/`.
+//! `tidegate dev` as its user sees it: started on a folder, queried, changed, ended by Ctrl-C. Broader tests with
+//! kubectl, HTTP/2 and TLS clients are in the workspace's `tests/`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for another process, by the clock")]
@@ -52,7 +52,7 @@ fn a_folder_is_served_and_followed_and_stays_unchanged() {
         pods.len() == 2
     });
 
-    // The process's own pages.
+    // The admin pages of the process.
     let admin = dev.place("health ");
     let admin = admin.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     assert_eq!(get(&admin, "x", "/readyz").0, 200);
@@ -65,12 +65,12 @@ fn a_folder_is_served_and_followed_and_stays_unchanged() {
         assert_eq!(get(&debug, "localhost", &format!("/debug/{page}")).0, 200, "{page}");
     }
 
-    // The token is its user's alone.
+    // Only its user can read the token.
     let kubeconfig = PathBuf::from(dev.place("export KUBECONFIG="));
     assert_eq!(fs::metadata(&kubeconfig).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(kubeconfig.starts_with(dev.home.path()));
 
-    // Ctrl-C leaves nothing behind.
+    // After Ctrl-C no process is left.
     let echoes = children(dev.child.id());
     assert_eq!(echoes.len(), 2, "{echoes:?}");
     dev.signal("-INT");
@@ -127,7 +127,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     dev.says(&["freeze"], 0);
     assert!(why("http://c.localhost/").contains("\n  held     frozen at generation "));
 
-    // A page in a browser can send this, but no JSON.
+    // A page in a browser can send this, but not JSON.
     let answer = dev.post("/debug/thaw", "");
     assert!(answer.starts_with("HTTP/1.1 415"), "{answer}");
     assert!(dev.says(&["history"], 0).contains("Held by an operator"));
@@ -135,7 +135,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
 
 #[test]
 fn a_closed_terminal_leaves_no_process_behind() {
-    // Nobody reads its output: writing fails, as it does on a closed terminal.
+    // Nothing reads its output: writing fails, as it does on a closed terminal.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut dev = Dev::with(&[("app.yaml", app(1))], &["--log-level", "info"], writer.into());

@@ -1,10 +1,10 @@
-//! The edge's own pages: no endpoint leads to them, and no web page commands them.
+//! The admin pages of the edge: no endpoint leads to them, and no web page can send commands to them.
 
 use std::process::Stdio;
 
 use super::bed::{Dev, app, eventually, get, ingress};
 
-/// A Service without a selector, whose one endpoint somebody writes by hand, and an Ingress that leads there.
+/// A Service without a selector whose endpoint is written by hand, and an Ingress that leads to it.
 fn slice(name: &str, address: &str, port: &str) -> String {
     format!(
         "apiVersion: v1

@@ -1,4 +1,5 @@
-//! Memory of projections: no reference to the input's bytes, limits for a single object, and sharing of equal parts.
+//! Memory of projections: they hold no reference to the input's bytes, have limits for a single object, and share equal
+//! parts.
 
 use std::sync::Arc;
 
@@ -87,8 +88,7 @@ fn check_tls(tls: &Value, want: usize, told: &[&str]) {
     assert_eq!(ingress.tls.len(), want);
     let findings: Vec<&str> = findings.iter().filter_map(|it| it.strip_prefix("Ingress shop/web: ")).collect();
     assert_eq!(findings, told);
-    // However many entries there are, all hosts together look at the matching ones, whose number is limited for each
-    // host.
+    // All hosts together look only at the matching entries, whose number is limited for each host.
     let looks: usize = ingress.rules.iter().map(|rule| ingress.tls.of(&rule.host).len()).sum();
     assert!(looks <= 16 * 4096 + want, "{looks} looks");
 }

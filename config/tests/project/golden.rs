@@ -1,4 +1,4 @@
-//! Every manifest under `tests/golden` beside what routing reads of it. `UPDATE_GOLDEN=1` rewrites the outcomes.
+//! Every manifest under `tests/golden` with its projection. `UPDATE_GOLDEN=1` rewrites the outcomes.
 
 use std::path::Path;
 

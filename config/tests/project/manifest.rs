@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
-/// The folders and the kind of what is in them.
+/// The folders, and the kind of the manifests in each.
 pub(crate) const FOLDERS: [(&str, Kind); 18] = [
     ("backend-tls-policy", Kind::BackendTlsPolicy),
     ("config-map", Kind::ConfigMap),
@@ -28,7 +28,7 @@ pub(crate) const FOLDERS: [(&str, Kind); 18] = [
     ("udp-route", Kind::UdpRoute),
 ];
 
-/// One manifest as the API server would have it.
+/// One manifest as the API server returns it.
 pub(crate) struct Manifest {
     /// Its kind, from its folder.
     pub(crate) kind: Kind,
@@ -38,7 +38,7 @@ pub(crate) struct Manifest {
     pub(crate) json: Value,
 }
 
-/// Where the manifests are.
+/// The folder of the manifests.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }

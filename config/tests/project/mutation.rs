@@ -1,4 +1,4 @@
-//! Invalid input: for any bytes, `project` returns, and returns the same again.
+//! Invalid input: for any bytes, `project` returns, and returns the same result each time.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::manifest;
 static MANIFESTS: LazyLock<Vec<(Kind, Value)>> =
     LazyLock::new(|| manifest::all().into_iter().map(|manifest| (manifest.kind, manifest.json)).collect());
 
-/// Findings that one object may have.
+/// The maximum number of findings of one object.
 const FINDINGS_MAX: usize = 257;
 
 #[track_caller]
@@ -37,7 +37,7 @@ fn check(kind: Kind, bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every place in a value, as JSON pointers.
+/// All places in a value, as JSON pointers.
 fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
     match value {

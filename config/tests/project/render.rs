@@ -1,4 +1,4 @@
-//! Projections as text that can be reviewed: one line for each thing that routing reads, then the findings.
+//! Projections as text that can be reviewed: one line for each value that routing reads, then the findings.
 
 use std::fmt::{Debug, Write};
 

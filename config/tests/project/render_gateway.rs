@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{
 
 use crate::render::line;
 
-/// What was read, or that it cannot be.
+/// The projection, or the fact that it cannot be read.
 fn shown<T: Debug>(it: &Result<T, Unreadable>) -> String {
     it.as_ref().map_or_else(|_| "(unreadable)".to_owned(), |it| format!("{it:?}"))
 }

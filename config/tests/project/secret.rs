@@ -1,4 +1,4 @@
-//! Certificates of Secrets: the usable ones and their names; and no key appears in a message.
+//! Certificates of Secrets: usable ones with their names; no message contains a key.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tidegate_config::project::{Object, Projected};
 
 use crate::manifest::projected;
 
-/// An RSA key, because the crypto provider of the tests can use but not generate one.
+/// An RSA key, because the crypto provider of the tests can use RSA keys but cannot generate them.
 const RSA_KEY: &str = include_str!("rsa_test_key.pem");
 
 fn ecdsa() -> KeyPair {
@@ -72,7 +72,7 @@ fn check_fault(secret: &Value, key: &str, want: &str) {
     assert!(fault.0.starts_with(want), "{fault}");
     let shown = format!("{projected:?}{fault}");
     assert!(!shown.contains(material(key)), "{shown}");
-    // A parser that quotes bytes as numbers leaks them as well.
+    // A parser that quotes bytes as numbers would leak them as well.
     let as_numbers = format!("{:?}", &material(key).as_bytes()[..8]);
     assert!(!shown.contains(as_numbers.trim_matches(['[', ']'])), "{shown}");
 }

@@ -1,4 +1,4 @@
-//! Changes of fields that routing does not read have no effect: they are no events.
+//! Changes of fields that routing does not read have no effect: they are not events.
 
 use serde_json::json;
 use tidegate_config::object::Kind;
@@ -15,7 +15,7 @@ fn changes_of_unread_fields_change_nothing() {
         metadata["generation"] = json!(7);
         metadata["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         metadata["finalizers"] = json!(["example.com/kept"]);
-        // Namespaces are selected by any of their labels.
+        // Any label of a namespace may be used in a selector.
         if manifest.kind != Kind::Namespace {
             metadata["labels"]["team"] = json!("checkout");
         }

@@ -6,7 +6,7 @@ use super::recorder::{Reply, Step};
 
 const EARLY: &str = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\n\r\nmuch";
 
-/// Chunked bodies, and whether nothing about them is in doubt.
+/// Chunked bodies, and whether they are unambiguous.
 const CHUNKS: &[(&str, bool)] = &[
     ("0\r\n\r\n", true),
     ("5\r\nhello\r\n0\r\n\r\n", true),
@@ -48,7 +48,7 @@ const CHUNKS: &[(&str, bool)] = &[
     ("5\r\nhello\r\n0\r\n\r\nmore", false),
 ];
 
-/// Requests of which pairs are sent at once.
+/// Requests that are sent in pairs without a pause.
 const FOLLOWED: &[&str] = &[
     "GET /one HTTP/1.1\r\nHost: a.test\r\n\r\n",
     "GET /old/two HTTP/1.1\r\nHost: b.test\r\n\r\n",
@@ -131,7 +131,7 @@ fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
     }
 }
 
-/// Cuts bytes at random, here and there into small pieces.
+/// Cuts bytes at random positions, some into small pieces.
 pub fn cut(bytes: Vec<u8>, chance: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut left = bytes.as_slice();
@@ -146,7 +146,7 @@ pub fn cut(bytes: Vec<u8>, chance: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// Answers that come before the body is read, with and without the end of the connection.
+/// Answers that are sent before the body is read, with and without the end of the connection.
 fn answered_early(cases: &mut Vec<Case>) {
     for size in [5, 4096, 102_400] {
         let head = format!("POST /x HTTP/1.1\r\nHost: a.test\r\nContent-Length: {size}\r\n\r\n");

@@ -1,4 +1,4 @@
-//! One entry of the corpus: what a client sends, in which pieces, and what the endpoint answers.
+//! One entry of the corpus: the bytes of a client, their pieces, and the answers of the endpoint.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Case {
     pub replies: Vec<Reply>,
     /// Whether the client's address is a trusted proxy's.
     pub trusted: bool,
-    /// Whether the endpoint's connections are new ones.
+    /// Whether the connections to the endpoint are new.
     pub fresh: bool,
     /// Whether the native driver must take it.
     pub native: bool,
@@ -33,7 +33,7 @@ impl Case {
         }
     }
 
-    /// A GET of a path with these further lines, each ended.
+    /// A GET of a path with these further lines, each terminated.
     pub fn get(name: impl Into<String>, host: &str, target: &str, lines: &str) -> Self {
         Self::new(name, format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n"))
     }
@@ -53,19 +53,19 @@ impl Case {
         self
     }
 
-    /// New connections to the endpoint: whether a broken one is tried again depends on its age.
+    /// Uses new connections to the endpoint: whether a broken one is retried depends on its age.
     pub fn fresh(mut self) -> Self {
         self.fresh = true;
         self
     }
 
-    /// Nothing about it is in doubt.
+    /// Marks the case as unambiguous.
     pub fn native(mut self) -> Self {
         self.native = true;
         self
     }
 
-    /// Whether an answer comes before its request is whole.
+    /// Whether an answer is sent before its request is complete.
     pub fn is_answered_early(&self) -> bool {
         self.replies.iter().any(|reply| reply.early)
     }
@@ -74,12 +74,12 @@ impl Case {
         self.pieces.concat()
     }
 
-    /// The number of expected final responses before the client continues, as an estimate.
+    /// An estimate of the number of final responses before the client continues.
     pub fn finals(&self) -> usize {
         self.bytes().windows(8).filter(|window| window == b" HTTP/1.").count().max(1)
     }
 
-    /// Whether the first and the second request ask by HEAD, as far as one can say.
+    /// Whether the first and the second request are HEAD requests, as far as can be determined.
     pub fn heads(&self) -> [bool; 2] {
         let bytes = self.bytes();
         let is_head = |bytes: &[u8]| bytes.trim_ascii_start().starts_with(b"HEAD ");

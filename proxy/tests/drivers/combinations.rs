@@ -1,4 +1,4 @@
-//! Random combinations from the tables: any method, target and host with some lines, a body and an answer.
+//! Random combinations from the tables: a method, a target and a host with some lines, a body and an answer.
 
 use fastrand::Rng;
 
@@ -31,7 +31,7 @@ pub fn all(chance: &mut Rng) -> Vec<Case> {
 }
 
 fn one(number: usize, chance: &mut Rng) -> Case {
-    // Mostly what the native driver takes: all else has only one parser.
+    // Mostly requests of the native driver: all others have only one parser.
     let odd = chance.u8(..4) == 0;
     let method = if odd { *any(METHODS, chance) } else { any(&["GET", "HEAD", "POST", "PUT", "DELETE"], chance) };
     let target = if chance.bool() { *any(TARGETS, chance) } else { any(&["/old/a/../b?c", "/old", "/", "/x"], chance) };
@@ -51,7 +51,7 @@ fn one(number: usize, chance: &mut Rng) -> Case {
     chance.shuffle(&mut lines);
     let bytes = format!("{method} {target} HTTP/1.1\r\n{}\r\n{body}", lines.concat());
     let answer = any(ANSWERS, chance);
-    // Later bytes of a response may coincide with the next request, or not.
+    // Later bytes of a response may or may not coincide with the next request.
     let answer = answer.replace("{pause}", "");
     let mut case = Case::new(format!("combination {number}"), bytes).answered(reply(&answer)).fresh();
     case.trusted = chance.bool();

@@ -1,5 +1,5 @@
-//! Whether the two sides did the same. The differences that are none are listed here and nowhere else, each with its reason;
-//! docs/decisions/0015-one-corpus-for-two-drivers.md has them for readers.
+//! The comparison of the two sides. The accepted differences are listed here and nowhere else, each with its reason;
+//! docs/decisions/0015-one-corpus-for-two-drivers.md explains them.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -11,11 +11,11 @@ use super::message::{Framing, Message};
 use super::recorder::{Reply, Step};
 use super::side::Outcome;
 
-/// The differences, for people; empty if there are none. The first outcome is that with the native driver.
+/// The differences as text; empty if there are none. The first outcome is that of the native driver.
 pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String> {
     if case.is_answered_early() {
-        // Whether the rest of the body is still read, and the connection continues, depends on timing in both drivers.
-        // The response does not: it comes before the rest.
+        // Whether the rest of the body is read and the connection continues depends on timing in both drivers. The
+        // response does not: it is sent before the rest.
         if native.client.is_empty() || full.client.is_empty() {
             return vec![format!("{} responses, and {}", native.client.len(), full.client.len())];
         }
@@ -47,7 +47,7 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     if native.rest != full.rest && !stops {
         found.push("what the client got besides".to_owned());
     }
-    // After an announced close, the rest of a body may still be read, or not.
+    // After an announced close, the rest of a body may or may not be read.
     let said = has_body(case) && full.client.last().is_some_and(closes);
     if native.closed != full.closed && !stops && !said {
         found.push(format!("whether the connection was closed: {}, and {}", native.closed, full.closed));
@@ -55,8 +55,9 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     found
 }
 
-/// How many responses come before a request that one side alone sends over a connection which its endpoint has closed without saying so.
-/// Whether the close is seen before is a matter of time, and only an idempotent request may be sent again (RFC 9110 section 9.2.2).
+/// The number of responses before a request that only one side sends, because its endpoint has silently closed the
+/// connection. Whether the close is noticed in time is a race, and only an idempotent request may be sent again (RFC
+/// 9110 section 9.2.2).
 fn meets_a_close(case: &Case, one: &Outcome, other: &Outcome) -> Option<usize> {
     let closes = |step: &Step| matches!(step, Step::Close | Step::Reset);
     if !case.replies.iter().any(|reply| reply.steps.iter().any(closes)) {
@@ -72,14 +73,14 @@ fn meets_a_close(case: &Case, one: &Outcome, other: &Outcome) -> Option<usize> {
         .then_some(count)
 }
 
-/// Whether a response was refused or broken off.
+/// Whether a response was refused or aborted.
 fn broke(side: &Outcome) -> bool {
     side.client.iter().any(|response| response.status() == 502 || !response.whole)
 }
 
-/// Whether a response has what Pingora's parser of chunks takes and the grammar does not (RFC 9112 section 7.1): a size without
-/// digits, or an end of a line within what follows the size. The native driver refuses it, for another parser may read another
-/// message. In requests both refuse it.
+/// Whether a response has chunks that Pingora's parser accepts and the grammar does not (RFC 9112 section 7.1): a size
+/// without digits, or a line end within the chunk extension. The native driver refuses them, because another parser may
+/// read another message. Both drivers refuse them in requests.
 pub fn lax_chunks(case: &Case) -> bool {
     case.replies.iter().map(sent).any(|bytes| {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -121,7 +122,7 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
             one.lines.remove(b"connection".as_slice());
             other.lines.remove(b"connection".as_slice());
         } else if has_body(case) && number + 1 == full.client.len() {
-            // See `stops_after_a_body`: the full driver may say so, where the native one does not.
+            // See `stops_after_a_body`: the full driver may announce a close that the native one does not.
             let closes = |same: &mut Same| same.lines.remove(b"connection".as_slice());
             if let (Some(says), _) = (closes(&mut one), closes(&mut other)) {
                 other.lines.insert(b"connection".to_vec(), says.clone());
@@ -133,9 +134,10 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
     found
 }
 
-/// Pingora ends a connection after some requests with a body that the edge answers itself. The native driver continues.
+/// Pingora closes a connection after some requests with a body that the edge answers itself. The native driver
+/// continues.
 fn stops_after_a_body(case: &Case, native: &Outcome, full: &Outcome) -> bool {
-    // No endpoint of the corpus has either in its response: a name of the request, or what the page of a route has.
+    // No endpoint of the corpus sends either in its response: the request id, or the content of a direct response.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");
     let has = |last: &Message| last.values("x-request-id").next().is_some() || page(last);
     let own = full.client.last().is_some_and(has);
@@ -154,15 +156,15 @@ fn sent(reply: &Reply) -> Vec<u8> {
     steps.collect::<Vec<_>>().concat()
 }
 
-/// A message in which what may differ is the same.
+/// A message in which the accepted differences are replaced by equal values.
 #[derive(Debug)]
 struct Same {
     start: Vec<u8>,
-    /// The values of each name. Names are compared without case (RFC 9110 section 5.1), and the order of lines with
+    /// The values by name. Names are compared case-insensitively (RFC 9110 section 5.1), and the order of lines with
     /// different names is irrelevant (section 5.3).
     lines: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     framing: Framing,
-    /// Without the boundaries of chunks, which mean nothing (RFC 9112 section 7.1).
+    /// Removes the boundaries of chunks, which have no meaning (RFC 9112 section 7.1).
     body: Vec<u8>,
     trailers: Vec<u8>,
     whole: bool,
@@ -184,7 +186,7 @@ impl Same {
         }
     }
 
-    /// Replaces the values of a name that are only this side's own.
+    /// Replaces the values of a name that are specific to this side.
     fn forget(&mut self, name: &str, own: impl Fn(&[u8]) -> bool) {
         for value in self.lines.get_mut(name.as_bytes()).into_iter().flatten() {
             if own(value.strip_prefix(b": ").unwrap_or(value)) {
@@ -194,13 +196,13 @@ impl Same {
     }
 }
 
-/// An id that was made of chance.
+/// A generated id.
 fn is_made(id: &[u8]) -> bool {
     id.len() == 32 && id.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The requests that the endpoint got whole. One that broke off was broken off by its client, or by what its client
-/// sent; how far it came by then is a matter of time.
+/// The requests that the endpoint received completely. A truncated one was aborted by its client, or because of the
+/// client's bytes; how much of it arrived is a race.
 fn arrived(outcome: &Outcome) -> Vec<Same> {
     let whole = outcome.upstream.iter().filter(|message| message.whole);
     let forgotten = whole.map(|message| {
@@ -217,11 +219,12 @@ fn given(response: &Message) -> Same {
     if same.lines.get(b"connection".as_slice()).is_some_and(|values| *values == [b": keep-alive"]) {
         same.lines.remove(b"connection".as_slice());
     }
-    // Pingora replaces the endpoint's date by its own; the native driver adds one where there is none (RFC 9110 section 6.6.1).
+    // Pingora replaces the endpoint's date by its own; the native driver adds one if it is missing (RFC 9110 section
+    // 6.6.1).
     if let Some(dates) = same.lines.get_mut(b"date".as_slice()) {
         *dates = vec![b": (some)".to_vec()];
     }
-    // Answers of the edge's own name the request in their text.
+    // Answers of the edge contain the request id in their text.
     if let Some(id) = response.values("x-request-id").next().filter(|id| is_made(id)) {
         let text = String::from_utf8_lossy(&same.body).replace(std::str::from_utf8(id).unwrap(), "(own)");
         same.body = text.into_bytes();
@@ -256,7 +259,7 @@ fn compare(what: &str, one: &Same, other: &Same, found: &mut Vec<String>) {
     if one.whole != other.whole {
         found.push(format!("{what} is whole: {}, and {}", one.whole, other.whole));
     }
-    // How much of what breaks off gets through is a matter of time. What cannot be framed has the next response in it.
+    // How much of a truncated body arrives is a race. A body with invalid framing contains the next response.
     let cut = !one.whole && !other.whole;
     let begin_alike = one.body.starts_with(&other.body) || other.body.starts_with(&one.body);
     let broken = one.framing == Framing::Broken && other.framing == Framing::Broken;

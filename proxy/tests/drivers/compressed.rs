@@ -1,4 +1,4 @@
-//! Responses that are compressed, and such as look like it and are not, for clients that take it and others.
+//! Compressed responses, and responses that resemble them and are not compressed, for clients with and without support.
 
 use super::case::Case;
 use super::responses::reply;
@@ -46,7 +46,7 @@ pub fn all() -> Vec<Case> {
         cases.push(get(format!("compressed or not: {status} of {length} bytes"), answer));
     }
     for size in [1000_u64, 65_536, 300_000] {
-        // It compresses a little.
+        // The body compresses a little.
         let body: String =
             (0..size).map(|at| char::from(b'a' + u8::try_from((at * at / 7 + at / 300) % 23).unwrap_or(0))).collect();
         for (how, framed) in framed(&body) {

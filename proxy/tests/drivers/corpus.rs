@@ -1,4 +1,4 @@
-//! The whole corpus. It is made of tables and of chance from one seed, so that every run plays the same.
+//! The whole corpus, generated from tables and from one seed, so that every run plays the same cases.
 
 use super::case::Case;
 use super::{bodies, combinations, compressed, fields, heads, mutations, responses};

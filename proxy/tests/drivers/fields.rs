@@ -1,9 +1,9 @@
-//! Headers that mean something to a proxy, in shapes sane and insane: what frames a body, what belongs to a connection, and
-//! what a client claims of itself.
+//! Headers that a proxy must interpret, valid and invalid: framing, hop-by-hop headers, and headers that a client may
+//! forge.
 
 use super::case::Case;
 
-/// Lines that frame a body, and whether nothing about them is in doubt. Each is tried with several bodies.
+/// Lines that frame a body, and whether they are unambiguous. Each is tried with several bodies.
 pub const FRAMINGS: &[(&str, bool)] = &[
     ("Content-Length: 5\r\n", true),
     ("Content-Length: 0\r\n", true),
@@ -57,10 +57,10 @@ pub const FRAMINGS: &[(&str, bool)] = &[
     ("X-Transfer-Encoding: chunked\r\n", true),
 ];
 
-/// Bodies for them: of five bytes, in chunks, none.
+/// Bodies for them: five bytes, chunks, none.
 const BODIES: &[&str] = &["hello", "5\r\nhello\r\n0\r\n\r\n", ""];
 
-/// Header lines that mean something to a connection, and whether nothing about them is in doubt.
+/// Header lines about the connection, and whether they are unambiguous.
 pub const CONNECTIONS: &[(&str, bool)] = &[
     ("Connection: close\r\n", true),
     ("Connection: keep-alive\r\n", true),

@@ -1,4 +1,4 @@
-//! Heads of requests: first lines, hosts, header lines as such, sane and insane, and how large they may be.
+//! Request heads: request lines, hosts, header lines, valid and invalid, and their maximum size.
 
 use super::case::Case;
 
@@ -134,7 +134,7 @@ const HOSTS: &[&str] = &[
 const VERSIONS: &[&str] =
     &["HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/2.0", "HTTP/1.2", "http/1.1", "HTTP/1.", "HTTP/11", ""];
 
-/// Header lines as such, good and bad.
+/// Header lines, valid and invalid.
 pub const SYNTAX: &[&str] = &[
     "X: y\n",
     "X: y\nContent-Length: 44\r\n",
@@ -175,7 +175,7 @@ pub const SYNTAX: &[&str] = &[
     "x-lower: 1\r\nX-UPPER: 2\r\nX-Mixed-cAse: 3\r\n",
 ];
 
-/// Request lines and what comes before them.
+/// Request lines, and bytes before them.
 const LINES: &[&str] = &[
     "GET  / HTTP/1.1\r\n",
     "GET /  HTTP/1.1\r\n",
@@ -273,7 +273,7 @@ fn syntax(cases: &mut Vec<Case>) {
 }
 
 fn sizes(cases: &mut Vec<Case>) {
-    // The host is one more.
+    // The Host line is counted as well.
     for count in [62, 63, 64, 65, 126, 127, 128, 129, 255, 256, 300] {
         for (host, target) in [("a.test", "/"), ("b.test", "/old")] {
             let lines: String = (0..count).map(|n| format!("X-{n}: {n}\r\n")).collect();

@@ -13,7 +13,8 @@ use super::recorder::PAUSE;
 use super::secure::Stream;
 use super::side::{PATIENCE, PROBE};
 
-/// Headers of a connection, or expressed differently in HTTP/2. `TE` allows a single value (RFC 9113 section 8.2.2).
+/// Hop-by-hop headers, or headers that HTTP/2 expresses differently. `TE` allows a single value (RFC 9113 section
+/// 8.2.2).
 const LEFT_OUT: [HeaderName; 6] = [
     HOST,
     CONNECTION,
@@ -67,7 +68,7 @@ fn asked(message: &Message) -> Option<Asked> {
     (message.framing != Framing::Broken).then(|| Asked { head, body: message.body.clone() })
 }
 
-/// Asks one request after the other; the responses, and whether the edge ended the connection.
+/// Sends one request after the other; returns the responses, and whether the edge ended the connection.
 pub async fn converse(stream: Box<dyn Stream>, case: &Case) -> (Vec<Message>, bool) {
     let (send, connection) = handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);

@@ -57,13 +57,13 @@ impl Logged {
         Self { side: side.await, folder }
     }
 
-    /// Plays cases; what was written down of each, by id.
+    /// Plays cases; returns the log entry of each by id.
     async fn play(mut self, cases: &[Case]) -> BTreeMap<String, Value> {
         for case in cases {
             self.side.play(case, QUIET[0]).await;
         }
         let path = self.folder.path().join("access.log");
-        // The end hands over what threads have gathered, and then it is written in a moment.
+        // The drain hands over the buffered lines of all threads, and they are written shortly after.
         let registry = self.side.end().await;
         let whole = async {
             while written(&lines(&path)) != counted(&registry) {
@@ -80,15 +80,15 @@ impl Logged {
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    // The last one may be there in part.
+    // The last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// How many requests the log has by object and class, and by reason.
+/// The number of logged requests by object and class, and by reason.
 fn written(lines: &[Value]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in lines {
-        // A status of no class counts as 5xx.
+        // A status without a class counts as 5xx.
         let class = (line["status"].as_u64().unwrap_or_default() / 100).min(5);
         *counts.entry(format!("{} {class}xx", line["object"].as_str().unwrap_or_default())).or_default() += 1;
         if let Some(reason) = line["reason"].as_str() {
@@ -98,7 +98,7 @@ fn written(lines: &[Value]) -> BTreeMap<String, u64> {
     counts
 }
 
-/// The same by the metrics.
+/// The same from the metrics.
 fn counted(registry: &Registry) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for family in registry.gather() {
@@ -117,7 +117,7 @@ fn counted(registry: &Registry) -> BTreeMap<String, u64> {
     counts
 }
 
-/// The case with an id that its line can be found by.
+/// The case with an id by which its log line can be found.
 fn named(number: usize, case: &Case) -> Case {
     let (bytes, id) = (case.bytes(), format!("X-Request-Id: case-{number}\r\n"));
     let end = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -125,7 +125,7 @@ fn named(number: usize, case: &Case) -> Case {
     Case { pieces, ..case.clone() }
 }
 
-/// That id.
+/// The id of a case.
 fn id(case: &Case) -> String {
     let text = String::from_utf8_lossy(&case.pieces[0]).into_owned();
     text.lines().find_map(|line| line.strip_prefix("X-Request-Id: ")).unwrap_or_default().to_owned()
@@ -134,9 +134,9 @@ fn id(case: &Case) -> String {
 fn shown(line: &Value, name: &str) -> String {
     match name {
         "upstream" | "upstream_first_byte_ms" => (!line[name].is_null()).to_string(),
-        // How much got through of what breaks off, or was read of what was too much, is a matter of time.
+        // How many bytes of a truncated response are sent, or of a too large body are read, is a race.
         "bytes_in" if line["reason"] == "body-too-large" => String::new(),
-        // The native driver reads nothing of a body that no endpoint takes; the full one has begun to.
+        // The native driver reads nothing of a body that no endpoint takes; the full one has begun to read it.
         "bytes_in" if line["reason"] == "connect-failed" => String::new(),
         "bytes_out" if line["reason"] == "upstream-broken" => String::new(),
         // The flush points of compressed bodies depend on the received pieces.
@@ -161,7 +161,7 @@ async fn check(over: Over) {
         |case: &Case| case.native && !case.bytes().to_ascii_lowercase().windows(12).any(|w| w == b"x-request-id");
     let cases = corpus::all().into_iter().enumerate().filter(|(_, case)| plain(case)).step_by(5);
     let mut cases: Vec<Case> = cases.map(|(number, case)| named(number, &case)).collect();
-    // How much is read of a body behind an early answer is a matter of time, and lax chunks are listed in decision 0015.
+    // How much of a body is read after an early answer is a race, and lax chunks are listed in decision 0015.
     cases.retain(|case| !case.is_answered_early() && !lax_chunks(case));
     cases.retain(|case| !over.is_http2() || !http2::requests(case).is_empty());
     assert!(cases.len() > 200, "{} cases", cases.len());
@@ -172,9 +172,9 @@ async fn check(over: Over) {
         ids.collect::<Vec<_>>()
     };
     assert_eq!([missing(&native), missing(&full)], [const { Vec::<String>::new() }; 2]);
-    // One of the differences that decision 0015 lists: what only the native driver refuses.
+    // A difference that decision 0015 lists: requests that only the native driver refuses.
     let listed = |one: &Value, other: &Value| {
-        // Over HTTP/2 the full driver breaks a switch of protocols off.
+        // Over HTTP/2 the full driver aborts a switch of protocols.
         let sent_on = [101, 200, if over.is_http2() { 499 } else { 101 }];
         one["status"] == 502 && sent_on.iter().any(|status| other["status"] == *status)
     };

@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages as they came: heads as lines of bytes, bodies without their framing.
+//! HTTP/1.1 messages as received: heads as lines of bytes, bodies without their framing.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Framing {
     Broken,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Request,
@@ -27,18 +27,18 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     pub start: Vec<u8>,
-    /// The header lines: the name as sent, and everything behind the colon.
+    /// The header lines: the name as sent, and everything after the colon.
     pub lines: Vec<(Vec<u8>, Vec<u8>)>,
     pub framing: Framing,
     pub body: Vec<u8>,
-    /// Trailer lines with their ends.
+    /// Trailer lines with their line ends.
     pub trailers: Vec<u8>,
-    /// Whether it came to its end.
+    /// Whether it is complete.
     pub whole: bool,
 }
 
 impl Message {
-    /// The first message of these bytes and its length; `None` while its head is not whole.
+    /// The first message of these bytes and its length; `None` while its head is incomplete.
     pub fn read(bytes: &[u8], kind: Kind, closed: bool) -> Option<(Self, usize)> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
         let mut lines =
@@ -61,13 +61,13 @@ impl Message {
         Some((message, end + length))
     }
 
-    /// The values of a header, without the space around them; the name in lower case.
+    /// The values of a header, without surrounding whitespace; the name is in lower case.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.lines.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes()));
         named.map(|(_, value)| value.strip_prefix(b":").unwrap_or(value).trim_ascii())
     }
 
-    /// The status of a response; 0 when it has none.
+    /// The status of a response; 0 if it has none.
     pub fn status(&self) -> u16 {
         let digits = self.start.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
         std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or_default()
@@ -151,7 +151,7 @@ impl Message {
     }
 }
 
-/// Bytes for people, shortened.
+/// Bytes as shortened text.
 pub fn shown(bytes: &[u8]) -> String {
     let cut = bytes.len().min(600);
     let more = if cut < bytes.len() { format!("… ({} bytes)", bytes.len()) } else { String::new() };

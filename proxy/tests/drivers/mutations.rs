@@ -1,4 +1,4 @@
-//! Mutations of what the tables have: a few bytes flipped, put in, left out, doubled or cut off.
+//! Mutations of the tables' cases: a few bytes flipped, inserted, removed, doubled or cut off.
 
 use fastrand::Rng;
 
@@ -10,7 +10,7 @@ use super::responses::{ANSWERS, reply};
 const REQUESTS: usize = 900;
 const RESPONSES: usize = 600;
 
-/// Cases with more than this are left as they are.
+/// Cases with more bytes than this are not mutated.
 const BYTES_MAX: usize = 3000;
 
 /// Fragments that are difficult for parsers.
@@ -68,12 +68,12 @@ pub fn of_requests(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
     mutations.collect()
 }
 
-/// All of these end the connection: an incomplete response would otherwise be waited for.
+/// Each response ends with a close, because a client would otherwise wait for the rest of an incomplete one.
 pub fn of_responses(cases: &[Case], chance: &mut Rng) -> Vec<Case> {
     let asked: Vec<&Case> = cases.iter().filter(|case| case.native && case.name.contains(" answered ")).collect();
     let mutations = (0..RESPONSES).map(|number| {
         let base = ANSWERS[chance.usize(..ANSWERS.len())];
-        // In one piece: what comes behind a response in its own time may meet the next request, or not.
+        // In one piece: later bytes of a response may or may not coincide with the next request.
         let mut bytes: Vec<u8> = reply(base).steps.into_iter().filter_map(sent).flatten().collect();
         for _ in 0..chance.usize(1..=3) {
             mutate(&mut bytes, chance);
@@ -113,7 +113,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut Rng) {
             bytes.splice(at..at, doubled);
         }
         8 => {
-            // A whole line, where it can do most.
+            // A whole line, where it has most effect.
             let line = bytes.split_inclusive(|byte| *byte == b'\n').nth(chance.usize(..4)).map(<[u8]>::to_vec);
             let start = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             bytes.splice(start..start, line.unwrap_or_default());

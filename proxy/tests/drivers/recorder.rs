@@ -1,4 +1,4 @@
-//! An endpoint that keeps the bytes of every request and answers with the bytes of a script.
+//! An endpoint that records the bytes of every request and answers with the bytes of a script.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use tokio_rustls::server::TlsStream;
 use super::message::{Kind, Message};
 use super::secure::acceptor;
 
-/// One thing to do for an answer.
+/// One step of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     Send(Vec<u8>),
-    /// Long enough for what was sent to be a read of its own.
+    /// A pause that is long enough for the earlier bytes to be a read of their own.
     Pause,
-    /// Ends the connection well.
+    /// Closes the connection.
     Close,
-    /// Ends it by a reset.
+    /// Resets the connection.
     Reset,
 }
 
@@ -36,7 +36,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// These bytes at once.
+    /// Sends these bytes at once.
     pub fn send(bytes: impl Into<Vec<u8>>) -> Self {
         Self { steps: vec![Step::Send(bytes.into())], early: false }
     }
@@ -53,7 +53,7 @@ struct Script {
     next: AtomicUsize,
 }
 
-/// A pause that makes two reads of two writes.
+/// A pause that separates two writes into two reads.
 pub const PAUSE: Duration = Duration::from_millis(3);
 
 /// The timeout for the end of a connection.
@@ -63,10 +63,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 struct State {
     script: watch::Receiver<Arc<Script>>,
     seen: UnboundedSender<Message>,
-    /// Connections, and those of them that are at a request.
+    /// Open connections, and those of them with a request in progress.
     open: watch::Sender<usize>,
     busy: watch::Sender<usize>,
-    /// Counts the calls to close what is idle.
+    /// Counts the requests to close idle connections.
     close: watch::Receiver<usize>,
 }
 
@@ -80,7 +80,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// In plain text, or over TLS with a certificate of its own making.
+    /// Starts it in plain text, or over TLS with a self-signed certificate.
     pub async fn start(tls: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -108,12 +108,13 @@ impl Recorder {
         Self { address, script, seen, open, busy, close }
     }
 
-    /// Answers from now on like this; beyond the script, in the usual way. `fresh` closes what is idle first.
+    /// Sets the answers from now on; after the script it answers in the usual way. `fresh` first closes idle
+    /// connections.
     pub async fn play(&mut self, replies: Vec<Reply>, fresh: bool) {
         if fresh {
             self.close.send_modify(|calls| *calls += 1);
             drop(timeout(PATIENCE, self.open.subscribe().wait_for(|open| *open == 0)).await);
-            // Until those at the other end have looked.
+            // Until the edge has noticed the close.
             sleep(4 * PAUSE).await;
         }
         self.script.send_replace(Arc::new(Script { replies, next: AtomicUsize::new(0) }));
@@ -132,7 +133,7 @@ impl Recorder {
 
 /// A stream to the edge.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
-    /// The socket below.
+    /// The TCP socket.
     fn socket(&self) -> &TcpStream;
 }
 

@@ -233,7 +233,7 @@ fn large(cases: &mut Vec<Case>) {
     }
 }
 
-/// `Connection` header lines that nominate few headers and many.
+/// `Connection` header lines that nominate few headers, and many.
 fn nominating(cases: &mut Vec<Case>) {
     for (name, asked) in ASKED {
         for count in [1, 32, 33, 1000] {
@@ -247,7 +247,7 @@ fn nominating(cases: &mut Vec<Case>) {
     }
 }
 
-/// The first answer is one after which the route has the endpoint asked again.
+/// The first answer is one after which the route retries.
 fn passed_over(cases: &mut Vec<Case>) {
     for (name, asked) in &ASKED[..4] {
         let asked = asked.replace("a.test", "r.test");
@@ -266,7 +266,7 @@ fn passed_over(cases: &mut Vec<Case>) {
     }
 }
 
-/// The endpoint's connection dies between two requests, or at the second.
+/// The endpoint closes its connection between two requests, or at the second.
 fn broken_while_idle(cases: &mut Vec<Case>) {
     let usual = || reply(ANSWERS[0]);
     for (name, asked) in ASKED.iter().filter(|(name, _)| !name.contains("close")) {

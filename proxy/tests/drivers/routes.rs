@@ -1,4 +1,4 @@
-//! Routes for what the Gateway API asks of both drivers.
+//! Routes with the features of the Gateway API that both drivers support.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn edits(
     }
 }
 
-/// A share with filters of its own, behind those of its route.
+/// A share with filters of its own, after those of its route.
 pub fn filtered_share(protocol: AppProtocol) -> Route {
     let mut route = route("web", protocol);
     route.path = PathMatch::prefix("/x").unwrap();
@@ -49,7 +49,7 @@ pub fn filtered_share(protocol: AppProtocol) -> Route {
     route
 }
 
-/// The endpoint is asked again after some statuses.
+/// A route that retries some statuses.
 pub fn retried(protocol: AppProtocol) -> Route {
     let mut route = route("web", protocol);
     let retry = RetryPolicy { statuses: [500, 503].into(), attempts: 1, backoff: Duration::from_millis(1) };
@@ -57,7 +57,7 @@ pub fn retried(protocol: AppProtocol) -> Route {
     route
 }
 
-/// Pages of one origin may ask.
+/// A CORS filter with one allowed origin.
 pub fn cross_origin(protocol: AppProtocol) -> Route {
     let mut route = route("web", protocol);
     let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);

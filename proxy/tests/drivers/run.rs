@@ -17,26 +17,26 @@ use super::side::{Outcome, Over, Side};
 /// Pairs of data planes that play cases at the same time.
 const PAIRS: usize = 12;
 
-/// How long nothing must come before a client takes it that nothing will; longer where the first look found a difference.
+/// The silence after which a client assumes that no more bytes will arrive; longer for a case that differed at first.
 pub const QUIET: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
-/// How often a case that wavers is played again; that it differs once more is not enough, twice is.
+/// The number of repetitions of a case that differed only sometimes. One more difference is tolerated, two are not.
 const ALONE: usize = 5;
 
-/// One test after the other: what is quick is judged more surely.
+/// Runs one test at a time, so that less load disturbs the timing.
 pub static TURN: Semaphore = Semaphore::const_new(1);
 
 /// The totals of the whole corpus.
 #[derive(Default)]
 struct Tally {
     cases: usize,
-    /// Cases of which the native driver took something.
+    /// Cases with a request that the native driver took.
     native: usize,
     wavering: Vec<Wavering>,
     complaints: Vec<Complaint>,
 }
 
-/// A case that differed and then did not.
+/// A case that differed once and then did not.
 struct Wavering {
     number: usize,
     case: Case,
@@ -45,7 +45,7 @@ struct Wavering {
 
 /// The result of a single run of a case.
 struct Look {
-    /// Requests of it that the native driver took.
+    /// Its requests that the native driver took.
     taken: u64,
     complaint: Option<Complaint>,
 }
@@ -68,7 +68,7 @@ impl Pair {
         [one, other]
     }
 
-    /// A difference counts that stays: the machine may be slow.
+    /// Only a repeated difference counts: the machine may be slow.
     async fn check(&mut self, number: usize, case: &Case, tally: &mut Tally) {
         tally.cases += 1;
         let mut first = None;
@@ -143,8 +143,8 @@ async fn play(cases: Vec<(usize, Case)>, over: Over, one: Set, other: Set) -> Ta
     all
 }
 
-/// Plays cases that wavered again, one after the other and each several times. What depends on a race between the drivers
-/// differs again; what depended on how busy the machine was, with all the others at the same time, does not.
+/// Plays the unsteady cases again, one at a time and each several times. A race between the drivers shows again; an
+/// effect of the load of parallel cases does not.
 async fn alone(wavering: &[Wavering], over: Over, one: Set, other: Set) -> Vec<Complaint> {
     let mut pair = Pair { one: Side::start(over, one).await, other: Side::start(over, other).await };
     let mut complaints = Vec::new();
@@ -163,7 +163,7 @@ fn full(options: &mut Options) {
     options.driver = Driver::Full;
 }
 
-/// The cases whose number or name the environment asks for; all, where it asks for nothing.
+/// The cases with the number or name of the environment variable; all cases without it.
 #[allow(clippy::disallowed_methods, reason = "to play one case alone is asked of the environment")]
 fn chosen(cases: Vec<(usize, Case)>) -> Vec<(usize, Case)> {
     let Ok(wanted) = std::env::var("DRIVERS_CASE") else { return cases };
@@ -177,7 +177,7 @@ async fn both_drivers_do_the_same() {
     check(cases.into_iter().enumerate().collect(), Over::Tcp).await;
 }
 
-/// The bytes are the same, but come and go in other pieces.
+/// The bytes are the same, but are sent and received in other pieces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same_over_tls() {
     check(corpus::all().into_iter().enumerate().step_by(7).collect(), Over::Tls).await;
@@ -192,7 +192,7 @@ async fn both_drivers_do_the_same_over_http2() {
     check(cases, Over::Http2).await;
 }
 
-/// The edge's half of TLS is the drivers' own, each another one.
+/// Each driver has a TLS client of its own for endpoints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_drivers_do_the_same_with_https_endpoints() {
     let cases: Vec<_> = corpus::all().into_iter().enumerate().skip(3).step_by(7).collect();
@@ -216,7 +216,7 @@ async fn check(cases: Vec<(usize, Case)>, over: Over) {
     }
 }
 
-/// Which differences there are, how often, and where first.
+/// The differences, their number, and the first case of each.
 fn overview(complaints: &[Complaint]) -> String {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for complaint in complaints {
@@ -229,7 +229,7 @@ fn overview(complaints: &[Complaint]) -> String {
         .fold(String::new(), |all, (found, cases)| format!("{all}{} x {found}: case {}\n", cases.len(), cases[0]))
 }
 
-/// Each of these is a difference that could be made by mistake, and must be detected.
+/// Each of these is a difference that a mistake could cause; it must be detected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planted_differences_are_found() {
     let _turn = TURN.acquire().await.unwrap();

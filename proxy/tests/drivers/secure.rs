@@ -1,4 +1,4 @@
-//! Streams in plain text or over TLS, of clients and of endpoints.
+//! Streams of clients and endpoints, in plain text or over TLS.
 
 use std::sync::Arc;
 

@@ -52,15 +52,15 @@ pub struct Side {
     over: Over,
 }
 
-/// How clients come.
+/// The transport of clients and endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
     Tcp,
     Tls,
     Http2,
-    /// Over TCP, and the edge comes to its endpoint over TLS.
+    /// Clients over TCP, and endpoints over TLS.
     TlsEndpoint,
-    /// Over HTTP/2, and the edge comes to its endpoint over TLS.
+    /// Clients over HTTP/2, and endpoints over TLS.
     Http2TlsEndpoint,
 }
 
@@ -74,7 +74,7 @@ impl Over {
     }
 }
 
-/// Every kind of route that both drivers know.
+/// Every kind of route that both drivers support.
 fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
     let route = |name: &str| route(name, protocol);
     let edited = |name: &str, edit: &dyn Fn(&mut Route)| {
@@ -157,7 +157,7 @@ impl Side {
         Self { bed, recorder, over }
     }
 
-    /// Plays a case; `quiet` is how long nothing must come before the client takes it that nothing will.
+    /// Plays a case; `quiet` is the silence after which the client assumes that no more bytes will arrive.
     pub async fn play(&mut self, case: &Case, quiet: Duration) -> Outcome {
         self.recorder.play(case.replies.clone(), case.fresh).await;
         let before = self.carried();
@@ -188,7 +188,7 @@ impl Side {
         if self.over == Over::Tls { over_tls(stream).await } else { Box::new(stream) }
     }
 
-    /// Ends the data plane; what it has counted is in the registry.
+    /// Ends the data plane; its counts are in the registry.
     pub async fn end(self) -> Registry {
         let registry = self.bed.registry.clone();
         self.bed.drain().await;
@@ -234,7 +234,8 @@ fn read_all(bytes: &[u8], case: &Case, closed: bool) -> (Vec<Message>, Vec<u8>) 
     (all, bytes[at..].to_vec())
 }
 
-/// Sends a case and then the probe, reads to the end; what was read, and whether the edge ended the connection.
+/// Sends a case and then the probe, and reads to the end; returns the received bytes, and whether the edge ended the
+/// connection.
 async fn converse(stream: Box<dyn Stream>, case: &Case, quiet: Duration) -> (Vec<u8>, bool) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     // The received bytes, and whether they are complete.
@@ -252,7 +253,7 @@ async fn converse(stream: Box<dyn Stream>, case: &Case, quiet: Duration) -> (Vec
             if number > 0 {
                 sleep(PAUSE).await;
             }
-            // A connection that takes no more may have something to say nevertheless.
+            // A connection that accepts no more bytes may still have some to read.
             if writer.write_all(piece).await.is_err() || writer.flush().await.is_err() {
                 break;
             }

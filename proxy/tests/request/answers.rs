@@ -1,4 +1,4 @@
-//! Answers of the edge's own.
+//! Answers that the edge makes itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn a_truncated_response_is_counted_as_broken() {
     bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
 }
 
-/// The response for an HTTP/1.0 client, up to the end of its connection; the endpoint's connection may end before.
+/// The response for an HTTP/1.0 client, up to the end of its connection; the endpoint's connection may end earlier.
 async fn ask_http10(response: &'static str, closes: bool, lines: &str) -> String {
     let reply = if closes { Reply::SendAndClose } else { Reply::Send };
     let upstream = Upstream::start(move |_| reply(response.to_owned())).await;

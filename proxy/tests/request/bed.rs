@@ -1,4 +1,4 @@
-//! A running data plane on one plain-text bind, a model to edit, and a client that sends bytes as they are.
+//! A running data plane on one plain-text bind, a model to edit, and a client that sends raw bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running data plane.
@@ -55,14 +55,14 @@ impl Bed {
         Self { address, registry, proxy, _changed: changed }
     }
 
-    /// Sends bytes on a connection of their own and reads the answer.
+    /// Sends bytes on a new connection and reads the answer.
     pub async fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         answer(&mut stream).await
     }
 
-    /// A GET with further header lines, each ended.
+    /// A GET with further header lines, each terminated.
     pub async fn get(&self, host: &str, target: &str, lines: &str) -> Answer {
         self.ask(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n")).await
     }
@@ -76,7 +76,7 @@ impl Bed {
         prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap()
     }
 
-    /// Waits until the metrics have a line.
+    /// Waits until the metrics contain a line.
     pub async fn until_metric(&self, line: &str) {
         let reached = timeout(PATIENCE, async {
             while !self.metrics().contains(line) {
@@ -96,7 +96,7 @@ pub struct Answer {
     pub status: u16,
     /// The header lines in lower case.
     pub head: String,
-    /// The same as they came.
+    /// The header lines as received.
     pub raw: String,
     pub body: String,
 }
@@ -108,7 +108,7 @@ impl Answer {
     }
 }
 
-/// Reads one answer: by its length, its chunks, or to the end; a HEAD's by its head.
+/// Reads one answer: by its length, its chunks, or to the end; the answer to HEAD by its head.
 pub async fn answer(stream: &mut TcpStream) -> Answer {
     timeout(PATIENCE, read_answer(stream, false)).await.expect("no answer in time")
 }
@@ -143,7 +143,7 @@ async fn read_answer(stream: &mut TcpStream, bodiless: bool) -> Answer {
     answer
 }
 
-/// A model in the making.
+/// A model under construction.
 #[derive(Default)]
 pub struct Model {
     pub parts: SnapshotParts,
@@ -151,12 +151,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// One host, one route for every path, leading to a backend with these endpoints.
+    /// One host with one route for every path, to a backend with these endpoints.
     pub fn to(endpoints: &[SocketAddr]) -> Self {
         Self::default().route("a.test", route("web", AppProtocol::Http)).backend("web", endpoints)
     }
 
-    /// The same, with the route changed.
+    /// The same with an edited route.
     pub fn edited(endpoints: &[SocketAddr], edit: impl FnOnce(&mut Route)) -> Self {
         let mut route = route("web", AppProtocol::Http);
         edit(&mut route);

@@ -72,7 +72,7 @@ async fn a_stalled_request_body_is_answered() {
     assert_eq!((answer.status, answer.body.contains("body-stalled")), (408, true));
 }
 
-/// Reads until a text has come.
+/// Reads until a text has arrived.
 async fn read_to(stream: &mut tokio::net::TcpStream, seen: &mut String, text: &str) {
     let arrived = timeout(PATIENCE, async {
         while !seen.contains(text) {
@@ -96,7 +96,7 @@ async fn pieces_are_forwarded_as_they_arrive() {
         .unwrap();
     let (mut upstream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let (mut up, mut down) = (String::new(), String::new());
-    // Each side waits for the other's piece before it sends its next: anything that held a piece back would stop here.
+    // Each side waits for the other's piece before it sends its next one, so any buffering would block the test.
     read_to(&mut upstream, &mut up, "one").await;
     upstream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n").await.unwrap();
     read_to(&mut client, &mut down, "first").await;

@@ -1,5 +1,5 @@
-//! Compressed responses: of endpoints in HTTP/2, whose bodies may end with their last bytes, behind them, or with trailers; without a
-//! body; and how much of the budget they take.
+//! Compressed responses: from HTTP/2 endpoints, whose bodies end with their last bytes, after them, or with trailers;
+//! without a body; and their share of the memory budget.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -157,7 +157,7 @@ async fn http10_clients_get_http2_responses_without_content_length_unchunked() {
     bed.drain().await;
 }
 
-/// Answers everything with this head, and with no body.
+/// An endpoint that answers every request with this head, and without a body.
 async fn heads(head: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -197,7 +197,7 @@ async fn a_bodyless_compressible_response_keeps_the_connection() {
                 assert_eq!((answer.header("content-length"), answer.header("transfer-encoding")), (None, None));
                 assert_eq!(answer.body, "");
             }
-            // An old client's connection ends with its response.
+            // An HTTP/1.0 client's connection ends with its response.
             let mut rest = Vec::new();
             timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it stays open").unwrap();
             assert_eq!(rest, b"");
@@ -206,8 +206,8 @@ async fn a_bodyless_compressible_response_keeps_the_connection() {
     }
 }
 
-/// How many of the streams of one client are compressed, where so much memory may be taken, and so many percent by one client; and
-/// whether that makes for pressure.
+/// Checks how many streams of one client are compressed under a memory budget with a share for one client in percent,
+/// and that another client is still served.
 async fn check_streams(driver: Driver, memory_kib: u64, client_share: u8, want: usize) {
     let events = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nevent\n\r\n";
     let model = Model::default().route("a.test", compressed(AppProtocol::Http)).backend("web", &[heads(events).await]);

@@ -1,4 +1,4 @@
-//! Requests of pages of other origins (CORS).
+//! Requests from pages of other origins (CORS).
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn with(filters: Vec<Filter>, edit: impl FnOnce(&mut Route)) -> Route {
     route
 }
 
-/// The values of the headers of CORS, the last word of their names first.
+/// The values of the CORS headers, by the last word of their names.
 fn told(answer: &Answer) -> Vec<String> {
     let lines = answer.head.lines().filter_map(|line| line.strip_prefix("access-control-"));
     let mut lines: Vec<_> = lines.map(str::to_owned).collect();
@@ -75,7 +75,7 @@ async fn preflights_are_answered_by_the_edge() {
         let denied = ask("b.test", &format!("{FOO}{ASKS}")).await;
         assert_eq!((denied.status, told(&denied)), (403, ALLOWED.map(str::to_owned).to_vec()), "{driver:?}");
         assert!(upstream.is_quiet());
-        // An OPTIONS of another kind is the endpoint's.
+        // Another OPTIONS request is forwarded to the endpoint.
         assert_eq!(ask("a.test", FOO).await.status, 200);
         assert!(upstream.seen().await.line.starts_with("OPTIONS /x "), "{driver:?}");
     }

@@ -1,4 +1,4 @@
-//! Responses that a route has ready, shares of a route, and the edits of responses.
+//! Direct responses of a route, shares of a route, and the edits of responses.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests about which an authorisation service is asked over HTTP.
+//! Requests that an authorisation service must allow, over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ async fn send_http2(bed: &Bed, (method, target): (&str, &str), lines: &[(&str, &
     Got { status: parts.status.as_u16(), headers: parts.headers, body: String::from_utf8(got).unwrap() }
 }
 
-/// A service of the Service `shop/auth`.
+/// An authorisation service at the Service `shop/auth`.
 pub fn service(protocol: AuthProtocol, spoken: AppProtocol, body_bytes_max: u32) -> Arc<ExternalAuth> {
     let backend = BackendKey::tcp(ObjectName::new("shop", "auth"), 80);
     let target = Arc::new(Target { backend, protocol: spoken, tls: None, fixed: None });
@@ -102,7 +102,7 @@ pub fn over_http(request: &[&'static str], response: &[&'static str], body_bytes
     service(protocol, AppProtocol::Http, body_bytes_max)
 }
 
-/// A route to `endpoint` whose guard asks a service with these endpoints.
+/// A route to `endpoint` with a guard that asks a service with these endpoints.
 pub async fn bed(
     service: &Arc<ExternalAuth>,
     endpoint: SocketAddr,
@@ -236,7 +236,7 @@ async fn no_request_passes_without_a_valid_answer_in_time() {
             let what = format!("{driver:?}, HTTP/2: {http2}, {reason}");
             let set = |options: &mut Options| {
                 options.driver = driver;
-                // Only silence has to wait for it.
+                // Only a silent service needs the timeout.
                 options.upstream.external_auth = if status == 504 { Duration::from_millis(300) } else { PATIENCE };
             };
             let bed = bed(&service, upstream.address, endpoints, set).await;
@@ -386,7 +386,7 @@ async fn the_log_shows_the_user_that_the_service_names() {
     let bed = bed(&service, upstream.address, &[auth.address], |options| options.access_log = sink).await;
     assert_eq!(send(&bed, false, ("GET", "/"), &[(COOKIE.as_str(), "a")], ("", false)).await.status, 200);
     bed.drain().await;
-    // The log is written beside the traffic.
+    // The log is written concurrently.
     let mut line = String::new();
     for _ in 0..4000 {
         line = std::fs::read_to_string(&path).unwrap_or_default();

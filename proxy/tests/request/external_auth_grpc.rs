@@ -1,5 +1,5 @@
-//! Requests about which an authorisation service is asked over gRPC: a real server of HTTP/2, and messages with the field numbers of
-//! Envoy's published protocol, written down here once more.
+//! Requests that an authorisation service must allow, over gRPC: a real HTTP/2 server, and messages with the field
+//! numbers of Envoy's published protocol, defined here independently.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -153,7 +153,7 @@ fn option(key: &str, value: &str, append: Option<bool>, append_action: i32) -> H
 #[derive(Clone)]
 enum Act {
     Answer(CheckResponse),
-    /// Fails with a status of gRPC.
+    /// Fails with a gRPC status.
     Fail(&'static str),
     Silence,
 }
@@ -343,7 +343,7 @@ async fn no_request_passes_when_a_service_over_grpc_fails() {
     for (driver, http2) in WAYS {
         for (act, status, reason) in [
             (Act::Fail("14"), 503, "broken"),
-            // Trailers are what counts, and these have no message before them.
+            // The trailers decide, and no message comes before these.
             (Act::Fail("0"), 503, "broken"),
             (Act::Answer(odd.clone()), 503, "broken"),
             (Act::Silence, 504, "timeout"),
@@ -358,7 +358,7 @@ async fn no_request_passes_when_a_service_over_grpc_fails() {
             assert_eq!(got.status, status, "{driver:?}, HTTP/2: {http2}, {reason}");
             until_counted(&bed, "failed", reason, 1).await;
         }
-        // It speaks HTTP/1.1 and nothing else.
+        // This endpoint speaks HTTP/1.1 only.
         let set = |options: &mut tidegate_proxy::Options| {
             (options.driver, options.upstream.external_auth) = (driver, Duration::from_secs(1));
         };

@@ -1,4 +1,4 @@
-//! Resources kept for authorization services: idle connections, their number, and bodies.
+//! Resources kept for authorisation services: idle connections, their number, and bodies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ async fn a_connection_that_closes_on_reuse_fails_no_request() {
     }
 }
 
-/// An authorisation service that answers once it has so many questions, each on a connection of its own; how many of these are open.
+/// An authorisation service that answers once it has received this many questions, each on a connection of its own; and
+/// the number of open connections.
 async fn answers_together(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,7 +88,7 @@ async fn answers_together(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, open)
 }
 
-/// Their files are set aside, and so there is a limit on them.
+/// Idle connections use reserved file descriptors, so their number is limited.
 #[tokio::test]
 async fn idle_connections_are_limited_by_file_descriptors() {
     const KEPT: usize = 2;
@@ -113,7 +114,7 @@ async fn idle_connections_are_limited_by_file_descriptors() {
     }
 }
 
-/// It is there until the request is over: the endpoint may have to be sent it again.
+/// The body is kept until the request ends, because it may have to be sent to the endpoint again.
 #[tokio::test]
 async fn a_buffered_body_is_charged_until_its_request_ends() {
     const KIB: usize = 40;

@@ -62,13 +62,13 @@ async fn forwarded_headers_of_untrusted_clients_are_replaced() {
 
 #[tokio::test]
 async fn underscore_spellings_of_the_forwarded_headers_are_removed() {
-    // To CGI and WSGI, underscores are hyphens.
+    // CGI and WSGI map both underscores and hyphens to underscores.
     let names =
         ["X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "x-forwarded-port", "X-Real-IP", "X-Request-ID"];
     let mut lines = String::new();
     for name in names {
         let hyphens: Vec<usize> = name.match_indices('-').map(|(at, _)| at).collect();
-        // Every choice of hyphens that become underscores, but for none.
+        // Every combination of hyphens replaced by underscores, except none.
         for choice in 1..1 << hyphens.len() {
             let mut name = name.as_bytes().to_vec();
             hyphens.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).for_each(|(_, at)| name[*at] = b'_');

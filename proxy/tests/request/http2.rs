@@ -1,4 +1,4 @@
-//! HTTP/2 on both sides: gRPC's way of using it, with trailers in the response.
+//! HTTP/2 on both sides, as gRPC uses it: with trailers in the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::bed::{Bed, Model, PATIENCE, route};
 use super::upstream::Upstream;
 
-/// An HTTP/2 server in plain text that sends each piece of the body back as it comes, then trailers.
+/// A plain-text HTTP/2 server that returns each piece of the body as it arrives, then trailers.
 async fn grpc_like() -> (std::net::SocketAddr, UnboundedReceiver<http::request::Parts>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ async fn a_bidirectional_stream_ends_with_trailers() {
     body.send_data(Bytes::from_static(b"one"), false).unwrap();
     let response = timeout(PATIENCE, response).await.unwrap().unwrap();
     let mut stream = response.into_body();
-    // The second piece is sent after the first has come back.
+    // The second piece is sent after the first has been returned.
     assert_eq!(timeout(PATIENCE, stream.data()).await.unwrap().unwrap().unwrap(), "one");
     body.send_data(Bytes::from_static(b"two"), true).unwrap();
     assert_eq!(timeout(PATIENCE, stream.data()).await.unwrap().unwrap().unwrap(), "two");
@@ -176,7 +176,7 @@ async fn grpc_clients_get_failures_as_trailers_only() {
             let request = Request::post(format!("http://{host}{path}")).header("content-type", "application/grpc");
             let (response, _body) = send.send_request(request.body(()).unwrap(), false).unwrap();
             let response = timeout(PATIENCE, response).await.unwrap();
-            // What is overdue in the full driver is reset.
+            // The full driver resets the stream of an overdue response.
             let Ok(response) = response else {
                 assert_eq!(path, "/silent", "{driver:?}: {host}");
                 continue;

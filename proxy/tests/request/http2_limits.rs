@@ -1,4 +1,4 @@
-//! How many streams an HTTP/2 client may have, and how long its lists of headers may be.
+//! The maximum number of streams of an HTTP/2 client, and the maximum size of its header lists.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ async fn a_stream_beyond_the_limit_is_refused_without_affecting_others() {
         };
         let bed = Bed::with(Model::to(&[upstream.address]), set).await;
         let mut stream = bed.connect().await;
-        // A client that pays no heed to the limit, so that the frames are written by hand: streams 1, 3, 5 and 7.
+        // A client that ignores the limit, so the frames are written by hand: streams 1, 3, 5 and 7.
         let mut sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat();
         sent.extend((0..4).flat_map(|number| frame(HEADERS, 0x5, 2 * number + 1, &block)));
         stream.write_all(&sent).await.unwrap();

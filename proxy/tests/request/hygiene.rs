@@ -1,4 +1,4 @@
-//! Requests on which two parsers could disagree: every row is either refused here, or reaches the endpoint in one
+//! Requests that two parsers could interpret differently: every row is either refused, or reaches the endpoint in one
 //! form only.
 
 use tidegate_proxy::Driver;
@@ -9,9 +9,9 @@ use super::upstream::Upstream;
 
 /// The expected outcome of a row.
 enum Want {
-    /// An answer with this status, and nothing reaches the endpoint.
+    /// An answer with this status; nothing reaches the endpoint.
     Refused(u16),
-    /// The endpoint sees these header lines (`name: values`), and of the others none named like them.
+    /// The endpoint sees these header lines (`name: values`), and no other lines with their names.
     Sees(&'static [(&'static str, &'static str)]),
 }
 
@@ -156,7 +156,7 @@ async fn bytes_after_a_refused_head_are_not_read_as_a_request() {
         );
         stream.write_all(smuggled.as_bytes()).await.unwrap();
         let mut bytes = Vec::new();
-        // A reset instead of an end is as good.
+        // A reset instead of a close is accepted too.
         drop(tokio::time::timeout(super::bed::PATIENCE, stream.read_to_end(&mut bytes)).await.expect("it stays open"));
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.matches("HTTP/1.1").count() <= 1 && !text.contains(" 200 "), "{text}");
@@ -168,7 +168,7 @@ async fn bytes_after_a_refused_head_are_not_read_as_a_request() {
 async fn both_drivers_refuse_malformed_chunks() {
     let upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
-    // With the second line, a request is the full driver's.
+    // The second line makes a request one for the full driver.
     for line in ["", "Connection: x\r\n"] {
         let post =
             |body: &str| format!("POST / HTTP/1.1\r\nHost: a.test\r\n{line}Transfer-Encoding: chunked\r\n\r\n{body}");

@@ -1,4 +1,4 @@
-//! Requests that objects lead back to the edge.
+//! Requests that routes lead back to the edge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::bed::{Answer, Bed, Model};
 use super::upstream::Upstream;
 
-/// A way back to a bed that the edge cannot see, such as the Service in front of it; counts who takes it.
+/// A detour back to a bed that the edge cannot recognise, such as a Service in front of it; counts its connections.
 async fn detour() -> (std::net::SocketAddr, watch::Sender<Option<std::net::SocketAddr>>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ fn check(answer: &Answer, status: u16, reason: &str) {
 #[tokio::test]
 async fn a_forwarding_loop_is_ended() {
     let (address, back, taken) = detour().await;
-    // The route's own edits cannot keep it going.
+    // The route's own edits cannot hide the loop.
     let model = Model::edited(&[address], |route| {
         let remove = [http::HeaderName::from_static("cdn-loop")].into();
         let edits = tidegate_config::model::HeaderEdits { remove, ..Default::default() };
@@ -48,7 +48,7 @@ async fn a_forwarding_loop_is_ended() {
     back.send_replace(Some(bed.address));
     check(&bed.get("a.test", "/", "").await, 508, "loop-detected");
     assert_eq!(taken.load(Ordering::Relaxed), 3);
-    // Nor can a client, by what it sends ahead or by having the header removed.
+    // Nor can a client, by entries of its own or by having the header removed as hop-by-hop.
     check(&bed.get("a.test", "/", "CDN-Loop: x; a=\"\r\n").await, 508, "loop-detected");
     check(&bed.get("a.test", "/", "Connection: cdn-loop\r\n").await, 508, "loop-detected");
     assert!(taken.load(Ordering::Relaxed) <= 9);

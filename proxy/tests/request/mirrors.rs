@@ -1,4 +1,4 @@
-//! Copies of requests for other targets.
+//! Mirrored requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

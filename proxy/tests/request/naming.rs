@@ -1,4 +1,4 @@
-//! How requests, clients and the edge are named to endpoints and to clients.
+//! Request ids, the forwarded headers about the client, and the edge's own name in responses.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

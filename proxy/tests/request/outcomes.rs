@@ -94,7 +94,7 @@ async fn every_outcome_is_logged_once() {
     bed.get("b.test", "/", "").await;
     bed.get("a.test", "/broken", "").await;
     bed.get("a b", "/", "").await;
-    // A client that goes away while the endpoint is silent.
+    // A client that disconnects while the endpoint is silent.
     let mut stream = bed.connect().await;
     stream.write_all(b"GET /silent HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
     bed.until_metric("tidegate_requests_in_flight 1").await;

@@ -1,4 +1,4 @@
-//! Requests that find a Service with as many requests as it may have.
+//! Requests to a Service that already has its maximum number of requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::upstream::Upstream;
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\n";
 
-/// Two Services, of which the first has room for so many requests.
+/// Two Services; the first one has this maximum number of requests.
 fn two_services(upstream: &Upstream, max: Option<u32>) -> Model {
     let mut model = Model::to(&[upstream.address]);
     let web = model.parts.backends.values().next().unwrap();

@@ -1,4 +1,5 @@
-//! HTTP/2 clients that open streams and reset them a moment later: each costs the edge and an endpoint a connection and a request.
+//! HTTP/2 clients that open streams and reset them shortly after: each stream costs the edge and an endpoint a
+//! connection and a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,16 +18,17 @@ use super::bed::{Bed, Model, PATIENCE};
 use super::streams::{client, get, response, rest};
 use super::upstream::Upstream;
 
-/// Long enough for a request to have reached its endpoint.
+/// Long enough for a request to reach its endpoint.
 const MOMENT: Duration = Duration::from_millis(12);
 
-/// Streams that a client has open at the same time.
+/// The number of concurrent streams of a client.
 const AT_ONCE: usize = 100;
 
-/// Connections to endpoints that a client may cause before its own ends: as many as it may open streams in that time.
+/// The maximum number of connections to endpoints that a client may cause before its own ends: as many as it may open
+/// streams in that time.
 const CONNECTIONS_MAX: usize = 600;
 
-/// An endpoint that takes connections and never answers, and how many it took.
+/// An endpoint that accepts connections and never answers, and the number of its connections.
 async fn silent() -> (TcpListener, Arc<AtomicUsize>) {
     (TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::default())
 }
@@ -54,7 +56,7 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
                     let Ok(stream) = send.send_request(get("/"), true) else { return };
                     streams.push(stream);
                 }
-                // A client that is quicker than the edge accepts is ended by h2 itself.
+                // h2 itself ends a client that is faster than the edge accepts streams.
                 while connections.load(Relaxed) < round * AT_ONCE && !ended.is_finished() {
                     sleep(MOMENT).await;
                 }
@@ -91,7 +93,7 @@ async fn a_client_that_resets_forty_percent_of_its_streams_is_served() {
                 let slow = http::Request::get("http://slow.test/").body(()).unwrap();
                 streams.push(send.send_request(slow, true).unwrap());
             }
-            // A client that is quicker than the edge accepts is ended by h2 itself.
+            // h2 itself ends a client that is faster than the edge accepts streams.
             bed.until_metric("tidegate_requests_in_flight 40\n").await;
             sleep(MOMENT).await;
             streams.into_iter().for_each(|(_, mut body)| body.send_reset(Reason::CANCEL));

@@ -1,4 +1,4 @@
-//! Which requests are sent to another endpoint, and which never are.
+//! Requests that are retried at another endpoint, and requests that never are.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ async fn a_refused_connection_is_retried_elsewhere_with_the_body_intact() {
         assert_eq!(bed.ask(&request).await.status, 200);
         assert_eq!(upstream.seen().await.body, body);
     }
-    // After its first failure the endpoint rests, so at most a few requests had to try twice.
+    // After its first failure the endpoint is ejected, so only a few requests need a second attempt.
     let metrics = bed.metrics();
     let failed = metrics.lines().find_map(|l| l.strip_prefix(r#"tidegate_upstream_connects_total{result="failed"} "#));
     assert!(failed.unwrap().parse::<u32>().unwrap() <= 5, "{metrics}");
@@ -44,7 +44,7 @@ async fn many_closed_endpoints_fail_no_request() {
     let mut upstream = Upstream::echo().await;
     let mut endpoints = std::array::from_fn::<_, 10, _>(|_| nobody());
     endpoints[9] = upstream.address;
-    // The first request of each finds none of them at rest.
+    // The first request of each bed finds no endpoint ejected.
     for _ in 0..5 {
         let bed = Bed::start(Model::to(&endpoints)).await;
         assert_eq!(bed.get("a.test", "/", "").await.status, 200);
@@ -52,7 +52,8 @@ async fn many_closed_endpoints_fail_no_request() {
     }
 }
 
-/// Closes the connection when its second request has come, which to the edge looks like an idle connection that died.
+/// An endpoint that closes the connection at its second request, which the edge cannot distinguish from a closed idle
+/// connection.
 async fn closing_on_second() -> Upstream {
     Upstream::start(|seen| if seen.number == 2 { Reply::Close } else { Reply::ok("done") }).await
 }
@@ -87,10 +88,10 @@ async fn a_post_is_never_sent_twice() {
 pub const WAYS: [(Driver, bool); 4] =
     [(Driver::Both, false), (Driver::Both, true), (Driver::Full, false), (Driver::Full, true)];
 
-/// Not the whole head of a response.
+/// An incomplete response head.
 const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Le";
 
-/// Endpoints that are taken in their order, the first one first.
+/// Endpoints that are used in order, the first one first.
 fn in_turn(endpoints: &[SocketAddr], tries_max: u8) -> Model {
     let balance = Some(Balance::RoundRobin);
     let settings = Settings { balance, tries_max: Some(tries_max), ..Settings::default() };
@@ -115,7 +116,7 @@ pub async fn ask(bed: &Bed, http2: bool, method: &str, body: &str) -> u16 {
     timeout(PATIENCE, response).await.expect("no answer").unwrap().status().as_u16()
 }
 
-/// Asks for something that comes to an endpoint which breaks first; whether the other endpoint is asked too.
+/// Sends a request to an endpoint that fails first; checks whether the other endpoint is tried.
 async fn check(broken: SocketAddr, method: &str, body: &str, want: bool) {
     for (driver, http2) in WAYS {
         let what = format!("{method} of {} bytes, {driver:?}, HTTP/2: {http2}", body.len());
@@ -156,7 +157,7 @@ async fn non_idempotent_requests_are_not_retried() {
         for (method, body) in [("POST", ""), ("POST", "abc"), ("PATCH", "abc"), ("FROB", "")] {
             check(upstream.address, method, body, false).await;
         }
-        // Too much to be kept.
+        // A body that is too large to be kept.
         check(upstream.address, "PUT", &"0123456789".repeat(200_000), false).await;
     }
 }
@@ -167,7 +168,7 @@ async fn a_response_that_has_begun_is_not_retried() {
         let upstream = Upstream::start(move |_| Reply::SendAndClose(text.to_owned())).await;
         check(upstream.address, "GET", "", false).await;
     }
-    // An answer before the last is one. HTTP/2 clients are not sent it.
+    // An interim response counts as one. It is not forwarded to HTTP/2 clients.
     let upstream = Upstream::start(|_| Reply::SendAndClose("HTTP/1.1 103 Early Hints\r\n\r\n".to_owned())).await;
     for driver in [Driver::Both, Driver::Full] {
         let mut other = Upstream::echo().await;

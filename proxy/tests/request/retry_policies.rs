@@ -1,4 +1,4 @@
-//! Routes that have requests tried again although an endpoint has answered.
+//! Routes that retry requests after a response of an endpoint.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn policy(statuses: &[u16], attempts: u32) -> Settings {
     Settings { retry: Some(Arc::new(retry)), balance: Some(Balance::RoundRobin), ..Settings::default() }
 }
 
-/// Endpoints that are taken in their order.
+/// Endpoints that are used in order.
 async fn bed(endpoints: &[SocketAddr], settings: Settings, driver: Driver) -> Bed {
     let model = Model::edited(endpoints, |route| route.settings = Arc::new(settings));
     Bed::with(model, |options| options.driver = driver).await

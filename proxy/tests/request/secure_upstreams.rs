@@ -1,4 +1,4 @@
-//! Endpoints behind TLS, and the address that must never be one.
+//! Endpoints behind TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ fn model(settings: Settings, services: &[(&str, u32, &[SocketAddr])]) -> Model {
     services.iter().fold(model, |model, (name, _, endpoints)| model.backend(name, endpoints))
 }
 
-/// The value of the session's cookie, where the answer sets it.
+/// The value of the session's cookie, if the answer sets it.
 fn given(answer: &Answer) -> Option<&str> {
     let mut cookies = answer
         .raw
@@ -185,7 +185,7 @@ async fn a_failing_endpoint_loses_its_session_unless_it_is_kept_on_failure() {
     for (driver, failing) in DRIVERS.into_iter().flat_map(|driver| [(driver, nobody()), (driver, broken.address)]) {
         let retry = Arc::new(RetryPolicy { statuses: [503].into(), attempts: 2, backoff: Duration::ZERO });
         let settings = || Settings { retry: Some(Arc::clone(&retry)), ..by_cookie(None) };
-        // The token of an endpoint is the same wherever it is written.
+        // The token of an endpoint does not depend on the bed.
         let same = Bed::with(model_of(settings(), &[two.address]), |it| it.driver = driver).await;
         let of_two = given(&same.get("a.test", "/", "").await).expect("a cookie").to_owned();
         let bed = Bed::with(model_of(settings(), &[failing, two.address]), |it| it.driver = driver).await;
@@ -195,7 +195,7 @@ async fn a_failing_endpoint_loses_its_session_unless_it_is_kept_on_failure() {
         let kept = with_cookie(&bed, &of_two).await;
         assert_eq!((kept.body.as_str(), given(&kept)), ("two", None), "{driver:?}");
 
-        // A session that stays with its endpoint is answered by the other one, and told nothing.
+        // A request of a session that is kept on failure is answered by the other endpoint, and gets no new token.
         let staying = |settings: Settings| {
             let session = settings.session.map(|session| {
                 Arc::new(SessionPersistence { change_on_failure: false, ..SessionPersistence::clone(&session) })
@@ -206,7 +206,7 @@ async fn a_failing_endpoint_loses_its_session_unless_it_is_kept_on_failure() {
         let bed = Bed::with(model_of(staying(settings()), &endpoints), |it| it.driver = driver).await;
         let stays = with_cookie(&bed, &of_failing).await;
         assert_eq!((stays.body.as_str(), given(&stays)), ("two", None), "{driver:?}");
-        // When the endpoint is gone, there is nothing to stay with.
+        // When the endpoint is removed, the session moves.
         let bed = Bed::with(model_of(staying(settings()), &endpoints[1..]), |it| it.driver = driver).await;
         let moved = with_cookie(&bed, &of_failing).await;
         assert_eq!((moved.body.as_str(), given(&moved)), ("two", Some(&*of_two)), "{driver:?}");
@@ -232,7 +232,7 @@ fn token_of(address: SocketAddr) -> String {
 
 #[tokio::test]
 async fn a_closed_idle_connection_does_not_move_a_session() {
-    // Whoever asks a second time over a connection finds it closed.
+    // An endpoint that closes the connection at its second request.
     let fickle =
         |name: &'static str| Upstream::start(move |seen| if seen.number == 1 { Reply::ok(name) } else { Reply::Close });
     let (one, two) = (fickle("one").await, fickle("two").await);
@@ -257,7 +257,7 @@ async fn a_session_ends_after_its_maximum_age() {
         let first = bed.get("a.test", "/", "").await;
         assert!(first.head.contains("; max-age=2; "), "{}", first.head);
         let token = given(&first).expect("a cookie").to_owned();
-        // It lasts for two to three seconds, because its start is in whole seconds.
+        // The session lasts for two to three seconds, because its start is in whole seconds.
         let ended = async {
             while given(&with_cookie(&bed, &token).await).is_none() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -288,7 +288,8 @@ async fn a_header_carries_the_session_if_the_route_says_so() {
     }
 }
 
-/// The body of an answer over HTTP/2 to a request with these cookies, each on a line of its own, and the cookie that it sets.
+/// The body of an HTTP/2 answer to a request with these cookies, each in a field of its own, and the cookie that it
+/// sets.
 async fn over_http2(bed: &Bed, cookies: &[String]) -> (String, Option<String>) {
     let (send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();
     tokio::spawn(connection);

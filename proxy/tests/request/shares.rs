@@ -1,4 +1,4 @@
-//! Shares of a route with filters of their own, and redirects as the Gateway API has them.
+//! Shares of a route with filters of their own, and redirects of the Gateway API.
 
 use std::sync::Arc;
 

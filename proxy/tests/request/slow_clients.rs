@@ -1,5 +1,5 @@
-//! Clients that send or read bodies too slowly. The required rate is impossible to reach, so that any wait for a client
-//! counts as too slow once the grace period is over; a client without consequences is therefore not waited for.
+//! Clients that send or read bodies too slowly. No client can reach the required rate, so any wait for a client counts
+//! as too slow after the grace period; if nothing happens to a client, the edge did not wait for it.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio::time::{sleep, timeout};
 use super::bed::{Bed, PATIENCE, answer};
 use super::streams::{by_hand, client, get, head, post, push, response, rest};
 
-/// The grace, and a part of it in which a client moves a little.
+/// The grace period, and a part of it after which a client moves a little.
 const GRACE: Duration = Duration::from_millis(600);
 const STEP: Duration = Duration::from_millis(150);
 
-/// Steps in which a client that is too slow has been disconnected.
+/// The number of steps after which a slow client must have been disconnected.
 const STEPS_MAX: u32 = 100;
 
-/// Longer than it takes to notice a client that is too slow.
+/// Longer than it takes to notice a slow client.
 const LONG: Duration = Duration::from_millis(2000);
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
@@ -37,7 +37,7 @@ async fn bed(driver: Driver, enforce: Enforce) -> (Bed, TcpListener) {
     by_hand(held_to(driver, enforce)).await
 }
 
-/// Sends a byte of a body now and then, until the edge has something to say.
+/// Sends a byte of a body from time to time, until the edge answers.
 async fn trickle(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     for _ in 0..STEPS_MAX {
@@ -74,7 +74,7 @@ async fn a_body_that_trickles_over_http2_is_answered_408() {
         tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
         let trickle = async {
             loop {
-                // Refused once the stream is over.
+                // Further data are refused once the stream has ended.
                 body.send_data(Bytes::from_static(b"x"), false).ok();
                 sleep(STEP).await;
             }
@@ -94,7 +94,7 @@ async fn an_upload_that_waits_for_its_endpoint_does_not_count_as_slow() {
     for driver in DRIVERS {
         let (bed, listener) = by_hand(|options| {
             held_to(driver, Enforce::Always)(options);
-            // Fast enough for what the client does, and not for what the endpoint does.
+            // A rate that the client reaches and the endpoint does not.
             options.client.rates.bytes_per_second = 10_000_000;
         })
         .await;
@@ -118,7 +118,7 @@ async fn an_upload_that_waits_for_its_endpoint_does_not_count_as_slow() {
     }
 }
 
-/// A long response, for as long as it is taken.
+/// Sends a long response as long as it is read.
 fn pour(mut endpoint: TcpStream) {
     tokio::spawn(async move {
         head(&mut endpoint).await;
@@ -145,7 +145,7 @@ async fn a_reader_that_trickles_over_http2_is_reset() {
     for driver in DRIVERS {
         let (bed, listener) = by_hand(|options| {
             held_to(driver, Enforce::Always)(options);
-            // Pingora gives a whole piece this long, which is what ends the wait for a client that takes a part of it.
+            // Pingora allows this long for a whole piece, which ends the wait for a client that reads only a part.
             options.client.write_stall = if driver == Driver::Full { LONG } else { PATIENCE };
         })
         .await;

@@ -17,13 +17,13 @@ use super::upstream::{Reply, Upstream};
 
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// More than a connection's kernel buffers hold on either side of the edge.
+/// More than the kernel buffers of a connection hold on either side of the edge.
 const MUCH: usize = 48 << 20;
 
-/// The limit of bytes that the edge takes while the other side reads nothing.
+/// The maximum number of bytes that the edge takes while the other side reads nothing.
 const HELD_MAX: usize = 16 << 20;
 
-/// A data plane before an endpoint that is played by hand.
+/// A data plane in front of an endpoint that the test plays by hand.
 pub async fn by_hand(set: impl FnOnce(&mut Options)) -> (Bed, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bed = Bed::with(Model::to(&[listener.local_addr().unwrap()]), set).await;
@@ -50,7 +50,7 @@ pub fn post(length: Option<usize>) -> Request<()> {
     request.body(()).unwrap()
 }
 
-/// The head of a request that an endpoint gets.
+/// The head of a request that an endpoint receives.
 pub async fn head(endpoint: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -59,7 +59,7 @@ pub async fn head(endpoint: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// The rest of a body; why it broke off, if it did.
+/// Reads the rest of a body; returns the reason if it is aborted.
 pub async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
     let mut count = 0;
     while let Some(piece) = timeout(PATIENCE, body.data()).await.expect("no end") {
@@ -70,7 +70,7 @@ pub async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
     Ok(count)
 }
 
-/// Sends what the windows let through; how much that was when nothing had moved for a while, or all of it.
+/// Sends as much as the windows allow; returns how much it was when nothing had moved for a while, or all of it.
 pub async fn push(body: &mut SendStream<Bytes>, bytes: usize) -> usize {
     let mut sent = 0;
     while sent < bytes {
@@ -107,7 +107,7 @@ fn check_lean(bed: &Bed) {
     );
 }
 
-/// Sends a long response for as long as it is taken; how much of it was.
+/// Sends a long response as long as it is read; returns how much was sent.
 fn pour(mut endpoint: TcpStream, framing: &str) -> tokio::task::JoinHandle<usize> {
     let framing = framing.to_owned();
     tokio::spawn(async move {
@@ -224,7 +224,7 @@ async fn a_stream_reset_is_noticed_in_every_phase() {
         sleep(MOMENT / 6).await;
         body.send_reset(Reason::CANCEL);
         drop((body, begun));
-        // All of it that arrived, and then the end.
+        // All bytes that arrived, and then the end.
         let gone = timeout(PATIENCE, async { while matches!(endpoint.read(&mut [0; 1 << 16]).await, Ok(1..)) {} });
         gone.await.unwrap_or_else(|_| panic!("nobody noticed {phase}"));
         bed.until_metric("tidegate_requests_in_flight 0").await;
@@ -249,7 +249,7 @@ async fn an_endpoint_that_disconnects_resets_only_its_stream() {
         assert!(rest(&mut body).await.unwrap_err().is_reset(), "{begun}");
     }
     let (answered, _) = send.send_request(get("/"), true).unwrap();
-    // As often as there are tries, for no answer had begun.
+    // As often as attempts are allowed, because no response had begun.
     for _ in 0..tidegate_config::model::Effective::DEFAULT.tries_max {
         drop(listener.accept().await.unwrap());
     }
@@ -319,7 +319,7 @@ async fn concurrent_and_consecutive_streams_are_served() {
         join_all(asked).await;
     }
     bed.until_metric(r#"tidegate_requests_by_driver_total{driver="native"} 1000"#).await;
-    // Endpoints' connections are kept: there were never more than streams at one time.
+    // Connections to endpoints are reused: there were never more than concurrent streams.
     let metrics = bed.metrics();
     let opened = metrics.lines().find_map(|l| l.strip_prefix(r#"tidegate_upstream_connects_total{result="opened"} "#));
     assert!(opened.unwrap().parse::<u32>().unwrap() <= 50, "{metrics}");

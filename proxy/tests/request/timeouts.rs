@@ -1,4 +1,4 @@
-//! When a response must have begun, and what is no business of that time.
+//! The deadline for the beginning of a response, and conditions that do not affect it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ async fn an_overdue_response_ends_only_its_http2_stream() {
         };
         let began = now();
         let silent = timeout(PATIENCE, ask("/silent")).await.expect("it waits for ever");
-        // Pingora cannot send a response here, only close the connection.
+        // Pingora cannot send a response here; it can only close the connection.
         match driver {
             Driver::Both => assert_eq!(silent.unwrap().status(), 504),
             Driver::Full => assert!(silent.unwrap_err().is_reset()),

@@ -1,4 +1,4 @@
-//! Upgraded connections: WebSocket and other listed tokens, for as long as they like.
+//! Upgraded connections: WebSocket and other listed tokens, without a limit on their duration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ async fn outlives(model: Model, driver: Driver, moment: Duration) {
         socket.send(Message::text(text)).await.unwrap();
         let back = timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(back, Message::text(text));
-        // The silence under test: several times what a request would be allowed.
+        // The silence under test: several times the timeouts of requests.
         tokio::time::sleep(3 * moment).await;
     }
     socket.close(None).await.unwrap();
@@ -156,7 +156,7 @@ async fn agreeable() -> std::net::SocketAddr {
 
 const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: tide/1\r\n\r\n";
 
-/// An edge that lets that token pass.
+/// An edge that forwards upgrades with that token.
 async fn tide(endpoint: std::net::SocketAddr, driver: Driver) -> Bed {
     Bed::with(Model::to(&[endpoint]), |options| {
         options.upgrade_tokens.push("tide/1".into());
@@ -180,7 +180,7 @@ async fn a_listed_upgrade_token_is_forwarded() {
     }
 }
 
-/// A server whose first words come with its agreement, and its last ones once the client has ended.
+/// A server that sends its first bytes with its 101, and its last ones after the client has finished.
 async fn talkative() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -203,7 +203,7 @@ async fn talkative() -> std::net::SocketAddr {
 async fn a_half_closed_tunnel_stays_open() {
     let bed = tide(talkative().await, Driver::Both).await;
     let mut stream = bed.connect().await;
-    // Eager, but not wrong: what follows the head is of the other protocol if the endpoint agrees to it.
+    // An eager client is not wrong: bytes after the head belong to the other protocol if the endpoint accepts it.
     stream.write_all(&[ASK, b"eager"].concat()).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut all = Vec::new();
@@ -216,7 +216,7 @@ async fn a_half_closed_tunnel_stays_open() {
 #[tokio::test]
 async fn an_unrequested_101_opens_no_tunnel() {
     for driver in DRIVERS {
-        // The token is not listed, so the endpoint is not asked; that it agrees nevertheless opens nothing.
+        // The token is not listed, so it is not forwarded; an endpoint that sends 101 nevertheless opens no tunnel.
         let bed = Bed::with(Model::to(&[agreeable().await]), |options| options.driver = driver).await;
         let mut stream = bed.connect().await;
         stream.write_all(ASK).await.unwrap();
@@ -278,7 +278,7 @@ async fn an_upgrade_that_the_endpoint_refuses_closes_the_connection() {
             stream.write_all(&sent).await.unwrap();
             let refused = answer(&mut stream).await;
             assert_eq!((refused.status, refused.header("connection")), (200, Some("close")), "{driver:?} {early}");
-            // A client that did not wait for the answer sends it now; the connection may be gone.
+            // A client that did not wait for the answer sends it now; the connection may be closed already.
             stream.write_all(next).await.ok();
             let mut rest = Vec::new();
             timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it stays open").ok();

@@ -10,7 +10,7 @@ use super::bed::{Bed, PATIENCE, answer};
 use super::timeouts::{MOMENT, check_504, now, timed};
 use super::upstream::{Reply, Upstream};
 
-/// A data plane whose route has a moment's patience with its endpoint, and four with a client's body.
+/// A data plane whose route has a short timeout for its endpoint, and four times as much for a client's body.
 async fn impatient(driver: Driver, endpoint: std::net::SocketAddr) -> Bed {
     let settings = Settings { read_timeout: Some(MOMENT), write_timeout: Some(MOMENT), ..Settings::default() };
     let set = |options: &mut Options| {
@@ -51,7 +51,7 @@ async fn the_read_timeout_starts_after_the_upload() {
         for body in [
             "Content-Length: 5\r\n\r\nhello",
             "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            // Its body waits for a word of the endpoint's.
+            // Its body waits for 100 Continue of the endpoint.
             "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
         ] {
             let began = now();
@@ -69,7 +69,7 @@ async fn a_response_that_stalls_after_an_upload_is_aborted() {
         let mut client = bed.connect().await;
         client.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
         let mut bytes = Vec::new();
-        // A reset instead of an end is as good.
+        // A reset instead of a close is accepted too.
         drop(timeout(PATIENCE, client.read_to_end(&mut bytes)).await.expect("it stays open"));
         assert!(bytes.ends_with(b"\r\n\r\nhello"), "{driver:?}: {}", String::from_utf8_lossy(&bytes));
         bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;

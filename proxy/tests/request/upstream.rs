@@ -13,15 +13,15 @@ use super::bed::PATIENCE;
 
 /// The answer to a request.
 pub enum Reply {
-    /// Send these bytes and go on.
+    /// Send these bytes and continue.
     Send(String),
     /// Send these bytes and close.
     SendAndClose(String),
-    /// Close without a word.
+    /// Close without an answer.
     Close,
     /// Send these bytes and reset the connection.
     Reset(String),
-    /// Keep the connection and say nothing.
+    /// Keep the connection open and send nothing.
     Silence,
 }
 
@@ -37,10 +37,10 @@ impl Reply {
 pub struct Seen {
     /// The request line.
     pub line: String,
-    /// All header lines as they are.
+    /// All header lines as received.
     pub head: String,
     pub body: String,
-    /// Which of its connection's requests it is, from 1.
+    /// Its number on its connection, from 1.
     pub number: usize,
 }
 
@@ -78,7 +78,7 @@ impl Upstream {
         Self { address, seen }
     }
 
-    /// Takes connections and resets them, as the kernel of a pod does that goes before it has taken them itself.
+    /// Accepts connections and resets them, as the kernel does for a pod that terminates before it has accepted them.
     pub async fn resetting() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,7 +95,7 @@ impl Upstream {
         timeout(PATIENCE, self.seen.recv()).await.expect("no request came").unwrap()
     }
 
-    /// Whether nothing more has arrived.
+    /// Whether no further request has arrived.
     pub fn is_quiet(&mut self) -> bool {
         self.seen.try_recv().is_err()
     }

@@ -1,4 +1,4 @@
-//! When a response must be over.
+//! The deadline for the end of a response.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,8 @@ async fn a_response_that_has_not_begun_by_the_deadline_is_a_504() {
     }
 }
 
-/// Begins a response that has no end: it falls silent after so many pieces, each a byte at a time, or as much as is taken.
+/// Begins a response without an end: it falls silent after this many pieces, each of one byte, or of as much as is
+/// read.
 async fn endless(piece: &'static [u8], times: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +62,7 @@ async fn endless(piece: &'static [u8], times: usize) -> SocketAddr {
     address
 }
 
-/// Asks for such a response, and reads until it ends, if the client reads at all.
+/// Requests such a response, and reads until it ends, if the client reads at all.
 async fn cut(bed: &Bed, http2: bool, reads: bool) {
     let mut stream = bed.connect().await;
     if http2 {
@@ -99,7 +100,7 @@ async fn cut(bed: &Bed, http2: bool, reads: bool) {
 #[tokio::test]
 async fn a_response_beyond_the_deadline_is_cut_and_logged() {
     static MUCH: [u8; 64 * 1024] = [b'x'; 64 * 1024];
-    // The rest is too little to be sent from where it lies, so it waits in a buffer once the window is full.
+    // The rest is too small to be sent from its place, so it waits in a buffer once the window is full.
     static WINDOW_AND_REST: [u8; 65_535 + 1000] = [b'x'; 65_535 + 1000];
     const ALWAYS: usize = usize::MAX;
     for (driver, http2) in WAYS {

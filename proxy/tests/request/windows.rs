@@ -50,7 +50,7 @@ async fn the_edge_buffers_little_even_for_large_client_windows() {
             let response = response.clone();
             tokio::spawn(async move {
                 endpoint.write_all(response.as_bytes()).await.unwrap();
-                // Open, so that nothing but its client keeps the request from its end.
+                // The window is open, so only the client's lack of reading keeps the request from ending.
                 sleep(PATIENCE).await;
             });
         }
@@ -66,7 +66,7 @@ async fn the_edge_buffers_little_even_for_large_client_windows() {
     }
 }
 
-/// Bytes of a response that is more than Pingora's own window of a connection.
+/// The size of a response that exceeds Pingora's own window of a connection.
 const MUCH: usize = 12 << 20;
 
 #[tokio::test]

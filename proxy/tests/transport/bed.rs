@@ -1,4 +1,4 @@
-//! A running data plane with one upstream behind every path.
+//! A running data plane with one upstream for every path.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Bed {
@@ -53,7 +53,7 @@ impl Bed {
         self.changed.send_replace(generation);
     }
 
-    /// The same without a word to the threads.
+    /// The same without informing the threads.
     pub fn listen_unsaid(&mut self, binds: &[BindKey]) -> Generation {
         let listener = || Listener::for_every_host("http");
         self.parts.binds = binds.iter().map(|key| Bind { key: *key, listeners: [listener()].into() }).collect();
@@ -112,10 +112,10 @@ impl Bed {
     }
 }
 
-/// The same for a bed that is no more.
+/// The same for a bed that has ended.
 pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
     let families = registry.gather();
-    // One whose labels have had no value yet is not among them.
+    // A metric whose labels have had no value yet is missing.
     let Some(family) = families.iter().find(|family| family.name() == name) else { return 0.0 };
     let metrics = family.get_metric().iter().filter(|metric| match label {
         Some(label) => metric.get_label().iter().any(|pair| pair.value() == label),
@@ -163,12 +163,12 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
 }
 
 /// Answers every request with its path and its body; `/told` with the forwarded client headers; `/wait…`, and the
-/// second half of `/drip`, only when the test allows it.
+/// second half of `/drip`, only when the test releases them.
 pub struct Upstream {
     pub address: SocketAddr,
-    /// Requests that have arrived.
+    /// The number of received requests.
     pub arrived: watch::Receiver<usize>,
-    /// Lets the waiting ones go.
+    /// Releases the waiting requests.
     pub go: watch::Sender<bool>,
 }
 
@@ -234,7 +234,7 @@ async fn answer_all(mut stream: TcpStream, arrivals: watch::Sender<usize>, mut g
     }
 }
 
-/// The length of a body in chunks, and what is in them; `None` before it is whole.
+/// The length of a chunked body, and its content; `None` before it is complete.
 fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (mut at, mut content) = (0, Vec::new());
     loop {
@@ -256,7 +256,7 @@ pub fn head_len(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Reads until there is what `found` looks for; `None` at the end of the stream.
+/// Reads until `found` returns a value; `None` at the end of the stream.
 pub async fn read_until(
     stream: &mut (impl AsyncReadExt + Unpin),
     bytes: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! Binds that come, go, fail and share their port between threads.
+//! Binds that are added, removed, fail and share their port between threads.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ async fn port_0_is_chosen_once_for_all_threads() {
     let (_, bind) = bound.iter().next().unwrap();
     assert_ne!(bind.address().unwrap().port(), 0);
     assert!(!bound.is_lost() && bind.error().is_none());
-    // Every thread's socket answers: connections are spread over them by the kernel.
+    // Every thread's socket answers: the kernel spreads connections over them.
     for _ in 0..32 {
         assert_ok(&Http1::connect(bind.address().unwrap()).await.get("/").await, "/ ");
     }
@@ -48,7 +48,7 @@ async fn adding_or_removing_a_bind_does_not_disturb_others() {
     bed.upstream.go.send_replace(true);
     assert_ok(&leaving.response().await.unwrap(), "/wait ");
     leaving.closed().await;
-    // The connection over the other bind never noticed.
+    // The connection over the other bind is unaffected.
     assert_ok(&client.get("/4").await, "/4 ");
     assert_eq!(bed.address(kept).await, address);
     let gauge = format!("http/{}", other.address);
@@ -127,7 +127,7 @@ async fn the_loss_of_every_bind_is_reported() {
 
 #[tokio::test]
 async fn an_unspecified_ipv6_address_accepts_ipv4_too() {
-    // Not every machine has IPv6; the error then shows, which another test covers.
+    // Some machines have no IPv6.
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return;
     }
@@ -163,7 +163,7 @@ async fn an_ipv4_mapped_client_address_is_unmapped() {
     let told = connect("127.0.0.1", port).await.get("/told").await;
     assert_ok(&told, &format!("x-forwarded-for: 127.0.0.1; x-forwarded-port: {port}; x-real-ip: 127.0.0.1"));
     assert!(connect("::1", port).await.get("/told").await.starts_with("HTTP/1.1 403 "));
-    // As a peer whose headers are believed it is known by that address as well.
+    // As a trusted proxy it is recognised by that address as well.
     bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
     bed.publish();
     let mut client = connect("127.0.0.1", port).await;
@@ -209,7 +209,7 @@ async fn a_socket_that_stopped_listening_is_reopened() {
     assert_eq!(bed.metric("tidegate_bind_drift_total", None), 2.0);
 }
 
-/// Ends every socket of this process that listens on an address, and leaves its descriptor open; how many there were.
+/// Ends every socket of this process that listens on an address, and leaves its descriptor open; returns their number.
 #[cfg(target_os = "linux")]
 fn deafen(address: SocketAddr) -> std::io::Result<usize> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -218,7 +218,7 @@ fn deafen(address: SocketAddr) -> std::io::Result<usize> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let Some(descriptor) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let copy = match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
-            // The descriptor of the folder itself is gone by now, or another test has closed one.
+            // The descriptor of the folder itself is closed by now, or another test has closed one.
             Err(rustix::io::Errno::BADF) => continue,
             copy => socket2::Socket::from(copy?),
         };

@@ -1,4 +1,4 @@
-//! Clients that are not the thing under test: raw HTTP/1 over any stream, the `h2` crate, rustls.
+//! Independent clients: raw HTTP/1 over any stream, the `h2` crate, rustls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::bed::{PATIENCE, head_len, read_until};
 use crate::anyone::Anyone;
 
-/// HTTP/1 by hand.
+/// A hand-written HTTP/1 client.
 pub struct Http1<S> {
     pub stream: S,
     bytes: Vec<u8>,
@@ -56,10 +56,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         self.response().await.expect("the connection was closed instead")
     }
 
-    /// Waits for the end of the stream, with nothing before it.
+    /// Waits for the end of the stream, with no bytes before it.
     pub async fn closed(&mut self) {
         let mut rest = Vec::new();
-        // A reset is as much of an end.
+        // A reset counts as an end.
         timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("it stays open").ok();
         assert_eq!(String::from_utf8_lossy(&rest), "");
     }
@@ -87,7 +87,7 @@ impl Default for TlsClient {
 pub const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
 impl TlsClient {
-    /// A configuration of its own, with its own memory of sessions.
+    /// A configuration with session storage of its own.
     pub fn config(self, versions: &[&'static rustls::SupportedProtocolVersion]) -> Arc<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -104,7 +104,7 @@ impl TlsClient {
         self.over(TcpStream::connect(address).await.unwrap()).await
     }
 
-    /// The same over a connection that is there.
+    /// The same over an existing connection.
     pub async fn over(self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         over(&self.config(rustls::ALL_VERSIONS), self.name, stream).await
     }
@@ -127,7 +127,7 @@ async fn over(
     timeout(PATIENCE, TlsConnector::from(Arc::clone(config)).connect(name, stream)).await.expect("no handshake")
 }
 
-/// The certificate that a server showed.
+/// The certificate that a server presented.
 pub fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }

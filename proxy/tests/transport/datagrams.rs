@@ -19,8 +19,8 @@ const BIND: BindKey = BindKey {
     protocol: BindProtocol::Udp,
 };
 
-/// A server that answers a datagram with its name, the port that the datagram came from, and the datagram; one of more than 1,000
-/// bytes, or of none, with itself.
+/// A server that answers a datagram with its name, the source port of the datagram, and the datagram. It returns a
+/// datagram that is empty or longer than 1,000 bytes unchanged.
 async fn server(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -58,11 +58,11 @@ async fn bed(endpoints: &[SocketAddr], set: impl FnOnce(&mut Options)) -> (Bed, 
     (bed, address)
 }
 
-/// One thread, for which there may be so many flows at once.
+/// One thread with this maximum number of flows.
 async fn small_bed(flows: u32, client_share: u8) -> (Bed, SocketAddr) {
     let mut bed = Bed::with(&[BIND], |options| {
         options.threads = 1;
-        // A quarter of the files are flows'.
+        // Flows may use a quarter of the files.
         (options.budget.files, options.budget.client_share) = (4 * flows, client_share);
     })
     .await;
@@ -88,7 +88,7 @@ impl Client {
         Self::at("127.0.0.1:0", edge).await
     }
 
-    /// One with an address of its own.
+    /// A client with an address of its own.
     async fn at(own: &str, edge: SocketAddr) -> Self {
         let socket = UdpSocket::bind(own).await.unwrap();
         socket.connect(edge).await.unwrap();
@@ -108,13 +108,13 @@ impl Client {
         bytes
     }
 
-    /// The answering endpoint, and the source port, of which each flow has its own.
+    /// The answering endpoint, and the source port, which differs between flows.
     async fn flow(&self) -> String {
         let answer = String::from_utf8(self.ask(b"?").await).unwrap();
         answer.strip_suffix(" ?").expect("an answer to the question").to_owned()
     }
 
-    /// The same where datagrams may be lost: asks until there is an answer.
+    /// The same where datagrams may be lost: repeats until there is an answer.
     async fn flow_in_the_end(&self) -> String {
         let asking = async {
             loop {
@@ -334,7 +334,7 @@ async fn datagrams_from_our_own_addresses_are_dropped() {
     let mut bed = Bed::start(&[any]).await;
     lead(&mut bed, &[server("a").await], |_| ());
     let port = bed.address(any).await.port();
-    // From an address of the edge's own, and not a socket of its.
+    // From one of the edge's own addresses, but not from one of its sockets.
     let forged = one_more(([127, 0, 0, 9], port).into());
     forged.send_to(b"x", SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap();
     bed.until_metric("tidegate_udp_datagrams_dropped_total", Some("source"), 1.0).await;
@@ -362,7 +362,7 @@ async fn a_removed_bind_keeps_its_flows_and_continues_them_if_restored() {
     assert_eq!(client.flow().await, flow);
     let late = Client::of(address).await;
     let dropped = async {
-        // A thread without flows has closed its socket already, and the other one begins none.
+        // A thread without flows has closed its socket already, and the other one starts none.
         while bed.metric("tidegate_udp_datagrams_dropped_total", Some("draining")) < 1.0 {
             late.0.send(b"x").await.ok();
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! The end: what is in flight finishes, what is idle closes, what takes too long is cut.
+//! The drain: requests in flight finish, idle connections close, and slow ones are cut.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -97,7 +97,7 @@ async fn after_the_announcement_responses_close_and_idle_connections_stay() {
         *new = Http1::connect(address).await;
         until_last(new).await;
         until_last(asks).await;
-        // A client that has been silent has received nothing.
+        // A silent client has received nothing.
         let silence = timeout(Duration::from_millis(100), idle.stream.read_u8()).await;
         assert!(silence.is_err(), "{driver:?}: an idle connection ends before listening does: {silence:?}");
         posts.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
@@ -151,7 +151,7 @@ async fn a_request_read_before_the_drain_is_answered() {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
         client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        // The head has been sent, so it does not announce the end.
+        // The head was sent before the drain, so it does not announce a close.
         let mut first = vec![0; 1];
         timeout(PATIENCE, client.stream.read_exact(&mut first)).await.unwrap().unwrap();
         let go = bed.upstream.go.clone();
@@ -182,7 +182,7 @@ async fn a_client_that_connected_just_before_the_drain_is_answered() {
     }
 }
 
-/// How many connections a drain cuts of those that have sent so much, on a bind that waits for more than that.
+/// Checks how many connections a drain cuts that have sent these bytes, on a bind that waits for more.
 async fn check_unspoken(key: BindKey, proxy_header: bool, sent: &[u8], cut: usize) {
     let bed = Bed::with(&[key], |options| options.client.proxy_header = proxy_header).await;
     let mut stream = TcpStream::connect(bed.address(key).await).await.unwrap();
@@ -190,7 +190,7 @@ async fn check_unspoken(key: BindKey, proxy_header: bool, sent: &[u8], cut: usiz
     let protocol = if key.protocol == BindProtocol::Http { "http" } else { "https" };
     bed.until_metric("tidegate_connections_active", Some(protocol), 1.0).await;
     if !sent.is_empty() {
-        // It is read, and begins a time of its own.
+        // The bytes are read, and start a deadline of their own.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let registry = bed.registry.clone();
@@ -209,7 +209,7 @@ async fn a_silent_connection_does_not_delay_the_drain() {
     check_unspoken(http(PLAIN), true, b"", 0).await;
     check_unspoken(https(PLAIN), false, b"", 0).await;
     check_unspoken(https(PLAIN), true, b"", 0).await;
-    // The load balancer itself says no more than this.
+    // The load balancer itself sends nothing more.
     check_unspoken(https(PLAIN), true, b"PROXY UNKNOWN\r\n", 0).await;
     check_unspoken(http(PLAIN), true, b"PROXY UNKNOWN\r\n", 0).await;
 }

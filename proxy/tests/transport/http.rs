@@ -20,7 +20,8 @@ async fn a_connection_is_kept_for_the_next_request() {
     assert_eq!(bed.metric("tidegate_connections_active", Some("http")), 1.0);
 }
 
-/// Requests with these further lines, and a body that contains `said`, are answered in their order by both drivers.
+/// Checks that both drivers answer pipelined requests in order. The heads have these further lines, and the answers
+/// contain `said`.
 async fn check_sent_ahead(lines: &str, body: &str, said: &str) {
     for driver in [Driver::Both, Driver::Full] {
         let key = http("127.0.0.1:0");

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::bed::{Bed, PATIENCE, http};
 use super::clients::{Http1, assert_ok, h2_get};
 
-/// Short to wait for, long for a busy machine to do what should happen before.
+/// Short enough to wait for, and long enough for a busy machine to act before.
 const SHORT: Duration = Duration::from_millis(1500);
 
 async fn impatient() -> (Bed, Http1<tokio::net::TcpStream>) {
@@ -26,7 +26,7 @@ async fn impatient() -> (Bed, Http1<tokio::net::TcpStream>) {
     (bed, client)
 }
 
-/// Sends a byte now and then until the server has had enough.
+/// Sends a byte from time to time until the server closes.
 async fn trickle(client: &mut Http1<tokio::net::TcpStream>) {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX: ").await;
     let trickled = tokio::time::timeout(PATIENCE, async {
@@ -101,11 +101,11 @@ async fn a_client_that_keeps_sending_still_reads_the_431() {
     assert_431(client.response().await);
 }
 
-/// A client that has sent more requests ahead than are held reads the answer to the first one, and then the end.
+/// A client that has pipelined more requests than the edge holds reads the answer to the first one, and then the end.
 async fn check_ahead(driver: Driver, first: &str, status: &str) {
     let key = http("127.0.0.1:0");
     let mut bed = Bed::with(&[key], |options| options.driver = driver).await;
-    // A port of a socket that does not listen.
+    // A port without a listener.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind(([127, 0, 0, 1], 0).into()).unwrap();
     bed.lead_to(&[nobody.local_addr().unwrap()]);
@@ -130,7 +130,7 @@ async fn pipelined_requests_do_not_reset_an_answer_that_closes() {
     }
 }
 
-/// A data plane with one thread, and room for so many files.
+/// A data plane with one thread, and this number of files.
 async fn with_files(files: u32, set: impl FnOnce(&mut Options)) -> (Bed, std::net::SocketAddr) {
     let key = http("127.0.0.1:0");
     let bed = Bed::with(&[key], |options| {
@@ -157,7 +157,7 @@ async fn the_longest_idle_connection_is_evicted() {
     bed.until_metric("tidegate_connections_active", Some("http"), 1.0).await;
     let mut kept = from([127, 0, 0, 3], address).await;
     assert_ok(&kept.get("/").await, "/ ");
-    // Two connections wait, and a third one with its request takes two files more.
+    // Two connections are idle; a third one with its request needs two more files.
     let mut third = from([127, 0, 0, 4], address).await;
     assert_ok(&third.get("/").await, "/ ");
     silent.closed().await;
@@ -209,7 +209,7 @@ async fn connections_with_a_request_are_not_evicted() {
         assert_eq!(bed.metric("tidegate_connections_refused_total", Some("full")), 1.0);
         first.send("ok").await;
         assert_ok(&first.response().await.unwrap(), "/ ok");
-        // It waits again, and gives way.
+        // It is idle again, and is evicted.
         let mut next = from([127, 0, 0, 3], address).await;
         assert_ok(&next.get("/").await, "/ ");
         first.closed().await;
@@ -304,7 +304,7 @@ async fn an_http2_connection_without_a_request_is_closed() {
     let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);
     assert_eq!(h2_get(&mut sender, "/").await.unwrap().0, 200);
-    // How it ends does not matter, only that it does.
+    // How it ends does not matter, as long as it ends.
     tokio::time::timeout(PATIENCE, connection).await.expect("it stays open").unwrap().ok();
 }
 

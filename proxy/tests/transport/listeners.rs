@@ -1,4 +1,4 @@
-//! Listeners that have certificates, client verification and routes of their own on one bind.
+//! Listeners with certificates, client verification and routes of their own on one bind.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::anyone::Anyone;
 
 const VERSIONS: [&[&rustls::SupportedProtocolVersion]; 2] = [&[&rustls::version::TLS13], &[&rustls::version::TLS12]];
 
-/// An authority that makes certificates.
+/// An authority that issues certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
@@ -46,7 +46,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key)
     }
 
-    /// A certificate as the model has it.
+    /// A certificate in the form of the model.
     pub fn certificate(&self, name: &str) -> Arc<Certificate> {
         let (chain, key) = self.issue(name);
         let secret = ObjectName::new("shop", name);
@@ -88,7 +88,7 @@ pub fn verifying(listener: Listener, authority: &Authority, mode: VerificationMo
     Listener { tls: Some(Arc::new(tls)), ..listener }
 }
 
-/// The bind has these listeners from now on, and each routes every request of its table.
+/// Sets the listeners of the bind; each routes every request of its table.
 pub fn set(bed: &mut Bed, key: BindKey, listeners: Vec<Listener>) {
     let any = bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
     for listener in &listeners {
@@ -124,7 +124,8 @@ async fn the_most_specific_listener_presents_its_certificates() {
     .await;
     check_shown(address, "one.example", &one).await;
     check_shown(address, "a.one.example", &wild).await;
-    // Two fit the name, and the first of them is the preferred one; none fits two labels, and again the first is shown.
+    // Two certificates match the name, and the first one is preferred; none matches two labels, and again the first one
+    // is presented.
     check_shown(address, "two.one.example", &wild).await;
     check_shown(address, "a.b.one.example", &wild).await;
     for name in ["other.example", "127.0.0.1"] {
@@ -158,7 +159,7 @@ async fn server_names_without_a_listener_or_a_certificate_are_refused() {
     check_shown(address, "one.example", &one).await;
 }
 
-/// A client with a certificate of an authority, or without any.
+/// A client with a certificate of an authority, or without one.
 pub fn client(
     issued: Option<&(String, KeyPair)>,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -172,7 +173,8 @@ pub fn client(
     Arc::new(config.with_client_auth_cert(chain, key).unwrap())
 }
 
-/// Whether a client of a name gets an answer, and how its handshake went. TLS 1.3 lets a client speak before it is refused.
+/// Whether a client gets an answer for a name, and the result of its handshake. TLS 1.3 lets a client send before it is
+/// refused.
 async fn asks(config: &Arc<ClientConfig>, name: &'static str, address: SocketAddr) -> Option<HandshakeKind> {
     let stream = connect(config, name, address).await.ok()?;
     let kind = stream.get_ref().1.handshake_kind();
@@ -203,7 +205,7 @@ async fn each_listener_verifies_clients_as_configured() {
             assert!(asks(&with(issued), "open.example", address).await.is_some());
         }
     }
-    // Another authority takes the place of the first.
+    // Another authority replaces the first.
     let valid = verifying(listener("valid", "valid.example", &[&shown]), &other, VerificationMode::ValidOnly);
     set(&mut bed, key, vec![valid, lax, open]);
     assert!(asks(&client(Some(&good_client), VERSIONS[0]), "valid.example", address).await.is_none());
@@ -233,7 +235,7 @@ async fn a_tls_session_resumes_only_under_the_same_client_verification() {
             set(&mut bed, key, vec![verifying(plain(), &first, VerificationMode::ValidOnly)]);
             ask(Some(HandshakeKind::Full)).await;
             ask(Some(HandshakeKind::Resumed)).await;
-            // Its certificate is valid no more.
+            // Its certificate is no longer valid.
             set(&mut bed, key, vec![verifying(plain(), &second, VerificationMode::ValidOnly)]);
             ask(None).await;
         }
@@ -274,7 +276,7 @@ async fn a_request_for_another_listener_than_the_handshake_is_a_421() {
     assert_eq!(status(address, "a.wild.example", "second.wild.example").await, 421);
     assert_eq!(status(address, "second.wild.example", "a.wild.example").await, 421);
     assert_eq!(status(address, "one.example", "a.wild.example").await, 421);
-    // No listener has it.
+    // No listener has this host.
     assert_eq!(status(address, "one.example", "other.example").await, 404);
     let with_any = listeners().into_iter().chain([listener("any", "", &[&shown])]).collect();
     set(&mut bed, key, with_any);

@@ -1,4 +1,5 @@
-//! Connections that begin with a header of the PROXY protocol: who the client is then, and who is believed.
+//! Connections that begin with a PROXY protocol header: the client address that it sets, and the peers that are trusted
+//! to set it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const STRANGER: &str = "127.0.0.2";
 
 const PLAIN: &str = "127.0.0.1:0";
 
-/// A bed whose connections begin with the header, which is believed from [`TRUSTED`], and its address.
+/// A bed whose connections begin with the header, which is trusted from [`TRUSTED`], and its address.
 async fn bed(key: BindKey, driver: Driver) -> (Bed, SocketAddr) {
     let mut bed = Bed::with(&[key], |options| {
         options.client.proxy_header = true;

@@ -1,4 +1,4 @@
-//! Connections that are passed on unread.
+//! Connections that are forwarded without being parsed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub async fn server(name: &'static str) -> SocketAddr {
             tokio::spawn(async move {
                 stream.write_all(name.as_bytes()).await.ok();
                 let mut told = Vec::new();
-                // One that is broken off is not answered.
+                // An aborted connection is not answered.
                 if stream.read_to_end(&mut told).await.is_ok() {
                     stream.write_all(&told.to_ascii_uppercase()).await.ok();
                 }
@@ -44,7 +44,7 @@ async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// A route to a backend of this name, which has these endpoints.
+/// A route to a backend of this name with these endpoints.
 pub fn route(bed: &mut Bed, name: &str, endpoints: &[SocketAddr]) -> StreamRoute {
     let name = ObjectName::new("deis", name);
     let key = BackendKey::tcp(name.clone(), 2222);
@@ -88,7 +88,7 @@ async fn bed(endpoints: &[SocketAddr], change: impl FnOnce(&mut StreamRoute)) ->
     (bed, address)
 }
 
-/// A connection whose first bytes are these.
+/// A connection with these first bytes.
 async fn connect(address: SocketAddr, greeting: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut first = vec![0; greeting.len()];
@@ -97,7 +97,7 @@ async fn connect(address: SocketAddr, greeting: &str) -> TcpStream {
     stream
 }
 
-/// Says something and no more; what comes back until the end.
+/// Sends bytes and finishes; returns everything received until the end.
 async fn say(mut stream: TcpStream, text: &[u8]) -> Vec<u8> {
     stream.write_all(text).await.unwrap();
     stream.shutdown().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_publication_cuts_no_connection() {
     assert_eq!(say(after, b"two").await, b"TWO");
 }
 
-/// Of the connections to a backend that cannot be used none is passed on, and the others are not disturbed.
+/// Connections of an invalid backend's share are closed, and the others are not affected.
 #[tokio::test]
 async fn connections_are_shared_by_weight_and_closed_for_invalid_backends() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
@@ -153,7 +153,7 @@ async fn connections_are_shared_by_weight_and_closed_for_invalid_backends() {
     let counted = |want: &[u8]| answers.iter().filter(|answer| **answer == *want).count();
     let (served, closed) = (counted(b"a"), counted(b""));
     assert_eq!(served + closed, 64, "{answers:?}");
-    // Of two equal shares each has fewer than 10 of 64 once in 10 to the 9th runs.
+    // The probability that one of two equal shares gets fewer than 10 of 64 is 1 in 10 to the 9th.
     assert!(served.min(closed) >= 10, "{served} to {closed}");
     bed.until_metric("tidegate_stream_connections_total", Some("invalid-backend"), closed as f64).await;
 }
@@ -217,7 +217,7 @@ async fn an_endpoint_gets_the_proxy_header() {
     let mut want = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\x7f\0\0\x01\x7f\0\0\x01".to_vec();
     want.extend([from.port().to_be_bytes(), to.port().to_be_bytes()].concat());
     want.push(b'!');
-    // The server has no lower case to make upper.
+    // The server has no lower-case letters to change.
     assert_eq!(binary, want.to_ascii_uppercase());
 }
 

@@ -1,4 +1,4 @@
-//! Certificates by server name, swapped while connections live, and handshakes that fail.
+//! Certificates by server name, swapped under live connections, and failed handshakes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn the_first_certificate_that_the_client_supports_is_presented() {
     check(address, TlsClient::default(), &ecdsa_a).await;
     check(address, RSA_ONLY, &rsa_a).await;
     check(address, ECDSA_ONLY, &ecdsa_a).await;
-    // None of its own fits: the default does.
+    // None of its own matches, so the default one is presented.
     give(&mut bed, "a.example", &[&ecdsa_a]);
     bed.parts.default_certificate = Some(Arc::clone(&other));
     bed.publish();
@@ -115,7 +115,7 @@ async fn a_session_is_resumed() {
         let client = TlsClient::default().config(versions);
         let first = connect(&client, "a.example", address).await.unwrap();
         assert_eq!(first.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
-        // The tickets of TLS 1.3 come after the handshake, with the first response.
+        // TLS 1.3 sends tickets after the handshake, with the first response.
         assert_ok(&Http1::over(first).get("/").await, "/ ");
         let second = connect(&client, "a.example", address).await.unwrap();
         assert_eq!(second.get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
@@ -239,12 +239,12 @@ async fn a_response_arrives_whole_though_its_endpoint_stalls() {
     });
     let mut client = ECDSA_ONLY.connect(address).await.unwrap();
     client.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    // Long enough for every buffer on the way to fill, so that the end of it waits in the edge.
+    // Long enough for every buffer on the way to fill, so that the rest waits in the edge.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (mut read, mut bytes) = (0, vec![0; 64 << 10]);
     let reading = async {
         while read < BYTES {
-            // So slowly that they stay full.
+            // Slowly enough that they stay full.
             read += client.read(&mut bytes).await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

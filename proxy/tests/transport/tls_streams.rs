@@ -1,4 +1,4 @@
-//! Listeners of one bind that pass bytes on by the server name: behind TLS, or with it.
+//! Listeners of one bind that forward bytes by server name, with TLS termination or passthrough.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -33,8 +33,8 @@ fn lead(bed: &mut Bed, listener: &Listener, host: &str, route: StreamRoute) {
     bed.parts.streams.insert(&host, Arc::new(route));
 }
 
-/// A bind whose listeners are `http.example` for requests, `*.end.example` where TLS ends, and `*.pass.example` which is passed on,
-/// and its address. There is a route for the name `one` of either, and for `two`.
+/// A bind and its address. Its listeners are `http.example` for requests, `*.end.example` with TLS termination, and
+/// `*.pass.example` with passthrough; none of them has routes yet.
 struct Mixed {
     bed: Bed,
     key: BindKey,
@@ -86,7 +86,8 @@ async fn one_bind_serves_https_tls_termination_and_passthrough() {
     http.send("GET /x HTTP/1.1\r\nHost: http.example\r\n\r\n").await;
     assert_ok(&http.response().await.unwrap(), "/x ");
 
-    // The bytes inside go both ways, more than all buffers hold, and an end in one direction leaves the other one open.
+    // The bytes inside pass both ways, more than all buffers hold, and an end in one direction leaves the other one
+    // open.
     let long = vec![b'x'; 4 << 20];
     for (name, greeting) in [("one.end.example", "a"), ("two.end.example", "b")] {
         let mut stream = tls(address, name).await;
@@ -98,7 +99,7 @@ async fn one_bind_serves_https_tls_termination_and_passthrough() {
     }
     bed.until_metric(CONNECTIONS, Some("closed"), 2.0).await;
 
-    // The certificate is the endpoint's, and so is what is agreed on.
+    // The certificate and the negotiated protocol are those of the endpoint.
     let mut stream = TlsClient { name: "one.pass.example", ..TlsClient::default() }.connect(address).await.unwrap();
     assert_eq!(shown(&stream), CertificateDer::from_pem_slice(issued.0.as_bytes()).unwrap());
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

@@ -1,4 +1,4 @@
-//! Endpoints behind TLS: whose certificates are verified, by whom and for which name, and what of that can change meanwhile.
+//! Endpoints behind TLS: the verified authorities and names, and changes of them at run time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use super::listeners::Authority;
 /// A server that answers with the requested server name and the version of HTTP.
 pub struct Server {
     pub address: SocketAddr,
-    /// How the handshakes went.
+    /// The kinds of the handshakes.
     shaken: watch::Receiver<Vec<HandshakeKind>>,
 }
 
 impl Server {
-    /// With a certificate, and one asked of clients if an authority for them is given.
+    /// Starts it with a certificate, and requires one of clients if an authority for them is given.
     pub async fn start(certificate: &(String, KeyPair), clients: Option<&Authority>) -> Self {
         Self::with(certificate, clients, false).await
     }
 
-    /// The same, which may close each connection after its answer.
+    /// The same; it may close each connection after its answer.
     async fn with((chain, key): &(String, KeyPair), clients: Option<&Authority>, closes: bool) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -105,7 +105,7 @@ pub fn verified(authorities: Option<Authorities>, names: &[SubjectName]) -> Upst
     UpstreamTls { server_name: Some("a.example".into()), verification, client: None }
 }
 
-/// A running edge of one thread, so that all requests have the same pool.
+/// A running edge of one thread, so that all requests share one pool.
 struct Edge {
     bed: Bed,
     address: SocketAddr,
@@ -122,7 +122,7 @@ impl Edge {
         Self { bed, address }
     }
 
-    /// Asks an endpoint over a transport: the status and the body of the answer.
+    /// Sends a request to an endpoint over a transport; returns the status and the body of the answer.
     async fn ask(&mut self, server: &Server, protocol: AppProtocol, tls: &UpstreamTls) -> (u16, String) {
         let any = self.bed.parts.hosts.shared().get(&HostPattern::Any).unwrap().clone();
         let mut route = Route::clone(any.fallback().unwrap());
@@ -165,14 +165,15 @@ async fn an_endpoint_certificate_must_be_valid_for_its_name() {
     let expired = Server::start(&good.sign(&expired), None).await;
     for driver in DRIVERS {
         let mut edge = Edge::start(driver).await;
-        // By the server name, which Pingora verifies in the full driver, and by other names, which the edge verifies itself.
+        // By the server name, which Pingora verifies in the full driver, and by other names, which the edge verifies
+        // itself.
         for names in [&[][..], &[dns("x.example"), dns("a.example")]] {
             let by = |authority: &Authority| verified(Some(authority.bundle()), names);
             edge.check(&named, &by(&good), true).await;
             edge.check(&named, &by(&other), false).await;
             edge.check(&misnamed, &by(&good), false).await;
             edge.check(&expired, &by(&good), false).await;
-            // The system knows nothing of this authority.
+            // The system's authorities do not include this one.
             edge.check(&named, &verified(None, names), false).await;
             edge.check(&named, &by(&good), true).await;
         }
@@ -212,7 +213,7 @@ async fn a_pooled_connection_is_not_reused_under_other_tls_settings() {
         let mut edge = Edge::start(driver).await;
         let by = |authority: &Authority| verified(Some(authority.bundle()), &[]);
         edge.check(&server, &by(&good), true).await;
-        // Another bundle of the same content is the same transport.
+        // Another bundle with the same content is the same transport.
         edge.check(&server, &by(&good), true).await;
         assert_eq!(server.shaken().len(), 1);
         edge.check(&server, &by(&other), false).await;
