@@ -1,4 +1,4 @@
-//! A server whose objects outlive it.
+//! A server whose objects survive its restart.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// Opens a folder when the tasks of the last client of it are gone.
+/// Opens a folder once the tasks of its last client have ended.
 async fn opened(folder: &Path) -> Lite {
     for _ in 0..500 {
         match Lite::open(folder) {

@@ -41,7 +41,7 @@ async fn serve() -> Served {
 }
 
 impl Served {
-    /// Sends a request as it is written and returns everything that comes back.
+    /// Sends a raw request and returns the whole response.
     async fn ask(&self, server_name: &str, request: String) -> String {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(server_name.to_owned()).unwrap();

@@ -1,4 +1,4 @@
-//! What the history of a replica takes while watches with selectors are open.
+//! The memory of a replica's history while watches with selectors are open.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use bytes::Bytes;
@@ -9,10 +9,10 @@ use tidegate_lite::{Feed, Lite, LiteBody, ReplicaKind, ReplicaLimits};
 use tower::Service as _;
 
 const BYTES_MAX: usize = 256 << 20;
-/// The share of a kind's history.
+/// The history limit of a kind.
 const HISTORY: usize = BYTES_MAX / 8;
 
-/// The memory that this process takes, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -52,7 +52,7 @@ async fn watch(lite: &Lite, selectors: &str) -> LiteBody {
 #[tokio::test]
 async fn selector_watches_stay_within_the_history_limit() {
     let (lite, feed) = fed();
-    // They see nothing, everything, and the Service come and go.
+    // One watch sees nothing, one sees everything, and one sees the Service enter and leave.
     let mut watches = Vec::new();
     for selectors in ["labelSelector=nosuch%3Dx", "fieldSelector=spec.type%3DClusterIP", "labelSelector=even%3Dtrue"] {
         watches.push((watch(&lite, selectors).await, 0));
@@ -62,7 +62,7 @@ async fn selector_watches_stay_within_the_history_limit() {
     for version in 2..2 + CHANGES {
         feed.told("shop", "cart", &service(version), false);
         for (watch, seen) in &mut watches {
-            // One that has nothing to say is at its end for now.
+            // A watch without further events is up to date.
             while let Ok(frame) = tokio::time::timeout(std::time::Duration::ZERO, watch.frame()).await {
                 frame.expect("it goes on").unwrap();
                 *seen += 1;
@@ -71,6 +71,6 @@ async fn selector_watches_stay_within_the_history_limit() {
     }
     let grown = resident().saturating_sub(before);
     assert_eq!(watches.iter().map(|(_, seen)| *seen).collect::<Vec<_>>(), [0, CHANGES, CHANGES]);
-    // Beside the history there are pages that the allocator keeps.
+    // The allocator keeps pages in addition to the history.
     assert!(grown < 3 * HISTORY, "{} MiB for a share of {}", grown >> 20, HISTORY >> 20);
 }

@@ -1,4 +1,4 @@
-//! kubectl against a door. Without kubectl on the machine these tests print that and pass.
+//! kubectl against the network door. Without kubectl on the machine these tests print that and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::process::{Output, Stdio};
@@ -38,7 +38,7 @@ spec:
       paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]
 "#;
 
-/// A door and a home of its own for kubectl: nothing outside the folder is read or written.
+/// A door and a home folder of its own for kubectl: no file outside the folder is read or written.
 struct Cluster {
     home: TempDir,
 }
@@ -108,7 +108,7 @@ async fn apply_creates_updates_and_skips_unchanged_objects() {
         wrong.contains("spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path"),
         "{wrong}"
     );
-    // The objects of a manifest are independent: the good ones of the two refused manifests were reset to the first.
+    // The objects of a manifest are independent: the valid ones of the two refused manifests were reset to the first.
     assert_eq!(cluster.with("diff -f -", MANIFEST).await, "");
     assert!(cluster.with("replace --force -f -", MANIFEST).await.contains("service/web replaced"));
     assert!(cluster.with("delete -f -", MANIFEST).await.contains("service \"web\" deleted"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_lite::{Lite, LiteService};
 use tower::Service as _;
 
-/// The number of rounds; twenty thousand passed once, and this many are quick enough for every run.
+/// The number of rounds; twenty thousand have passed once, and this many are quick enough for every run.
 const ROUNDS: usize = 3_000;
 
 fn seeds() -> Vec<(&'static str, Value)> {
@@ -162,7 +162,7 @@ async fn ask(service: &mut LiteService, method: Method, path: &str, content_type
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    // A read of a future version waits, in vain.
+    // A read of a future version waits in vain.
     let early = code == 504 && answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge";
     assert!((code < 500 || early) && answer.is_object(), "{path}: {code} {answer}");
     code

@@ -1,4 +1,4 @@
-//! Clients that do not read: their connections are closed, and make room for others.
+//! Clients that do not read: their connections are closed to make room for others.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// More than the buffers of a connection take.
+/// More bytes than the buffers of a connection hold.
 const OBJECTS: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -46,7 +46,7 @@ fn fed() -> (Lite, Feed) {
     (lite, feed)
 }
 
-/// A certificate for this machine, at a server and at its clients.
+/// A certificate for this machine, for a server and its clients.
 fn tls() -> (Arc<ServerConfig>, TlsConnector) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -64,7 +64,7 @@ fn tls() -> (Arc<ServerConfig>, TlsConnector) {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A connection that holds little of what is sent to it, after a request.
+/// A connection with small buffers, after a request.
 async fn asking(at: SocketAddr, tls: Option<&TlsConnector>, path: &str) -> Box<dyn Stream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -78,14 +78,14 @@ async fn asking(at: SocketAddr, tls: Option<&TlsConnector>, path: &str) -> Box<d
     stream
 }
 
-/// The head of an answer, as far as it comes in one piece.
+/// The head of an answer, as far as one read returns it.
 async fn answered(stream: &mut Box<dyn Stream>) {
     let mut head = [0; 256];
     let read = tokio::time::timeout(PATIENCE, stream.read(&mut head)).await.expect("an answer").unwrap();
     assert!(head[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head[..read]));
 }
 
-/// Serves one connection at a time. A client asks for something, and does not read it.
+/// Serves one connection at a time. A client sends a request and does not read the answer.
 async fn makes_room(path: &str, secure: bool) {
     let (lite, feed) = fed();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -104,7 +104,7 @@ async fn makes_room(path: &str, secure: bool) {
         answered(&mut next).await;
     };
     tokio::time::timeout(PATIENCE, next).await.expect("there is room for another one");
-    // What was on its way is all that there is to read.
+    // Only the bytes that were already sent can be read.
     let mut rest = Vec::new();
     drop(tokio::time::timeout(PATIENCE, stalled.read_to_end(&mut rest)).await.expect("it is closed"));
     assert!(!rest.ends_with(b"0\r\n\r\n"), "a body that was cut off does not look whole");
@@ -123,7 +123,7 @@ async fn an_unread_list_is_ended_to_make_room() {
     makes_room("/api/v1/services", true).await;
 }
 
-/// The versions that a watch tells of, in order, until it ends or has told of `last`.
+/// The versions that a watch reports, in order, until it ends or has reported `last`.
 async fn versions(stream: Box<dyn Stream>, last: usize) -> Vec<usize> {
     let (mut lines, mut versions) = (BufReader::new(stream).lines(), Vec::new());
     while versions.last() != Some(&last) {
@@ -153,7 +153,7 @@ async fn a_watch_that_falls_behind_ends_and_resumes_at_its_last_version() {
     let mut slow = asking(at, None, &path(OBJECTS)).await;
     answered(&mut slow).await;
     assert_eq!(feed.figures().watches, 1);
-    // More than its connection takes and 1,024 changes that may wait.
+    // More than its connection holds and the 1,024 changes that may wait.
     let last = OBJECTS + 4_000;
     for version in OBJECTS + 1..=last {
         feed.told("shop", "s1", &small(version), false);

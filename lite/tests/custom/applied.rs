@@ -6,7 +6,7 @@ use crate::server::{Server, definition};
 
 const ROUTERS: &str = "/apis/example.com/v1/namespaces/default/routers";
 
-/// A kind with a list that is a map, a list that is a set, a list that is owned as a whole, and a map that is.
+/// A kind with a list that merges as a map, a list that merges as a set, an atomic list, and a granular map.
 fn routers() -> Value {
     let text = json!({"type": "string"});
     let port = json!({"type": "object", "required": ["number"], "properties": {
@@ -47,7 +47,7 @@ async fn lists_and_maps_merge_by_their_schema() {
     assert_eq!(ports.collect::<Vec<_>>(), ["80 TCP http", "80 UDP -", "443 TCP -"]);
     assert_eq!(made["spec"]["names"], json!(["x", "y"]));
 
-    // A list owned as a whole has one owner.
+    // An atomic list has one owner.
     for (spec, field) in [(json!({"order": ["b"]}), ".spec.order"), (json!({"selector": {"b": "2"}}), ".spec.selector")]
     {
         let refused = server.gives(&by("two"), Some(&router(&spec)), 409).await;

@@ -1,11 +1,11 @@
-//! The functions that rules can call, on a real API server (v1.36) and here: whether a definition may have a rule, and what its
-//! objects are told.
+//! The functions that rules may call, on a real API server (v1.36) and here: whether a definition with a rule is
+//! accepted, and the answers to its objects.
 
 use serde_json::{Value, json};
 
 use crate::server::{Server, definition};
 
-/// The schema that every rule is about.
+/// The schema that every rule applies to.
 const SCHEMA: &str = include_str!("recorded/calls.json");
 /// One call a line: a rule, and an object with the answer to its creation (or to a change of `old`). Lines without an object have the
 /// answer to the definition; only their first error is compared.
@@ -13,7 +13,7 @@ const CALLS: &str = include_str!("recorded/calls.jsonl");
 
 const TYPES: &str = "types of operands are not checked when a rule comes, but when it is evaluated";
 
-/// What definitions are answered otherwise, and why.
+/// Definitions with a different answer here, and the reason.
 const OTHERWISE: &[(&str, &str)] = &[
     ("self.text.findAll('(') == []", "a library of regular expressions has its own words"),
     ("quantity(self.text).sign() == 1", TYPES),
@@ -27,7 +27,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("self.span == '1s'", TYPES),
 ];
 
-/// What objects are answered otherwise, and why: the rule, and a part of the object.
+/// Objects with a different answer here, and the reason: the rule, and a part of the object.
 const OBJECTS_OTHERWISE: &[(&str, &str, &str)] = &[
     ("quantity(self.text) == quantity(self.other)", "1e30", "quantities above 1.7e29 are one"),
     ("self.numbers.min() == 1 && self.numbers.max() == 3", "[]", "where both sides of && fail, the right one is told"),
@@ -39,7 +39,7 @@ fn ruled(plural: &str, rule: &Value) -> Value {
     definition(plural, "Call", &[("v1", json!({"type": "object", "properties": {"spec": schema}}))])
 }
 
-/// The words of all causes; of an error in a rule, its first line.
+/// The messages of all causes; only the first line of an error in a rule.
 fn causes(list: impl Iterator<Item = String>) -> Vec<String> {
     let mut causes: Vec<String> = list
         .map(|cause| match cause.split_once("compilation failed: ") {

@@ -1,4 +1,4 @@
-//! Kinds come and go with their definitions.
+//! Kinds are added and removed with their definitions.
 
 use serde_json::{Value, json};
 
@@ -269,7 +269,7 @@ async fn values_valid_under_an_older_schema_may_stay() {
     server.gives(&at, Some(&labels), 200).await;
     let said = server.ask(&at, Some(&json!({"spec": {"a": 4}}))).await;
     assert!(said.status == 422 && said.message().contains("spec.a: Invalid value: 4"), "{}", said.message());
-    // The rule is one of the whole object, and that has changed.
+    // The rule applies to the whole object, and the object has changed.
     let said = server.ask(&at, Some(&json!({"spec": {"c": 1}}))).await;
     assert!(said.status == 422 && said.message().ends_with("spec: Invalid value: too much"), "{}", said.message());
     server.gives(&at, Some(&json!({"spec": {"b": 2, "c": 1}})), 200).await;

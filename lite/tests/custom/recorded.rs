@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Said, Server};
 
-/// Exercises every part of a schema that is checked.
+/// A definition that uses every checked part of a schema.
 const THINGS: &str = include_str!("recorded/things.json");
 /// One object per line, with a real server's answer to its creation.
 const OBJECTS: &str = include_str!("recorded/objects.jsonl");
@@ -20,7 +20,7 @@ const RULED: &str = include_str!("recorded/ruled.json");
 const RULED_OBJECTS: &str = include_str!("recorded/ruled.jsonl");
 const RULES: &str = include_str!("recorded/rules.jsonl");
 
-/// The examples of Gateway API v1.7.0, good ones and those that it calls invalid, one per line.
+/// The examples of Gateway API v1.7.0, valid and invalid ones, one per line.
 const GATEWAY_OBJECTS: &str = include_str!("recorded/gateway.jsonl");
 
 /// Known differences, and their reasons.
@@ -198,7 +198,7 @@ async fn invalid_gateway_api_objects_are_refused() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), GATEWAY_OBJECTS.lines().count(), wrong.join("\n"));
 }
 
-/// As large as the API lets them be: what rules take is estimated from the values, and none of these is near the bound.
+/// As large as the API allows: the cost of rules is estimated from the values, and none of these is near the limit.
 #[tokio::test]
 async fn the_largest_allowed_gateways_and_routes_are_accepted() {
     let server = Server::new();

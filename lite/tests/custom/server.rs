@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-/// A definition of this plural name in `example.com` with one version for each schema, the first of which is stored.
+/// A definition of this plural name in `example.com` with one version for each schema; the first version is stored.
 pub(crate) fn definition(plural: &str, kind: &str, versions: &[(&str, Value)]) -> Value {
     let versions: Vec<Value> = versions
         .iter()

@@ -1,4 +1,4 @@
-//! The documents about the kinds of a replica, of which nothing may be known but the name.
+//! OpenAPI and discovery documents for the kinds of a replica, of which only the name may be known.
 
 use super::*;
 

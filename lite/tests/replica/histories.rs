@@ -1,4 +1,5 @@
-//! An upstream server with another history than the known one: it was restored from a backup, or replaced by another.
+//! An upstream server with another history than the known one: it was restored from a backup, or replaced by another
+//! server.
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{DynamicObject, ListParams};
@@ -21,7 +22,7 @@ async fn watches_restart_after_a_restore_of_the_server() {
     assert_eq!(next(&mut watch, 1).await, ["~a@10"]);
 }
 
-/// Checks lists beside a watch, after which the watch has to list again.
+/// Plays lists concurrent with a watch, and checks that the watch then has to list again.
 #[track_caller]
 fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -54,13 +55,13 @@ fn another_history_replaces_the_known_one_whatever_its_versions() {
     // The same versions of the objects and of the list, with other content.
     begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 9);
     begins_again(&[("a", 5, "NodePort"), ("b", 6, usual), ("c", 7, usual)], 20);
-    // A version up to which everything should be known.
+    // Every object up to this version should be known.
     begins_again(&[("a", 8, usual), ("b", 6, usual), ("c", 7, usual)], 9);
     begins_again(&[("a", 4, usual), ("b", 6, usual), ("c", 7, usual)], 20);
     begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual), ("d", 3, usual)], 20);
-    // A deletion without a free version.
+    // A deletion for which there is no free version.
     begins_again(&[("a", 5, usual), ("b", 6, usual)], 9);
-    // A version that has been passed.
+    // A version that has already been passed.
     begins_again(&[("a", 5, usual), ("b", 6, usual), ("c", 7, usual)], 8);
 }
 
@@ -72,7 +73,7 @@ async fn another_history_that_lacks_most_objects_must_be_confirmed() {
     bed.list(&[], 9);
     assert_eq!(bed.state().await.1.len(), 4, "stale, and not empty");
     assert!(watch.next().now_or_never().is_none());
-    // Meanwhile the next list is made beside a watch, which is faster.
+    // The next list is made concurrently with a watch, which is faster.
     bed.feed.list_begins();
     bed.feed.listed("shop", "a", &object("a", 5));
     bed.told("a", 10, false);
@@ -102,8 +103,8 @@ async fn a_list_restores_managed_fields_that_were_not_stored() {
     assert_eq!(list.metadata.resource_version.as_deref(), Some("12"));
 }
 
-/// A list lacks most, and the watch goes on from it before a second list confirms it: none of what the watch tells is served before what
-/// the list told.
+/// A list lacks most objects, and the watch resumes at its version before a second list confirms it: no event of that
+/// watch is served before the objects of the list.
 #[tokio::test(start_paused = true)]
 async fn the_state_stays_complete_until_a_doubted_list_is_confirmed() {
     for wins in [true, false] {

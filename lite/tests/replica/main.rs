@@ -156,7 +156,7 @@ async fn a_watch_resumes_as_at_the_other_server() {
     bed.told("c", 22, false);
     bed.told("c", 23, false);
     assert_eq!(next(&mut odd, 2).await, ["-c@22", "+c@23"]);
-    // A streaming list, with the mark at its end.
+    // A streaming list, with the bookmark at its end.
     let params = WatchParams { send_initial_events: true, bookmarks: true, ..WatchParams::default() };
     let mut streamed = bed.selected(params, "0").await;
     assert_eq!(next(&mut streamed, 3).await, ["+a@11", "+c@23", "=23"]);
@@ -236,7 +236,7 @@ async fn a_kind_beyond_the_memory_limit_is_dropped() {
     assert_eq!(bed.state().await, ("30".to_owned(), vec!["a@5".to_owned()]), "it may be smaller the next time");
 }
 
-/// A client that lists and watches, loses its connection now and then, and resumes from the last version that it saw.
+/// A client that lists and watches, loses its connection at random, and resumes from the last version that it saw.
 #[derive(Default)]
 struct Follower {
     objects: BTreeMap<String, String>,
@@ -278,8 +278,8 @@ impl Follower {
     }
 }
 
-/// Plays random changes at another server, which this one learns of by events, by lists, by lists beside events, and not at all for a
-/// while.
+/// Plays random changes at another server, which this one learns of by events, by lists, by lists concurrent with
+/// events, and sometimes late.
 #[track_caller]
 fn play(seed: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -288,7 +288,7 @@ fn play(seed: u64) {
         let (mut version, mut truth) = (100, BTreeMap::<String, u64>::new());
         let list = |truth: &BTreeMap<String, u64>, version: u64| {
             let objects: Vec<(&str, u64)> = truth.iter().map(|(name, version)| (&**name, *version)).collect();
-            // A list that lacks most objects is believed the second time.
+            // A list that lacks most objects is accepted the second time.
             bed.list(&objects, version);
             bed.list(&objects, version);
         };

@@ -55,7 +55,7 @@ impl Asked {
             query.append_pair("labelSelector", "odd=true");
         }
         if self.watch {
-            // It ends by itself, with a bookmark before that.
+            // The watch ends by itself, with a bookmark before.
             query
                 .append_pair("watch", "1")
                 .append_pair("allowWatchBookmarks", "true")
@@ -68,7 +68,7 @@ impl Asked {
         self.version.parse().ok().filter(|number| *number > 0)
     }
 
-    /// The status code of a refusal for its parameters alone.
+    /// The status code of a refusal that depends on the parameters only.
     fn refused(&self) -> Option<u16> {
         let known = matches!(self.matching, None | Some("Exact" | "NotOlderThan"));
         let wrong = if self.watch {

@@ -36,7 +36,7 @@ struct Event {
     after: Option<bool>,
 }
 
-/// The state that is served, and its history, beside the state of the upstream server.
+/// The served state with its history, and the state of the upstream server.
 #[derive(Default)]
 struct Oracle {
     version: u64,
@@ -44,12 +44,12 @@ struct Oracle {
     /// changes since a list that is in doubt.
     real: State,
     real_version: u64,
-    /// Whether the last list lacked so much that another one has to confirm it.
+    /// Whether the last list lacked so many objects that another one has to confirm it.
     doubted: bool,
     /// The state at each version at which it changed, the first one at the beginning of the history.
     states: BTreeMap<u64, State>,
     events: Vec<Event>,
-    /// Versions up to this one, after `version`, are from before the upstream server was set back.
+    /// Versions up to this one, after `version`, are from before the restore of the upstream server.
     void: u64,
 }
 
@@ -76,7 +76,7 @@ impl Oracle {
         self.real_version = version;
     }
 
-    /// A change of what is served.
+    /// A change of the served objects.
     fn change(&mut self, version: u64, name: &'static str, after: Option<bool>) {
         let mut state = self.now();
         let before = match after {

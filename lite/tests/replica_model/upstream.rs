@@ -1,4 +1,4 @@
-//! Changes upstream: watch events, lists after and beside them, lists in doubt, and other histories.
+//! Changes upstream: watch events, lists after and concurrent with them, doubted lists, and other histories.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn draw(oracle: &Oracle, chance: &mut Rng) -> Drawn {
     (version, name, (!goes).then(|| chance.bool()))
 }
 
-/// A watch event of a change. What comes after a list in doubt is not served.
+/// A watch event of a change. Events after a doubted list are not served.
 fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
     let last = after.or(oracle.real.get(name).map(|(_, odd)| *odd)).unwrap();
     feed.told("shop", name, &raw(name, version, last), after.is_none());
@@ -68,8 +68,9 @@ fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     listed(oracle, reached);
 }
 
-/// A list beside a watch. The list is of the moment in which it began, and the watch goes on to report changes; or the list is of a later
-/// moment, and the watch has reported the first of the changes that it contains.
+/// A list concurrent with a watch. Either the list is of the moment in which it began, and the watch continues to
+/// report changes; or the list is of a later moment, and the watch has reported the first of the changes that it
+/// contains.
 fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
     let later = chance.bool();
     let now = oracle.real.clone();
@@ -103,13 +104,14 @@ fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
             }
         }
     }
-    // The watch has come as far as the last change that it reported.
+    // The watch has reached the last change that it reported.
     let reached = oracle.real_version;
     feed.list_done(&reached.to_string(), true, later);
     listed(oracle, reached);
 }
 
-/// A list is over: everything upstream is served now, unless most objects would go and no other list said so.
+/// A list ends: the whole upstream state is served now, unless it would remove most objects and no earlier list
+/// confirms that.
 fn listed(oracle: &mut Oracle, reached: u64) {
     let served = oracle.now();
     let gone: Vec<_> = served.keys().filter(|name| !oracle.real.contains_key(*name)).copied().collect();
@@ -124,7 +126,7 @@ fn listed(oracle: &mut Oracle, reached: u64) {
             changes.push((*version, *name, Some(*odd)));
         }
     }
-    // Deletions get the lowest versions that no object has.
+    // Deletions get the lowest free versions.
     let taken: BTreeSet<u64> = oracle.real.values().map(|(version, _)| *version).collect();
     let mut free = (oracle.version + 1..).filter(|version| !taken.contains(version));
     changes.extend(gone.into_iter().map(|name| (free.next().unwrap(), name, None)));
