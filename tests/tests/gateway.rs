@@ -202,7 +202,8 @@ async fn status_entries_of_other_controllers_are_kept() {
     bench.said("httproute/shop", ACCEPTED, "Accepted").await;
 }
 
-/// An HTTPS listener with a certificate of its own, a backend that a policy has spoken to over TLS, and a host of another listener.
+/// An HTTPS listener with a certificate of its own, a backend for which a policy requires TLS, and a host of another
+/// listener.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_presents_its_own_certificate() {
     let Some(bench) = Bench::start(3).await else { return };
@@ -270,7 +271,7 @@ async fn filters_apply_and_backend_tls_policies_are_never_bypassed() {
         }
     })
     .await;
-    // The endpoints speak no TLS: with the policy no request reaches them, not in plain text either.
+    // The endpoints do not speak TLS: with the policy no request reaches them, not even in plain text.
     let policy = "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {namespace: shop, name: tls}\nspec:\n  \
                   targetRefs: [{group: '', kind: Service, name: shop-v1}]\n  \
                   validation: {hostname: shop.test, wellKnownCACertificates: System}\n";

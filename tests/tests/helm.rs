@@ -33,7 +33,7 @@ impl Helm {
         Some(Self { binary, home: tempfile::tempdir().unwrap(), dev, kubectl })
     }
 
-    /// Runs a command in the namespace, and returns what it printed.
+    /// Runs a command in the namespace, and returns its output.
     async fn run(&self, words: &str) -> String {
         let mut command = Command::new(&self.binary);
         command.args(words.split(' ').map(|word| if word == "CHART" { CHART } else { word })).args(["-n", "apps"]);

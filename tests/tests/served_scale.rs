@@ -27,7 +27,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 
 /// An API server of Services, and its event history.
 struct Upstream {
-    /// Where it is told of changes; while it is away nobody is.
+    /// The channel for its changes; `None` while it is unavailable.
     feed: Option<Feed>,
     address: SocketAddr,
     serving: Option<AbortOnDropHandle<()>>,
@@ -60,8 +60,8 @@ impl Upstream {
         upstream
     }
 
-    /// Begins to serve the objects as they are. It has no history: a watch from an earlier version is answered with 410, as after
-    /// a compaction.
+    /// Starts to serve the current objects. It has no history: a watch from an earlier version is answered with 410, as
+    /// after a compaction.
     fn open(&mut self) {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let group = String::new();
@@ -87,7 +87,7 @@ impl Upstream {
         (self.feed, self.serving) = (Some(feed), Some(AbortOnDropHandle::new(serving)));
     }
 
-    /// Is gone, with its history.
+    /// Stops, and loses its history.
     fn close(&mut self) {
         (self.feed, self.serving) = (None, None);
     }
@@ -168,7 +168,8 @@ async fn all_told(
     open
 }
 
-/// What became of each object, in the order of the names: a list does not say in which versions objects were deleted.
+/// The final state of each object, in the order of the names: a list does not say at which versions objects were
+/// deleted.
 fn by_name(events: Vec<String>) -> Vec<String> {
     let plain = |event: String| match event.split_once('@') {
         Some((deleted, _)) if deleted.starts_with("DELETED") => deleted.to_owned(),
@@ -259,7 +260,7 @@ async fn many_objects_and_watches_match_the_upstream() {
     took(&format!("{CHANGES} changes at {watches} watches"), begun);
     informers_hold(&mut clients, &upstream, "after changes").await;
 
-    // The upstream is away, changes meanwhile, and comes back without a history: one list, and watches get the difference.
+    // The upstream stops, changes meanwhile, and returns without a history: one list, and watches get the difference.
     upstream.close();
     let missed = by_name(upstream.change());
     upstream.open();
@@ -267,7 +268,7 @@ async fn many_objects_and_watches_match_the_upstream() {
     let open = all_told(open, &missed, by_name).await;
     took(&format!("{CHANGES} changes of an outage at {watches} watches, since the upstream is back"), begun);
     informers_hold(&mut clients, &upstream, "after an outage and a compaction").await;
-    // The watches go on.
+    // The watches continue.
     let events = upstream.change();
     drop(all_told(open, &events, |events| events).await);
     informers_hold(&mut clients, &upstream, "after changes that followed").await;

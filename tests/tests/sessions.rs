@@ -87,7 +87,7 @@ async fn a_client_stays_with_its_pod_until_it_is_deleted() {
             let answer = with(dev.http, cookie).await;
             assert_eq!((&pod(&answer), set(&answer)), (pod_of_session, None));
         }
-        // Over HTTP/2 each cookie may have a line of its own.
+        // Over HTTP/2 each cookie may be in a field of its own.
         let get = http::Request::get("http://cart.test/cart").header("cookie", "a=b").header("cookie", cookie);
         let answer = h2c_request(dev.http, get.body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!((&pod(&answer), set(&answer)), (pod_of_session, None));
@@ -142,7 +142,7 @@ async fn an_invalid_token_is_replaced() {
     for value in strange.into_iter().chain(["A".repeat(43), "A".repeat(6000), "=;=;=".repeat(500)]) {
         let answer = with(dev.http, &format!("cart={value}")).await;
         assert!(before.contains_key(&pod(&answer)) && set(&answer).is_some(), "{value:.60} {answer:?}");
-        // The valid cookie beside it is found.
+        // The valid cookie among them is found.
         let answer = with(dev.http, &format!("cart={value}; {cookie}; cart={value}")).await;
         assert_eq!((&pod(&answer), set(&answer)), (own, None), "{value:.60}");
     }

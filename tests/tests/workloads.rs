@@ -321,7 +321,7 @@ async fn orphaned_replicasets_stay_and_are_adopted() {
     assert_eq!(shop.run(owner).await, "");
     shop.ask("/").await;
     assert_eq!(shop.run(names).await, format!("{set}\npod/{pod}"));
-    // It goes on working as a ReplicaSet does.
+    // It continues to work as a ReplicaSet does.
     shop.run(&format!("scale {set} --replicas=2")).await;
     shop.run(&format!("wait --for=jsonpath={{.status.readyReplicas}}=2 {set} --timeout=30s")).await;
     shop.run(&format!("scale {set} --replicas=1")).await;
@@ -333,7 +333,7 @@ async fn orphaned_replicasets_stay_and_are_adopted() {
     shop.run("rollout status deployment/web --timeout=30s").await;
     assert_eq!(shop.run(owner).await, "Deployment");
     assert_eq!(shop.run(sets).await, set);
-    // Without a Deployment, it goes with its Pods.
+    // Without a Deployment, it is deleted with its Pods.
     shop.run("delete deployment web --cascade=orphan").await;
     shop.run(&format!("delete {set}")).await;
     shop.run("wait --for=delete pods -l app=web --timeout=30s").await;

@@ -1,5 +1,5 @@
-//! A custom kind that comes and goes, which the control loop follows like those of the Gateway API: its definition is
-//! created, gets another version, and is deleted with its objects.
+//! A custom kind that is defined and deleted, which the control loop follows like those of the Gateway API: its
+//! definition is created, gets another version, and is deleted with its objects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! An edge that loses its control plane: it serves on, over a restart and a crash, and catches up when the control plane is back.
+//! An edge that loses its control plane: it continues to serve over a restart and a crash, and catches up when the
+//! control plane is back.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ impl Site {
     }
 }
 
-/// An authority that has signed nothing here.
+/// An authority that has issued no certificate here.
 fn foreign() -> String {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -94,7 +95,7 @@ fn route(name: &str) -> Value {
         "spec": {"ingressClassName": "tidegate", "rules": [rule(&format!("{name}.test"), 80)]}})
 }
 
-/// Checks that the host is served, with the given certificate of its Secret.
+/// Checks that the host is served with the given certificate of its Secret.
 async fn shows(edge: &Edge, certificate: &CertificateDer<'static>) {
     eventually("its certificate", || async {
         let shown = certificate_of(edge.https, HOST).await?;

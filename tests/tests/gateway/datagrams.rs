@@ -87,7 +87,7 @@ async fn the_example_works_as_described() {
         assert_eq!(asked(&client, "again").await.unwrap(), format!("{pod}: again"));
         answering.insert(pod);
     }
-    // Of two pods each has none of 32 flows once in 10 to the 9th runs.
+    // The probability that one of two pods has none of 32 flows is 1 in 10 to the 9th.
     assert!(answering.iter().map(|pod| &**pod).eq(pods.split_whitespace()), "{answering:?} of {pods}");
     let pod = answering.first().unwrap();
     let log = bench.kubectl.run(&["logs", "-n", "shop", pod]).await;
@@ -127,7 +127,7 @@ async fn datagrams_are_forwarded_by_flow() {
     for _ in 0..24 {
         served += usize::from(asked(&client(address).await, "x").await.is_ok_and(|said| said == "two x"));
     }
-    // Of two equal shares each has none of 24 once in 10 to the 7th runs.
+    // The probability that one of two equal shares has none of 24 is 1 in 10 to the 7th.
     assert!((1..24).contains(&served), "{served}");
 
     // The older one of two routes gets the port.

@@ -1,4 +1,4 @@
-//! Statuses of many routes on many listeners: all are written, and a change writes no more than what it changes.
+//! Statuses of many routes on many listeners: all are written, and a change writes only the statuses that it changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ fn manifests() -> String {
     out
 }
 
-/// The objects of one kind as a watch tells of them, and how often the status of each was written.
+/// The objects of one kind as a watch reports them, and the number of writes of each status.
 struct Followed {
     _kubectl: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -58,7 +58,7 @@ impl Followed {
         Self { _kubectl: watch, lines, objects, writes: BTreeMap::new() }
     }
 
-    /// Takes what comes until something holds of all objects.
+    /// Reads events until a condition holds for all objects.
     async fn until(&mut self, what: &str, holds: impl Fn(&BTreeMap<String, Value>) -> bool) {
         let holding = async {
             while !holds(&self.objects) {
@@ -80,13 +80,13 @@ impl Followed {
         assert!(held.is_ok(), "{what} never came true");
     }
 
-    /// The objects whose status was written since this was last asked, with how often.
+    /// The objects whose status was written since the last call, with the number of writes.
     fn take_writes(&mut self) -> Vec<(String, usize)> {
         std::mem::take(&mut self.writes).into_iter().collect()
     }
 }
 
-/// Whether every condition for the one parent is true, and about the route as it is now.
+/// Whether every condition for the only parent is true and about the current generation of the route.
 fn settled(route: &Value) -> bool {
     let generation = &route["metadata"]["generation"];
     let parents = route["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -114,7 +114,7 @@ async fn one_changed_route_writes_one_status_among_many() {
     routes.take_writes();
     gateways.take_writes();
 
-    // Each change is seen to be done by the one after it.
+    // Each change is observed before the next one is made.
     for name in ["r7", "r8"] {
         let patch = format!(r#"{{"spec":{{"hostnames":["new-{name}.test"]}}}}"#);
         kubectl.run(&["patch", "-n", "shop", "httproute", name, "--type=merge", "-p", &patch]).await;

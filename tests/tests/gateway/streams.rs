@@ -1,4 +1,4 @@
-//! TLSRoutes and TCPRoutes: connections by server name, behind TLS and with it, and whole ports.
+//! TLSRoutes and TCPRoutes: connections by server name, with TLS termination and passthrough, and whole ports.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const LISTENERS: &str = r#"{"spec":{"listeners":[
     {"name":"pass","port":8443,"protocol":"TLS","hostname":"*.pass.localhost","tls":{"mode":"Passthrough"}},
     {"name":"tcp","port":9000,"protocol":"TCP"}]}}"#;
 
-/// Sends a name, and then the client's bytes in capitals, once the client has ended its direction.
+/// Sends a name, and then the client's bytes in capitals once the client has finished.
 async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
     stream.write_all(name.as_bytes()).await.ok();
     let mut said = Vec::new();
@@ -28,7 +28,7 @@ async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
     }
 }
 
-/// A server of plain bytes, or behind TLS, and its Service.
+/// A server of plain bytes, or with TLS, and its Service.
 async fn server(name: &'static str, tls: Option<TlsAcceptor>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -133,7 +133,7 @@ async fn connections_are_forwarded_by_server_name_and_by_port() {
     let ends = metrics.lines().find_map(|line| {
         line.strip_prefix(r#"tidegate_certificate_not_after_seconds{secret="shop/end"} "#)?.parse::<f64>().ok()
     });
-    // The certificates of the tests are good until the end of 4095.
+    // The certificates of the tests are valid until the end of 4095.
     assert_eq!(ends, Some(67_090_118_400.0), "{metrics}");
     for host in ["b.end.localhost", "b.pass.localhost", "shop.localhost"] {
         let refused = connect_tls(over_tls, host, &[]).await;
@@ -154,7 +154,7 @@ async fn connections_are_forwarded_by_server_name_and_by_port() {
     greeted(tcp, "two").await;
     assert_eq!(say(before, "late").await, "LATE");
 
-    // The share of a missing backend is closed, and no other.
+    // Connections of a missing backend's share are closed, and no others.
     lead(r#"[{"name":"two","port":7000},{"name":"none","port":7000}]"#).await;
     bench.said("tcproute/bytes", RESOLVED, "BackendNotFound").await;
     let mut served = 0;
@@ -162,7 +162,7 @@ async fn connections_are_forwarded_by_server_name_and_by_port() {
         let mut stream = TcpStream::connect(tcp).await.unwrap();
         served += usize::from(greeting(&mut stream, 3).await.is_ok_and(|said| said == "two"));
     }
-    // Of two equal shares each has fewer than 10 of 64 once in 10 to the 8th runs.
+    // The probability that one of two equal shares has fewer than 10 of 64 is 1 in 10 to the 8th.
     assert!((10..=54).contains(&served), "{served}");
 
     // A younger route is accepted, and gets no connections while the older one exists.

@@ -1,5 +1,5 @@
-//! Bytes behind a response that has no body (HEAD, 204, 304): they belong to no response, and the
-//! connection that they came on serves no further request.
+//! Bytes after a response without a body (HEAD, 204, 304): they belong to no response, and their connection serves no
+//! further request.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const HEADS: [(&str, &str, &str); 3] = [
     ("GET", "/bodiless/304", "HTTP/1.1 304 Not Modified\r\n\r\n"),
 ];
 
-/// The endpoint's side: the head and the bytes behind it in one write, or `late` in two.
+/// The endpoint's side: the head and the bytes after it in one write, or `late` in two.
 pub(crate) fn script(head: &str, late: Option<Duration>) -> Option<Vec<Step>> {
     let (_, _, response) = HEADS.iter().find(|(_, of, _)| path(head) == *of)?;
     Some(match late {
@@ -35,10 +35,10 @@ pub(crate) fn requests() -> [String; 3] {
     HEADS.map(|(method, path, _)| format!("{method} {path} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
 }
 
-/// The timing of the bytes behind a bodiless response, and of the next request.
+/// The timing of the bytes after a bodiless response, and of the next request.
 #[derive(Clone, Copy, Debug)]
 struct Course {
-    /// The time from the head to the bytes behind it; `None` for one write.
+    /// The time from the head to the bytes after it; `None` for one write.
     late: Option<Duration>,
     /// The time from the response to the next request.
     pause: Duration,

@@ -1,5 +1,5 @@
-//! Transfer codings of responses: anything but the single word `chunked` leaves the end of a response in doubt, and bytes
-//! behind a doubtful end can become another client's response.
+//! Transfer codings of responses: anything but the single word `chunked` makes the end of a response ambiguous, and
+//! bytes after an ambiguous end can become another client's response.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) const CODINGS: [&str; 7] = [
     "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
     "Transfer-Encoding: identity\r\n",
 ];
-/// The second response, for which there is no request.
+/// The second response, which no request asked for.
 pub(crate) const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Smuggled: 1\r\n\r\nSMUGGLED";
 /// A header line that leaves a request to the full driver.
 pub(crate) const TO_FULL: &str = "Connection: x\r\n";

@@ -22,8 +22,7 @@ const CONNECTIONS: u8 = 14;
 const ATTACK: Duration = Duration::from_secs(7);
 /// Kubelets request a health page with a deadline of a second.
 const PAGE_MAX: Duration = Duration::from_secs(1);
-/// A client of another tenant that waits for longer is denied service, though it may be answered when the attack is
-/// over.
+/// The time after which a client of another tenant counts as denied service, even if it is answered after the attack.
 const HANG: Duration = Duration::from_secs(3);
 
 /// Requests of one address whose bodies never end.

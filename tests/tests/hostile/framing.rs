@@ -1,5 +1,5 @@
-//! The framing of responses: the edge generates its own, whatever the endpoint's, and refuses a response whose length
-//! is in doubt (RFC 9110 section 8.6, RFC 9112 sections 6 and 2.3).
+//! The framing of responses: the edge generates its own, whatever the endpoint's, and refuses a response of ambiguous
+//! length (RFC 9110 section 8.6, RFC 9112 sections 6 and 2.3).
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const BODILESS: [(&str, &str); 8] = [
     ("HEAD with a coding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
 ];
 
-/// Responses whose end is in doubt.
+/// Responses with an ambiguous end.
 const DOUBTFUL: [(&str, &str); 9] = [
     (
         "1.0 with a coding",
@@ -72,8 +72,8 @@ pub(crate) fn paths() -> impl Iterator<Item = String> {
     table("bodiless", BODILESS.len()).chain(table("doubtful", DOUBTFUL.len())).chain(table("version", VERSIONS.len()))
 }
 
-/// Requests each case, by the driver for plain requests and by the full one, and collects complaints about the response
-/// and the bytes that came behind it.
+/// Requests each case, from the driver for plain requests and from the full one, and collects complaints about the
+/// response and the bytes after it.
 async fn check(driver: Driver, table: &str, cases: &[(&str, &str)], right: fn(&Response) -> bool) {
     let a = Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await;
     let b = Endpoint::honest("b").await;

@@ -13,16 +13,16 @@ use crate::endpoint::{Endpoint, Step, path, send};
 use crate::honest::is_served;
 use crate::raw::Client;
 
-/// Bytes of a head that fits into what the edge reads, and bytes that fit into what Pingora by itself reads.
+/// The size of a head that fits into the edge's limit, and of one that fits into Pingora's.
 const WORDS_BYTES: [usize; 2] = [60 * 1024, 1_048_530];
-/// Bytes of a head that never ends; the larger one is more than Pingora by itself reads.
+/// The sizes of heads that never end; the larger one exceeds Pingora's limit.
 const ENDLESS_BYTES: [usize; 2] = [1_000_000, 2 << 20];
 /// The number of worst responses in the memory test, and their maximum total time.
 const WORST: u64 = 1000;
 const WORST_TIME_MAX: Duration = Duration::from_secs(25);
 /// The number of clients that request them at the same time.
 const WORST_CLIENTS: usize = 32;
-/// Memory that a process may keep beyond 5 % more than before: buffers for reuse and the slack of its allocator.
+/// The memory that a process may keep beyond 5 % more than before: buffers for reuse and the slack of its allocator.
 const SLACK_KIB: u64 = 32 * 1024;
 
 /// A response of this many bytes whose `Connection` line nominates as many names as fit.

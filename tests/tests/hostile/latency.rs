@@ -15,7 +15,7 @@ use crate::mixed::{ask_until, quantile};
 
 /// Honest clients.
 const CLIENTS: usize = 4;
-/// No attack at all, to compare with.
+/// No attack, for comparison.
 const NONE: Attack = ("none", |_| Box::pin(async {}));
 
 /// The time of each attack.
@@ -63,7 +63,7 @@ async fn honest_clients_are_measured_under_each_attack() {
         for subject in &subjects {
             let (cell, wrong) = measured(subject, attack).await;
             row += &format!(" {cell} |");
-            // What the others answer is theirs.
+            // Wrong answers of the other proxies are their own matter.
             assert!(
                 wrong.is_empty() || !subject.name.starts_with("tidegate"),
                 "{}, {}: {wrong:#?}",

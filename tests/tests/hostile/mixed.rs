@@ -25,7 +25,7 @@ fn time() -> Duration {
     Duration::from_secs_f64(minutes.clamp(0.1, 24.0 * 60.0) * 60.0)
 }
 
-/// The time of a share of the sorted times, in milliseconds.
+/// A percentile of the sorted times, in milliseconds.
 pub(crate) fn quantile(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
     #[allow(
@@ -130,7 +130,7 @@ async fn minutes(address: SocketAddr, process: u32, until: Instant) -> Vec<Minut
     minutes
 }
 
-/// Sends requests until then, at a fixed pace.
+/// Sends requests until a time, at a fixed pace.
 pub(crate) fn ask_until(client: &mut Honest, until: Instant) -> BoxFuture<'_, Tally> {
     async move {
         let mut tally = Tally::default();

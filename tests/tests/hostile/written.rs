@@ -6,7 +6,7 @@ use crate::edge::{Driver, Edge};
 use crate::endpoint::Endpoint;
 use crate::raw::{ANSWER_MAX, Client};
 
-/// U+009B begins a command of terminals as `ESC [` does.
+/// Terminals interpret U+009B as the start of a command, like `ESC [`.
 pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     let b = Endpoint::honest("b").await;
     let edge = Edge::start(driver, &[("b", &b)]).await;
@@ -24,7 +24,7 @@ pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     assert_eq!((value["referer"].as_str(), value["user_agent"].as_str()), (Some("\u{9b}31m"), Some("\u{80}u")));
 }
 
-/// A web page sends its origin; an operator's tool has none.
+/// A browser sends the origin of a web page; an operator's tool sends none.
 pub(crate) async fn commands_with_an_origin_are_refused(driver: Driver) {
     let b = Endpoint::honest("b").await;
     let edge = Edge::start(driver, &[("b", &b)]).await;

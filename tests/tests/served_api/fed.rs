@@ -1,4 +1,4 @@
-//! Edges that are fed by the served API of another process.
+//! Edges that read the served API of another process.
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn one_edge_feeds_another() {
     assert_eq!(refused.status, 401);
 }
 
-/// The served API has no definitions: the edge that is fed finds the kinds of the Gateway API by discovery.
+/// The served API has no definitions: the edge that reads it finds the kinds of the Gateway API by discovery.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fed_edge_routes_by_the_gateway_api() {
     const FILES: [(&str, &str); 3] = [
@@ -61,7 +61,7 @@ async fn a_fed_edge_routes_by_the_gateway_api() {
     second.ready().await;
 }
 
-/// The watches that a served API has open, by kind.
+/// The open watches of a served API, by kind.
 async fn watches(admin: SocketAddr) -> BTreeMap<String, usize> {
     let metrics = get(admin, "localhost", "/metrics").await.unwrap().body;
     let of = |line: &str| {
@@ -74,7 +74,7 @@ async fn watches(admin: SocketAddr) -> BTreeMap<String, usize> {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_edges_cause_one_upstream_watch_per_kind() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
-    // It says how many watches it has, and stands for the API server.
+    // It reports the number of its watches, and takes the place of the API server.
     let upstream = CacheServer::start(&dev.kubeconfig, &[]).await;
     let site = CacheServer::fed_by(&upstream.url(), &[]).await;
     site.ready().await;
