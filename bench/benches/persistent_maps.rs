@@ -1,4 +1,5 @@
-//! Which map holds the hosts of a snapshot: the measurement behind `docs/decisions/0001-persistent-maps.md`.
+//! The choice of the map that holds the hosts of a snapshot: the measurement behind
+//! `docs/decisions/0001-persistent-maps.md`.
 //!
 //! Each candidate publishes a change as the control loop does: the next version is made from the current one, which
 //! readers may still hold, and the current one is dropped once it is replaced.
@@ -26,7 +27,7 @@ const LOOKUPS: usize = 200_000;
 
 trait Candidate {
     fn insert(&mut self, name: Name, value: Value);
-    /// The next version with one more value. The one before is dropped on return.
+    /// The next version with one more value. The previous version is dropped on return.
     fn change(&mut self, name: Name, value: Value);
     fn find(&self, name: &str) -> Option<&Value>;
 }
@@ -159,7 +160,7 @@ fn measure<C: Candidate>(table: &mut Table, title: &str, size: usize, empty: imp
     ]);
 }
 
-/// Names in an order that caches cannot guess: steps of a prime larger than any size.
+/// Names in an order that caches cannot predict: steps of a prime larger than any size.
 fn spread(names: &[Name], count: usize) -> impl Iterator<Item = &Name> {
     (0..count).filter_map(|i| names.get(i * 1_000_003 % names.len()))
 }

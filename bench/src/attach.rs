@@ -1,5 +1,5 @@
-//! `attach`: the time until many HTTPRoutes of one Gateway all serve and all have their status, and the writes that follow from a change of
-//! one of them. Of Tidegate alone.
+//! `attach`: the time until many HTTPRoutes of one Gateway all serve and all have their status, and the writes that
+//! follow a change of one of them. For Tidegate only.
 
 mod statuses;
 
@@ -19,19 +19,21 @@ use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
 use statuses::Statuses;
 
-/// Without a write of a status for so long, all is written. What is written over is repaired within two seconds.
+/// When no status has been written for this long, all are written. An overwritten status is repaired within two
+/// seconds.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Measures how long many HTTPRoutes take to attach to one Gateway.
+/// Measures the time until many HTTPRoutes are attached to one Gateway.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How much is measured; a smoke run fails when one changed route does not write exactly one status.
+    /// The size of the measurement; a smoke run fails when one changed route does not write exactly one status.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// Routes that come at once, each with a Service and endpoint of its own; several for several runs.
+    /// The number of routes that are created at once, each with a Service and endpoint of its own; several for several
+    /// runs.
     #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
     routes: Vec<usize>,
-    /// Listeners of the Gateway, all of which take every route; several for several runs.
+    /// The number of listeners of the Gateway, all of which accept every route; several for several runs.
     #[arg(long, value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u16).range(2..=64))]
     listeners: Vec<u16>,
     /// The number of rounds; in each, Tidegate is restarted.
@@ -43,7 +45,7 @@ pub struct Args {
     peers: peer::Args,
 }
 
-/// So many routes on so many listeners.
+/// The measurements with this number of routes and listeners.
 #[derive(Debug, Serialize)]
 struct Row {
     routes: usize,
@@ -56,7 +58,7 @@ struct Row {
 struct Turn {
     /// Until the API server had acknowledged all objects.
     written_s: f64,
-    /// Until every route had given a right answer.
+    /// Until every route had given a right response.
     serves_s: f64,
     /// Until the status of every route was written.
     statuses_s: f64,
@@ -68,7 +70,7 @@ struct Turn {
     gateway_writes: usize,
     /// From the change of one route until its status was written.
     one_s: f64,
-    /// All writes of statuses, of any object, that followed from that.
+    /// All writes of statuses, of any object, that followed that change.
     one_writes: usize,
 }
 
@@ -114,7 +116,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
 }
 
-/// Fails unless one change wrote one status.
+/// Fails unless one change caused one write of a status.
 fn complete(turn: &Turn) -> anyhow::Result<()> {
     ensure!(turn.one_writes == 1, "a change of one route wrote {} statuses: {turn:?}", turn.one_writes);
     Ok(())
@@ -160,7 +162,7 @@ async fn turn(
     })
 }
 
-/// Lets one route lead to another Service: how long until its status says so, and all that is written after it.
+/// Moves one route to another Service; returns the time until its status reports it, and all writes afterwards.
 async fn one(peer: &mut Peer, statuses: &mut Statuses, present: &[Route]) -> anyhow::Result<(f64, usize)> {
     let host = &present.first().context("no routes")?.host;
     let (before, writes) = (statuses.generation(host), statuses.writes());
@@ -174,7 +176,7 @@ async fn one(peer: &mut Peer, statuses: &mut Statuses, present: &[Route]) -> any
     Ok(((at.context("no status was written")? - begun).as_secs_f64(), count))
 }
 
-/// The title of a column, and what stands in it.
+/// The title of a column, and its values.
 type Column = (&'static str, fn(&Turn) -> f64);
 
 const COLUMNS: [Column; 8] = [

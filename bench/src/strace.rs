@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::place::version;
 
-/// The maximum time to attach or to end.
+/// The maximum time to attach or to detach.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running strace.
@@ -33,7 +33,7 @@ pub(crate) fn available() -> bool {
     version("strace", "-V").is_some()
 }
 
-/// The reason why it may not count here; `None` if it may.
+/// The reason why it may not trace here; `None` if it may.
 pub(crate) async fn refused() -> Option<String> {
     let mut sleeper = Command::new("sleep").arg("60").kill_on_drop(true).spawn().ok()?;
     let counted = match Strace::attach(&[sleeper.id()?]).await {

@@ -1,5 +1,6 @@
-//! The subject of a count: a data plane alone in a process of this binary, so that the counting allocator is under it
-//! and callgrind and strace see nothing else. It is asked for its count over standard input, and ends with it.
+//! The subject of a count: a data plane alone in a process of this binary, so that the counting allocator counts
+//! nothing else, and callgrind and strace see nothing else. It is asked for its count over standard input, and ends
+//! with it.
 
 mod bare;
 mod edge;

@@ -20,7 +20,7 @@ const FILES: [(&str, usize); 3] = [("64k", 64 << 10), ("1m", 1 << 20), ("post", 
 /// The number of addresses that it listens on.
 pub(crate) const PODS: usize = 3;
 
-/// The running upstream; gone when dropped.
+/// The running upstream; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     /// Responds to `/64k` and `/1m` with that many bytes, to `/post` when it has read the body, and to everything else at once; always with

@@ -17,14 +17,14 @@ use crate::peer::Peer;
 /// The controller name of the entries that count.
 const CONTROLLER: &str = "tidegate.io/gateway";
 
-/// Which kind a watch is of.
+/// The kind of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Route,
     Gateway,
 }
 
-/// An object as it is now.
+/// The current state of an object.
 #[derive(Debug)]
 struct Event {
     kind: Kind,
@@ -43,7 +43,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Statuses {
     events: mpsc::UnboundedReceiver<Event>,
-    /// Ends with this.
+    /// Ends with this handle.
     _watches: JoinSet<anyhow::Result<()>>,
     routes: BTreeMap<String, Known>,
     gateways: BTreeMap<String, Known>,
@@ -53,7 +53,7 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    /// Begins with what is there.
+    /// Begins with the existing objects.
     ///
     /// # Errors
     /// When it cannot be listed.
@@ -83,7 +83,7 @@ impl Statuses {
         Ok(statuses)
     }
 
-    /// Takes what comes until something holds.
+    /// Reads events until a condition holds for all objects.
     ///
     /// # Errors
     /// When a watch ends.
@@ -95,7 +95,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Takes what comes until nothing has come for so long.
+    /// Reads events until there has been none for this long.
     ///
     /// # Errors
     /// When a watch ends.
@@ -106,7 +106,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Routes of which each condition of ours is about the route as it is now.
+    /// The routes whose conditions of ours are all about the current generation.
     pub(super) const fn settled(&self) -> usize {
         self.settled
     }
@@ -121,19 +121,19 @@ impl Statuses {
         self.routes.get(route).map_or(0, |known| known.generation)
     }
 
-    /// How many routes Gateways count on all of their listeners together.
+    /// The number of routes that Gateways count on all of their listeners together.
     pub(super) fn attached(&self) -> usize {
         let listeners = self.gateways.values().filter_map(|known| known.status["listeners"].as_array()).flatten();
         let counts = listeners.filter_map(|listener| listener["attachedRoutes"].as_u64());
         counts.filter_map(|count| usize::try_from(count).ok()).sum()
     }
 
-    /// How many statuses have been written: of routes, and of Gateways.
+    /// The number of written statuses: of routes, and of Gateways.
     pub(super) const fn writes(&self) -> (usize, usize) {
         self.writes
     }
 
-    /// When the last one was seen: of a route, and of a Gateway.
+    /// The time of the last write: for a route, and for a Gateway.
     pub(super) const fn last_written(&self) -> (Option<Instant>, Option<Instant>) {
         self.last
     }
@@ -171,7 +171,7 @@ impl Known {
     }
 }
 
-/// Hands over every object that a watch tells of.
+/// Sends every object that a watch reports.
 async fn watch(
     kind: Kind,
     api: Api<DynamicObject>,

@@ -66,7 +66,7 @@ async fn ask(address: SocketAddr, host: &str, times: usize) -> String {
     String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase()
 }
 
-/// The results of gRPC streams held meanwhile.
+/// The results of gRPC streams that are held meanwhile.
 async fn held(secure: SocketAddr, meanwhile: impl Future<Output = ()>) -> Seen {
     let (streams, stop) = (Held::open(secure, STREAMED).await.unwrap(), CancellationToken::new());
     let working = async {

@@ -213,7 +213,7 @@ impl Peer {
     }
 }
 
-/// What makes `tidegate run` serve what another process has.
+/// The arguments with which `tidegate run` serves the objects of another process.
 fn run_arguments(kubeconfig: &Path, setting: &Setting<'_>, folder: &Path) -> std::io::Result<Vec<String>> {
     let mut run = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
     run.extend(["--allow-loopback-endpoints", "--shutdown-delay", "0s"].map(str::to_owned));
@@ -231,7 +231,7 @@ fn run_arguments(kubeconfig: &Path, setting: &Setting<'_>, folder: &Path) -> std
     Ok(run)
 }
 
-/// What it writes beside what it is told to goes to the folder too.
+/// Its further output goes to the folder too.
 fn spawn(program: &Path, arguments: &[String], folder: &Path, stdout: Stdio, share: Share) -> anyhow::Result<Group> {
     Group::spawn(Command::new(program).args(arguments).env("TMPDIR", folder).stdin(Stdio::null()).stdout(stdout), share)
 }

@@ -3,11 +3,11 @@
 use super::probe::Probe;
 use super::row::Row;
 
-/// A count may grow by this much over the smallest cluster of its shape.
+/// A count may grow by this factor over the smallest cluster of its shape.
 const RATIO_MAX: f64 = 1.5;
 /// A change of one rule may cost this share of the instructions for compiling a host of 10,000 rules whole.
 const SHARE_MAX: f64 = 0.01;
-/// The number of rules from which on that is judged: on a small host, a change costs more than the rules.
+/// The minimum number of rules for that check: on a small host, a change costs more than the rules.
 const MANY: usize = 10_000;
 
 /// Complains about every count that grows with the cluster or with the rules of a host, about a look-up that allocates, and about a change of
@@ -27,7 +27,7 @@ fn must_be_flat(row: &Row) -> bool {
     row.probe.is_some_and(|probe| probe != Probe::HostCompiledWhole)
 }
 
-/// A change of one rule that costs too much beside a compilation of the whole host.
+/// Complains about a change of one rule that costs too much compared with a compilation of the whole host.
 fn dear(row: &Row, rows: &[Row]) -> Option<String> {
     let (size, title) = (row.size, row.title());
     row.probe.filter(|probe| probe.changes_a_rule() && !row.shape.many_hosts() && size >= MANY)?;
