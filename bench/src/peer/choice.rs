@@ -112,7 +112,7 @@ impl Args {
         self.source = Source::Gateway;
     }
 
-    /// The same with a Gateway of so many listeners.
+    /// The same with this number of listeners of the Gateway.
     #[must_use]
     pub(crate) fn with_listeners(&self, listeners: u16) -> Self {
         Self { listeners, ..self.clone() }

@@ -44,7 +44,7 @@ struct Oracle {
     /// changes since a list that is in doubt.
     real: State,
     real_version: u64,
-    /// Whether the last list lacked so many objects that another one has to confirm it.
+    /// Whether the last list lacked most objects, so that another one has to confirm it.
     doubted: bool,
     /// The state at each version at which it changed, the first one at the beginning of the history.
     states: BTreeMap<u64, State>,

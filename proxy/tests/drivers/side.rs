@@ -22,7 +22,7 @@ use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
 use super::routes::{cross_origin, edits, filtered_share, retried};
 use super::secure::{Stream, over_tls};
-use crate::bed::{Bed, Model, nobody, route};
+use crate::bed::{Bed, Model, closed_port, route};
 
 /// The request after every case on its connection: a response shows that the connection continued.
 pub const PROBE: &[u8] = b"GET /probe HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
@@ -143,7 +143,7 @@ fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
         .route("x.test", route("nobody"))
         .backend("web", &[endpoint])
         .backend("nothing", &[])
-        .backend("nobody", &[nobody()]);
+        .backend("nobody", &[closed_port()]);
     model.parts.trusted_proxies = ["127.0.0.2/32".parse().unwrap()].into();
     model
 }

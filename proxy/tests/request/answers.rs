@@ -7,7 +7,7 @@ use tidegate_config::model::{Guard, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::bed::{Answer, Bed, Model, PATIENCE, answer_without_body, nobody};
+use super::bed::{Answer, Bed, Model, PATIENCE, answer_without_body, closed_port};
 use super::upstream::{Reply, Upstream};
 
 #[track_caller]
@@ -31,7 +31,7 @@ async fn a_missing_route_or_endpoint_is_a_404_or_503() {
 
 #[tokio::test]
 async fn a_failing_endpoint_is_a_502() {
-    let bed = Bed::start(Model::to(&[nobody()])).await;
+    let bed = Bed::start(Model::to(&[closed_port()])).await;
     check(&bed.get("a.test", "/", "").await, 502, "connect-failed");
 
     for reply in ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {

@@ -209,7 +209,7 @@ pub fn route(name: &str, protocol: AppProtocol) -> Route {
 }
 
 /// An address without a listener. It stays bound until the process ends, so that no other test gets it.
-pub fn nobody() -> SocketAddr {
+pub fn closed_port() -> SocketAddr {
     let socket = Box::leak(Box::new(TcpSocket::new_v4().unwrap()));
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     socket.local_addr().unwrap()

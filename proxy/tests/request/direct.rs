@@ -11,7 +11,7 @@ use tidegate_config::model::{
 use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
 
-use super::bed::{Bed, Model, answer, answer_without_body, nobody, route};
+use super::bed::{Bed, Model, answer, answer_without_body, closed_port, route};
 use super::upstream::Upstream;
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
@@ -36,7 +36,7 @@ async fn driven(driver: Driver, model: Model) -> Bed {
 #[tokio::test]
 async fn a_direct_response_answers_every_method_and_keeps_the_connection() {
     for driver in DRIVERS {
-        let bed = driven(driver, Model::edited(&[nobody()], |route| route.action = page())).await;
+        let bed = driven(driver, Model::edited(&[closed_port()], |route| route.action = page())).await;
         let mut stream = bed.connect().await;
         let requests = [
             ("HEAD", "", "", ""),
@@ -114,7 +114,7 @@ async fn response_edits_apply_to_our_answers_if_their_scope_says_so() {
             .route("nobody.test", hsts(&|it| it.action = route("nobody", AppProtocol::Http).action))
             .route("nothing.test", hsts(&|it| it.action = route("nothing", AppProtocol::Http).action))
             .backend("web", &[upstream.address])
-            .backend("nobody", &[nobody()])
+            .backend("nobody", &[closed_port()])
             .backend("nothing", &[])
             .trusting();
         let bed = driven(driver, model).await;

@@ -16,7 +16,7 @@ use tidegate_proxy::{AccessLogSink, Driver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::bed::{Bed, Model, PATIENCE, answer, nobody};
+use super::bed::{Bed, Model, PATIENCE, answer, closed_port};
 use super::retries::WAYS;
 use super::upstream::{Reply, Upstream};
 
@@ -223,7 +223,7 @@ async fn no_request_passes_without_a_valid_answer_in_time() {
     let long = Upstream::start(|_| reply("403 Forbidden", &[], &"x".repeat(100_000))).await;
     let allows = Upstream::start(|_| reply("200 OK", &[], "")).await;
     let service = over_http(&[], &[], 0);
-    let (none, two): (&[SocketAddr], _) = (&[], [nobody(), nobody()]);
+    let (none, two): (&[SocketAddr], _) = (&[], [closed_port(), closed_port()]);
     for (driver, http2) in WAYS {
         for (endpoints, status, reason) in [
             (none, 503, "no-endpoint"),
@@ -247,7 +247,7 @@ async fn no_request_passes_without_a_valid_answer_in_time() {
             until_counted(&bed, "failed", reason, 1).await;
         }
         // An endpoint that refuses connections is skipped for the next one.
-        let bed = bed(&service, upstream.address, &[nobody(), allows.address], by(driver)).await;
+        let bed = bed(&service, upstream.address, &[closed_port(), allows.address], by(driver)).await;
         for _ in 0..4 {
             assert_eq!(send(&bed, http2, ("GET", "/"), &[], ("", false)).await.status, 200);
             upstream.seen().await;

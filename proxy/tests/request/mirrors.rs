@@ -7,7 +7,7 @@ use tidegate_config::model::{AppProtocol, BackendKey, Filter, HeaderEdits, Mirro
 use tidegate_config::object::ObjectName;
 use tidegate_proxy::Driver;
 
-use super::bed::{Bed, Model, PATIENCE, nobody};
+use super::bed::{Bed, Model, PATIENCE, closed_port};
 use super::retries::{WAYS, ask};
 use super::timeouts::now;
 use super::upstream::{Reply, Upstream};
@@ -75,7 +75,7 @@ async fn a_mirror_neither_delays_nor_fails_a_request() {
         let filters = ["silent", "refusing", "empty", "absent"].map(|name| mirror(name, 1, AppProtocol::Http));
         let filters = [filters.as_slice(), &[mirror("silent", 1, AppProtocol::H2c)]].concat();
         let copies: [(&str, &[SocketAddr]); 3] =
-            [("silent", &[silent.address]), ("refusing", &[nobody()]), ("empty", &[])];
+            [("silent", &[silent.address]), ("refusing", &[closed_port()]), ("empty", &[])];
         let bed = bed(upstream.address, &filters, &copies, driver).await;
         let began = now();
         assert_eq!(ask(&bed, http2, "GET", "").await, 200, "{driver:?}, HTTP/2: {http2}");
@@ -97,7 +97,7 @@ async fn large_bodies_and_unforwarded_requests_are_not_mirrored() {
         let large = bed(upstream.address, &filters, &copies, driver).await;
         assert_eq!(ask(&large, http2, "POST", &"0123456789".repeat(10_000)).await, 200, "{driver:?}, HTTP/2: {http2}");
         until_counted(&large, "too-large", 1).await;
-        let refused = bed(nobody(), &filters, &copies, driver).await;
+        let refused = bed(closed_port(), &filters, &copies, driver).await;
         assert_eq!(ask(&refused, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
         until_counted(&refused, "abandoned", 1).await;
         assert!(copy.is_quiet(), "{driver:?}, HTTP/2: {http2}");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tidegate_config::model::{ForwardedFor, Guard, RequestIds, Settings};
 use tidegate_proxy::{Driver, Options};
 
-use super::bed::{Bed, Model, nobody};
+use super::bed::{Bed, Model, closed_port};
 use super::upstream::{Reply, Upstream};
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
@@ -37,7 +37,7 @@ async fn correlated_requests_get_a_new_id_that_the_client_sees() {
         assert_eq!(seen.header("x-correlation-id"), format!("before,{id}"), "{driver:?}");
         let told = ["x-request-id", "x-correlation-id"].map(|name| answer.header(name).unwrap_or_default());
         assert_eq!(told, [&id, &format!("before,{id}")].map(|text| text.as_ref() as &str), "{driver:?}");
-        for (model, status) in [(set(upstream.address, true), 403), (set(nobody(), false), 502)] {
+        for (model, status) in [(set(upstream.address, true), 403), (set(closed_port(), false), 502)] {
             let answer = driven(driver, model).await.get("a.test", "/", "X-Request-Id: mine\r\n").await;
             let id = answer.header("x-request-id").unwrap();
             assert_eq!((answer.status, answer.header("x-correlation-id")), (status, Some(id)), "{driver:?}");
@@ -77,7 +77,7 @@ async fn x_request_start_and_a_single_forwarded_address_are_sent_if_set() {
 
 #[tokio::test]
 async fn websocket_clients_are_redirected_to_wss() {
-    let guarded = Model::edited(&[nobody()], |route| route.guards = [Guard::RequireTls { status: 301 }].into());
+    let guarded = Model::edited(&[closed_port()], |route| route.guards = [Guard::RequireTls { status: 301 }].into());
     let bed = Bed::start(guarded.trusting()).await;
     for (scheme, location) in [("ws", "wss://a.test/x?y"), ("http", "https://a.test/x?y")] {
         let answer = bed.get("a.test", "/x?y", &format!("X-Forwarded-Proto: {scheme}\r\n")).await;

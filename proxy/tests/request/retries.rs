@@ -11,13 +11,13 @@ use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::bed::{Bed, Model, PATIENCE, answer, nobody};
+use super::bed::{Bed, Model, PATIENCE, answer, closed_port};
 use super::upstream::{Reply, Upstream};
 
 #[tokio::test]
 async fn a_refused_connection_is_retried_elsewhere_with_the_body_intact() {
     let mut upstream = Upstream::echo().await;
-    let bed = Bed::start(Model::to(&[nobody(), upstream.address])).await;
+    let bed = Bed::start(Model::to(&[closed_port(), upstream.address])).await;
     let body = "0123456789".repeat(10_000);
     for _ in 0..20 {
         let request = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -32,7 +32,7 @@ async fn a_refused_connection_is_retried_elsewhere_with_the_body_intact() {
 
 #[tokio::test]
 async fn connect_attempts_are_limited() {
-    let bed = Bed::start(Model::to(&std::array::from_fn::<_, 12, _>(|_| nobody()))).await;
+    let bed = Bed::start(Model::to(&std::array::from_fn::<_, 12, _>(|_| closed_port()))).await;
     let answer = bed.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
     bed.until_metric(r#"tidegate_upstream_connects_total{result="failed"} 10"#).await;
@@ -42,7 +42,7 @@ async fn connect_attempts_are_limited() {
 #[tokio::test]
 async fn many_closed_endpoints_fail_no_request() {
     let mut upstream = Upstream::echo().await;
-    let mut endpoints = std::array::from_fn::<_, 10, _>(|_| nobody());
+    let mut endpoints = std::array::from_fn::<_, 10, _>(|_| closed_port());
     endpoints[9] = upstream.address;
     // The first request of each bed finds no endpoint ejected.
     for _ in 0..5 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Balance, RetryPolicy, Settings};
 use tidegate_proxy::Driver;
 
-use super::bed::{Bed, Model, nobody};
+use super::bed::{Bed, Model, closed_port};
 use super::retries::{WAYS, ask};
 use super::timeouts::{MOMENT, now};
 use super::upstream::{Reply, Upstream};
@@ -86,7 +86,7 @@ async fn unlisted_statuses_and_large_bodies_are_not_retried() {
 async fn a_policy_of_zero_attempts_disables_retries() {
     let upstream = Upstream::echo().await;
     for (driver, http2) in WAYS {
-        let endpoints = [nobody(), upstream.address];
+        let endpoints = [closed_port(), upstream.address];
         let refused = bed(&endpoints, policy(&[503], 0), driver).await;
         assert_eq!(ask(&refused, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
         let tried = bed(&endpoints, policy(&[503], 1), driver).await;

@@ -14,7 +14,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{ObjectName, Uid};
 use tidegate_proxy::Driver;
 
-use super::bed::{Answer, Bed, Model, PATIENCE, nobody, route};
+use super::bed::{Answer, Bed, Model, PATIENCE, closed_port, route};
 use super::upstream::{Reply, Upstream};
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
@@ -182,7 +182,8 @@ async fn a_failing_endpoint_loses_its_session_unless_it_is_kept_on_failure() {
     let two = named("two").await;
     let unable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let broken = Upstream::start(|_| Reply::Send(unable.to_owned())).await;
-    for (driver, failing) in DRIVERS.into_iter().flat_map(|driver| [(driver, nobody()), (driver, broken.address)]) {
+    for (driver, failing) in DRIVERS.into_iter().flat_map(|driver| [(driver, closed_port()), (driver, broken.address)])
+    {
         let retry = Arc::new(RetryPolicy { statuses: [503].into(), attempts: 2, backoff: Duration::ZERO });
         let settings = || Settings { retry: Some(Arc::clone(&retry)), ..by_cookie(None) };
         // The token of an endpoint does not depend on the bed.

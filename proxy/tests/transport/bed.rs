@@ -125,7 +125,7 @@ pub fn metric(registry: &Registry, name: &str, label: Option<&str>) -> f64 {
 }
 
 /// Waits until no socket listens on an address.
-pub async fn nobody_listens(address: SocketAddr) {
+pub async fn no_listener(address: SocketAddr) {
     let closed = tokio::time::timeout(PATIENCE, async {
         while TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;

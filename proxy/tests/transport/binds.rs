@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_config::model::{Guard, HostPattern, HostRoutes, Route};
 use tokio::net::TcpStream;
 
-use super::bed::{Bed, PATIENCE, http, https, nobody_listens};
+use super::bed::{Bed, PATIENCE, http, https, no_listener};
 use super::clients::{Http1, assert_ok};
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn adding_or_removing_a_bind_does_not_disturb_others() {
 
     bed.listen_on(&[kept]);
     bed.bound(|bound| bound.get(&other).is_none()).await;
-    nobody_listens(second).await;
+    no_listener(second).await;
     // Requests in flight on the removed bind finish, then their connections close; idle ones close at once.
     idle.closed().await;
     bed.upstream.go.send_replace(true);
@@ -184,7 +184,7 @@ async fn the_audit_repairs_and_counts_missed_changes_of_binds() {
 
     bed.listen_unsaid(&[kept, come]);
     assert_ok(&Http1::connect(bed.address(come).await).await.get("/2").await, "/2 ");
-    nobody_listens(old).await;
+    no_listener(old).await;
     bed.until_metric("tidegate_bind_drift_total", None, 4.0).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(bed.metric("tidegate_bind_drift_total", None), 4.0, "one closed and one opened, on two threads");

@@ -39,7 +39,7 @@ async fn server(name: &'static str) -> SocketAddr {
 }
 
 /// An address without a listener.
-async fn nobody() -> SocketAddr {
+async fn closed_port() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
@@ -206,7 +206,7 @@ async fn a_silent_flow_ends_and_a_slow_one_does_not() {
 
 #[tokio::test]
 async fn a_flow_moves_from_an_endpoint_that_refuses() {
-    let (bed, address) = bed(&[nobody().await, server("b").await], |_| ()).await;
+    let (bed, address) = bed(&[closed_port().await, server("b").await], |_| ()).await;
     for _ in 0..8 {
         assert!(Client::of(address).await.flow_in_the_end().await.starts_with('b'));
     }

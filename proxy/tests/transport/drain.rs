@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::bed::{Bed, PATIENCE, http, https, metric, nobody_listens};
+use super::bed::{Bed, PATIENCE, http, https, metric, no_listener};
 use super::clients::{Http1, assert_ok, h2_get};
 
 const PLAIN: &str = "127.0.0.1:0";
@@ -56,7 +56,7 @@ async fn requests_in_flight_finish_and_idle_connections_close() {
     let go = bed.upstream.go.clone();
     let drained = tokio::spawn(bed.drain(PATIENCE));
     idle.closed().await;
-    nobody_listens(address).await;
+    no_listener(address).await;
     assert!(!drained.is_finished());
     go.send_replace(true);
     let response = busy.response().await.unwrap();
@@ -156,7 +156,7 @@ async fn a_request_read_before_the_drain_is_answered() {
         timeout(PATIENCE, client.stream.read_exact(&mut first)).await.unwrap().unwrap();
         let go = bed.upstream.go.clone();
         let drained = tokio::spawn(bed.drain(PATIENCE));
-        nobody_listens(address).await;
+        no_listener(address).await;
         go.send_replace(true);
         let response = client.response().await.unwrap();
         assert!(response.ends_with("first second") && !is_last(&response), "{driver:?}: {response}");
@@ -173,7 +173,7 @@ async fn a_client_that_connected_just_before_the_drain_is_answered() {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
         let drained = tokio::spawn(bed.drain(PATIENCE));
-        nobody_listens(address).await;
+        no_listener(address).await;
         client.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let response = client.response().await.expect("it was closed before it could ask");
         assert!(is_last(&response) && response.ends_with("/late "), "{driver:?}: {response}");

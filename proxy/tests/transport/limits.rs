@@ -106,9 +106,9 @@ async fn check_ahead(driver: Driver, first: &str, status: &str) {
     let key = http("127.0.0.1:0");
     let mut bed = Bed::with(&[key], |options| options.driver = driver).await;
     // A port without a listener.
-    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
-    nobody.bind(([127, 0, 0, 1], 0).into()).unwrap();
-    bed.lead_to(&[nobody.local_addr().unwrap()]);
+    let unlistened = tokio::net::TcpSocket::new_v4().unwrap();
+    unlistened.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    bed.lead_to(&[unlistened.local_addr().unwrap()]);
     let mut client = Http1::connect(bed.address(key).await).await;
     client.send(&format!("{first}{}", "GET /next HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3000))).await;
     let response = client.response().await.expect("a reset overtook the answer");

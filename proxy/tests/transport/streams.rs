@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::bed::{Bed, PATIENCE, nobody_listens};
+use super::bed::{Bed, PATIENCE, no_listener};
 
 const BIND: BindKey = BindKey {
     address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0),
@@ -40,7 +40,7 @@ pub async fn server(name: &'static str) -> SocketAddr {
 }
 
 /// An address without a listener.
-async fn nobody() -> SocketAddr {
+async fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
@@ -175,7 +175,7 @@ async fn an_idle_connection_is_closed_and_a_slow_one_is_not() {
 
 #[tokio::test]
 async fn a_refused_connection_is_retried_at_another_endpoint() {
-    let (bed, address) = bed(&[nobody().await, server("b").await], |_| ()).await;
+    let (bed, address) = bed(&[closed_port().await, server("b").await], |_| ()).await;
     for _ in 0..8 {
         assert_eq!(say(connect(address, "b").await, b"x").await, b"X");
     }
@@ -184,7 +184,7 @@ async fn a_refused_connection_is_retried_at_another_endpoint() {
 
 #[tokio::test]
 async fn without_an_endpoint_a_connection_is_closed() {
-    let (mut bed, address) = bed(&[nobody().await], |_| ()).await;
+    let (mut bed, address) = bed(&[closed_port().await], |_| ()).await;
     let closed = |outcome: &'static str| (TcpStream::connect(address), outcome);
     for (connecting, outcome) in [closed("connect-failed")] {
         assert!(rest(connecting.await.unwrap()).await.is_empty());
@@ -240,7 +240,7 @@ async fn a_removed_bind_lets_its_connections_finish() {
     let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
     let before = connect(address, "a").await;
     bed.listen_on(&[]);
-    nobody_listens(address).await;
+    no_listener(address).await;
     assert_eq!(say(before, b"late").await, b"LATE");
 }
 
@@ -250,7 +250,7 @@ async fn a_drain_waits_for_connections_and_then_cuts_them() {
     let finishing = connect(address, "a").await;
     let staying = connect(address, "a").await;
     let drained = tokio::spawn(bed.drain(Duration::from_secs(2)));
-    nobody_listens(address).await;
+    no_listener(address).await;
     assert_eq!(say(finishing, b"bye").await, b"BYE");
     assert_eq!(drained.await.unwrap(), 1);
     assert!(rest(staying).await.is_empty());

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::bed::{Bed, PATIENCE, https, nobody_listens};
+use super::bed::{Bed, PATIENCE, https, no_listener};
 use super::clients::{Http1, TlsClient, assert_ok, connect, shown};
 use super::listeners::{Authority, certificate, client, listener, set, verifying};
 use super::streams::{rest, route, server, with_header};
@@ -222,7 +222,7 @@ async fn a_publication_and_the_end_of_a_bind_cut_no_connection() {
     set(&mut bed, key, vec![listeners[0].clone()]);
     assert!(TlsClient { name: "one.end.example", ..TlsClient::default() }.connect(address).await.is_err());
     bed.listen_on(&[]);
-    nobody_listens(address).await;
+    no_listener(address).await;
     before.write_all(b"late").await.unwrap();
     before.shutdown().await.unwrap();
     assert_eq!(rest(before).await, b"LATE");

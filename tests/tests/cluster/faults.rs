@@ -50,7 +50,7 @@ pub(crate) async fn the_api_server_crashes(stage: &mut Stage) {
     steady.stop().await.all();
 }
 
-pub(crate) async fn what_was_missed_is_listed(stage: &mut Stage) {
+pub(crate) async fn missed_changes_are_listed(stage: &mut Stage) {
     stage.app("missed").await;
     stage.app("kept").await;
     let steady = stage.steady("kept.test");

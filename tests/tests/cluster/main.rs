@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         definitions::a_kind_comes_and_goes,
         faults::its_token_is_replaced,
         faults::the_api_server_crashes,
-        faults::what_was_missed_is_listed,
+        faults::missed_changes_are_listed,
         outage::an_edge_goes_on_alone,
         served::kubectl_watches_on_over_a_compaction_and_a_crash,
         lite::it_answers_as_the_real_one,
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         rights::a_role_in_a_namespace_is_enough_for_that,
         rights::secrets_by_name_are_got_and_no_more,
         deis::its_roles_are_enough_for_applications,
-        rights::the_role_is_what_is_used,
+        rights::the_role_matches_the_requests,
     ];
     let on_demand: &[Case] = &cases![size::it_starts_with_many_routes];
     if arguments.list {

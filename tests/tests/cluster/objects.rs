@@ -51,7 +51,7 @@ pub(crate) async fn a_status_is_mended(stage: &Stage, name: &str) {
     tells_where_it_is(stage, &ingress(name)).await;
 }
 
-/// The address is in its status, and comes back when somebody overwrites it.
+/// The address is in its status, and comes back when another client overwrites it.
 pub(crate) async fn an_ingress_tells_where_it_is(stage: &mut Stage) {
     stage.app("told").await;
     tells_where_it_is(stage, &ingress("told")).await;

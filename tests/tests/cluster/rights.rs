@@ -69,7 +69,7 @@ async fn deployed_role(stage: &Stage) -> Value {
 }
 
 /// Only all the other cases together use all rights. Without one of them this checks only that no other right is requested.
-pub(crate) async fn the_role_is_what_is_used(stage: &mut Stage) {
+pub(crate) async fn the_role_matches_the_requests(stage: &mut Stage) {
     let mut rights = allowed(&deployed_role(stage).await);
     rights.extend(allowed(&stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await));
     let (mut used, _) = asked(stage, "tidegate", &rights);

@@ -80,7 +80,7 @@ impl Answer {
         } else if self.body.contains("<title>Site Maintenance</title>") {
             lines.push("page: maintenance".to_owned());
         } else {
-            // Some errors of Tidegate have no page, because nobody reads it.
+            // Some errors of Tidegate have no page, because no client reads it.
             lines.push(format!("page: {}", if self.body.is_empty() && self.status < 400 { "none" } else { "its own" }));
         }
         lines.extend(self.tunnel.iter().map(|said| format!("tunnel: {said}")));

@@ -61,7 +61,7 @@ pub(super) enum Meanwhile {
 /// The reason for the bound on requests.
 #[derive(Clone, Copy)]
 pub(super) enum Requests {
-    /// Pauses that double to 30 s, and so many requests after each.
+    /// Pauses that double to 30 s, and this number of requests after each.
     BackedOff(usize),
     /// Each request takes this long before it is given up, or before the server accepts the next.
     Each(Duration),
