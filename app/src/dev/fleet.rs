@@ -141,12 +141,12 @@ impl Fleet {
             while let Ok(seen) = pods.try_recv() {
                 self.see_pod(seen);
             }
-            self.sets.release(&mut self.keeper, &self.client, &self.deployments).await;
+            let released = self.sets.release(&mut self.keeper, &self.client, &self.deployments).await;
             self.act(&tell).await;
             if !adopted {
                 adopted = self.adopt().await;
             }
-            settled = self.write().await && adopted;
+            settled = self.write().await && adopted && released;
             if settled {
                 self.steady.send_replace(self.steady());
             }

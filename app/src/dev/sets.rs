@@ -22,6 +22,8 @@ pub(super) struct Sets {
     templates: BTreeMap<ObjectName, Vec<Template>>,
     /// Deployments that went without their ReplicaSets (`--cascade=orphan`), with the number of replicas of the last one.
     orphans: BTreeMap<ObjectName, usize>,
+    /// Those of them about whose ReplicaSets the server has not answered yet: they stay until it does.
+    unanswered: BTreeSet<ObjectName>,
 }
 
 /// A Deployment, the revision in its annotation, its replicas, and the number of those that have no room.
@@ -51,25 +53,29 @@ impl Sets {
         })
     }
 
-    /// Finds out what became of the ReplicaSets of Deployments that are gone. Those that exist without an owner stay.
+    /// Finds out what became of the ReplicaSets of Deployments that are gone. Those that exist without an owner stay. Returns `false` if
+    /// the server has not answered every question.
     pub(super) async fn release(
         &mut self,
         keeper: &mut Keeper,
         client: &kube::Client,
         deployments: &BTreeMap<ObjectName, Deployment>,
-    ) {
+    ) -> bool {
         let gone: Vec<ObjectName> = self
             .templates
             .iter()
             .filter(|(name, templates)| {
                 let uid = deployments.get(name).and_then(|deployment| deployment.metadata.uid.as_ref());
-                !self.orphans.contains_key(name) && templates.last().is_some_and(|last| Some(&last.desired.uid) != uid)
+                let is_settled = self.orphans.contains_key(name) && !self.unanswered.contains(name);
+                !is_settled && templates.last().is_some_and(|last| Some(&last.desired.uid) != uid)
             })
             .map(|(name, _)| name.clone())
             .collect();
         for name in gone {
             let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), &name.namespace);
             let (mut left, mut replicas) = (Vec::new(), 0);
+            self.orphans.remove(&name);
+            self.unanswered.remove(&name);
             for template in self.templates.remove(&name).unwrap_or_default() {
                 let set = objects::set_name(&name.name, template.hash);
                 match sets.get_opt(&set).await {
@@ -78,7 +84,11 @@ impl Sets {
                         left.push(template);
                     }
                     Ok(_) => keeper.forget(Kept::ReplicaSet, &ObjectName::new(&*name.namespace, set)),
-                    Err(_) => {}
+                    Err(_) => {
+                        replicas = template.count;
+                        left.push(template);
+                        self.unanswered.insert(name.clone());
+                    }
                 }
             }
             if !left.is_empty() {
@@ -86,6 +96,7 @@ impl Sets {
                 self.templates.insert(name, left);
             }
         }
+        self.unanswered.is_empty()
     }
 
     /// Takes note of a ReplicaSet without a Deployment: somebody has scaled it, or it is gone.
@@ -120,6 +131,7 @@ impl Sets {
         let (mut known, mut settled) = (BTreeSet::new(), true);
         for (desired, told_number, replicas, refused) in all {
             let templates = self.templates.entry(desired.name.clone()).or_default();
+            self.unanswered.remove(&desired.name);
             if self.orphans.remove(&desired.name).is_some() {
                 adopt(templates, &desired, keeper);
             }

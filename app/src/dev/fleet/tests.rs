@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::response::IntoResponse as _;
 use futures::StreamExt as _;
 use http::{Request, StatusCode};
-use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, PostParams, PropagationPolicy, WatchEvent, WatchParams};
 use kube::client::Body;
 use serde_json::json;
 use tower::ServiceExt as _;
@@ -101,6 +101,105 @@ async fn slices_of_an_earlier_life_go_even_when_the_first_list_fails() {
         }
     };
     timeout(Duration::from_secs(20), gone).await.expect("the slice goes");
+    stop.cancel();
+    fleet.await.unwrap();
+}
+
+/// A client for a server that fails the first question about a ReplicaSet.
+fn failing_about_sets(lite: &Lite) -> kube::Client {
+    let (lite, failed) = (lite.service(), Arc::new(AtomicBool::new(false)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (lite, failed) = (lite.clone(), Arc::clone(&failed));
+        async move {
+            let about_one = request.method() == "GET" && request.uri().path().contains("/replicasets/");
+            if about_one && !failed.swap(true, Ordering::Relaxed) {
+                return Ok(StatusCode::SERVICE_UNAVAILABLE.into_response());
+            }
+            lite.oneshot(request).await.map(|answer| answer.map(axum::body::Body::new))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+fn web(replicas: usize) -> Deployment {
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "echo"}]}});
+    let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
+    serde_json::from_value(web).unwrap()
+}
+
+/// Waits until a question about the server has an answer.
+async fn until<T>(what: &str, asked: impl AsyncFn() -> Option<T>) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = asked().await {
+                break found;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), found).await.expect(what)
+}
+
+#[tokio::test]
+async fn replica_sets_without_a_deployment_stay_even_when_a_question_fails() {
+    let lite = Lite::new();
+    let client = kube::Client::new(lite.service(), "default");
+    let deployments = Api::<Deployment>::default_namespaced(client.clone());
+    let (sets, pods) = (Api::<ReplicaSet>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
+    deployments.create(&PostParams::default(), &web(2)).await.unwrap();
+    let stop = CancellationToken::new();
+    let programs = Programs { echo: Path::new("").into(), run_commands: false };
+    let fleet = Fleet::new(failing_about_sets(&lite), lite.clone(), programs, watch::Sender::new(0));
+    let fleet = tokio::spawn(fleet.run(stop.clone()));
+    let all = ListParams::default();
+    let names = async || -> Vec<String> { pods.list(&all).await.unwrap().iter().map(Pod::name_any).collect() };
+    let before = until("two Pods", async || Some(names().await).filter(|names| names.len() == 2)).await;
+    let set = sets.list(&all).await.unwrap().items.remove(0).name_any();
+    deployments
+        .delete("web", &DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() })
+        .await
+        .unwrap();
+    // Longer than a retry takes.
+    sleep(RETRY * 2).await;
+    assert!(sets.get_opt(&set).await.unwrap().is_some(), "the ReplicaSet stays");
+    assert_eq!(names().await, before, "and so do its Pods");
+    stop.cancel();
+    fleet.await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_beyond_the_maximum_are_refused_in_words() {
+    let lite = Lite::new();
+    let client = kube::Client::new(lite.service(), "default");
+    let deployments = Api::<Deployment>::default_namespaced(client.clone());
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let events = Api::<k8s_openapi::api::core::v1::Event>::default_namespaced(client);
+    deployments.create(&PostParams::default(), &web(REPLICAS_MAX + 3)).await.unwrap();
+    let stop = CancellationToken::new();
+    let programs = Programs { echo: Path::new("").into(), run_commands: false };
+    let fleet = Fleet::new(kube::Client::new(lite.service(), "default"), lite.clone(), programs, watch::Sender::new(0));
+    let fleet = tokio::spawn(fleet.run(stop.clone()));
+    let failure = async || {
+        let conditions = deployments.get("web").await.unwrap().status?.conditions?;
+        conditions.into_iter().find(|one| one.type_ == "ReplicaFailure")
+    };
+    let told = until("a condition", failure).await;
+    let message = "3 Pods were not created: `tidegate dev` runs at most 100 processes";
+    assert_eq!((told.reason.as_deref(), told.message.as_deref()), (Some("FailedCreate"), Some(message)));
+    let all = ListParams::default();
+    until("an Event", async || {
+        let events = events.list(&all).await.unwrap().items;
+        events
+            .into_iter()
+            .find(|one| one.reason.as_deref() == Some("FailedCreate") && one.message.as_deref() == Some(message))
+    })
+    .await;
+    assert_eq!(pods.list(&all).await.unwrap().items.len(), REPLICAS_MAX);
+    let fewer = kube::api::Patch::Merge(json!({"spec": {"replicas": REPLICAS_MAX}}));
+    deployments.patch("web", &kube::api::PatchParams::default(), &fewer).await.unwrap();
+    until("no condition", async || failure().await.is_none().then_some(())).await;
     stop.cancel();
     fleet.await.unwrap();
 }
