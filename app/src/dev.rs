@@ -14,6 +14,7 @@ mod follow;
 mod home;
 mod keeper;
 mod load;
+mod node;
 mod objects;
 mod output;
 mod probe;

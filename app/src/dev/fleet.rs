@@ -27,6 +27,7 @@ use super::command::Command;
 use super::events::{About, Kind, Recorder};
 use super::follow::{Seen, follow};
 use super::keeper::{Keeper, Kept};
+use super::node;
 use super::objects::set_name;
 use super::probe::Probe;
 use super::process::Program;
@@ -154,7 +155,7 @@ impl Fleet {
         self.end_all(happened).await;
     }
 
-    /// Takes over the slices of an earlier run, so that wrong ones are deleted.
+    /// Writes the Node, and takes over the slices of an earlier run, so that wrong ones are deleted.
     async fn adopt(&mut self) -> bool {
         let slices: Api<EndpointSlice> = Api::all(self.client.clone());
         let ours = ListParams::default().labels(&format!("{KEEPER}={KEEPER_NAME}"));
@@ -165,7 +166,8 @@ impl Fleet {
                 self.written.entry(name).or_insert(slice);
             }
         }
-        self.keeper.adopt().await.is_ok()
+        let node = node::write(&self.client, &stamp(clock::wall())).await;
+        self.keeper.adopt().await.is_ok() && node.is_ok()
     }
 
     /// Handles a change of a Pod. A deleted Pod is a replica to end; the Pod's finalizer is removed when its process

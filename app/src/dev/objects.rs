@@ -14,7 +14,7 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The annotation with the revision number that `kubectl rollout` reads.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// The node name of Pods.
-const NODE: &str = "dev";
+pub(super) const NODE: &str = "dev";
 
 /// One template that a Deployment has had.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -122,4 +122,23 @@ ServiceAccountTokenProjection audience:string expirationSeconds:int64 path:strin
 NodeSelectorTerm matchExpressions:[NodeSelectorRequirement] matchFields:[NodeSelectorRequirement]
 ImageVolumeStatus imageRef:string
 NodeSelectorRequirement key:string operator:string(DoesNotExist|Exists|Gt|In|Lt|NotIn) values:[string]
+
+ConfigMapNodeConfigSource kubeletConfigKey:string name:string namespace:string resourceVersion:string uid:string
+NodeConfigSource configMap:ConfigMapNodeConfigSource
+Taint effect:string(NoExecute|NoSchedule|PreferNoSchedule) key:string timeAdded:time value:string
+NodeSpec configSource:NodeConfigSource externalID:string podCIDR:string podCIDRs:[string+] providerID:string taints:[Taint] unschedulable:bool
+NodeAddress address:string type:string
+NodeCondition lastHeartbeatTime:time lastTransitionTime:time message:string reason:string status:string type:string
+NodeConfigStatus active:NodeConfigSource assigned:NodeConfigSource error:string lastKnownGood:NodeConfigSource
+DaemonEndpoint Port:int32
+NodeDaemonEndpoints kubeletEndpoint:DaemonEndpoint
+NodeFeatures supplementalGroupsPolicy:bool
+ContainerImage names:[string] sizeBytes:int64
+NodeSwapStatus capacity:int64
+NodeSystemInfo architecture:string bootID:string containerRuntimeVersion:string kernelVersion:string kubeProxyVersion:string kubeletVersion:string machineID:string operatingSystem:string osImage:string swap:NodeSwapStatus systemUUID:string
+NodeRuntimeHandlerFeatures recursiveReadOnlyMounts:bool userNamespaces:bool
+NodeRuntimeHandler features:NodeRuntimeHandlerFeatures name:string
+AttachedVolume devicePath:string name:string
+NodeStatus addresses:[NodeAddress@type] allocatable:{quantity} capacity:{quantity} conditions:[NodeCondition@type] config:NodeConfigStatus daemonEndpoints:NodeDaemonEndpoints declaredFeatures:[string] features:NodeFeatures images:[ContainerImage] nodeInfo:NodeSystemInfo phase:string(Pending|Running|Terminated) runtimeHandlers:[NodeRuntimeHandler] volumesAttached:[AttachedVolume] volumesInUse:[string]
+Node apiVersion:string kind:string metadata:ObjectMeta spec:NodeSpec status:NodeStatus
 ";

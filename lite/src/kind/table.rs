@@ -110,6 +110,13 @@ pub(super) static ROWS: &[Row] = &[
         fields: &["status.phase"],
         ..row::<core::v1::Namespace>()
     },
+    Row {
+        short: &["no"],
+        scope: Scope::Cluster,
+        subresources: &[Subresource::Status],
+        fields: &["spec.unschedulable"],
+        ..row::<core::v1::Node>()
+    },
     Row { short: &["pvc"], subresources: &[Subresource::Status], ..row::<core::v1::PersistentVolumeClaim>() },
     Row {
         short: &["pv"],

@@ -76,6 +76,8 @@ pub(super) fn read<'a>(mut at: impl FnMut(&str) -> Option<Cow<'a, str>>, field: 
     match field {
         // An Event's source is the component that told it, and of newer ones the controller.
         "source" => at("source.component").filter(|text| !text.is_empty()).or_else(|| at("reportingComponent")),
+        // A Node takes Pods unless it says otherwise.
+        "spec.unschedulable" => at(field).or(Some(Cow::Borrowed("false"))),
         _ => at(field),
     }
     .unwrap_or_default()
@@ -140,6 +142,8 @@ mod tests {
         );
         check("Event", "source=tidegate", json!({"source": {"component": ""}, "reportingComponent": "tidegate"}), true);
         check("Event", "source=tidegate", json!({"source": {}}), false);
+        check("Node", "spec.unschedulable=false", json!({"spec": {}}), true);
+        check("Node", "spec.unschedulable=true", json!({"spec": {"unschedulable": true}}), true);
     }
 
     #[test]

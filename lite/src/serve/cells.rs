@@ -1,5 +1,7 @@
 //! The cells of the columns of `kubectl get`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::clock;
@@ -287,4 +289,40 @@ pub(super) fn metrics(autoscaler: &Value) -> String {
         shown if more == 0 => shown,
         shown => format!("{shown} + {more} more..."),
     }
+}
+
+pub(super) fn or_unknown(value: &Value) -> String {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or("<unknown>").to_owned()
+}
+
+/// Whether a Node is ready, and whether it takes Pods.
+pub(super) fn node_status(node: &Value) -> String {
+    let ready = list(&node["status"]["conditions"]).find(|one| one["type"] == "Ready");
+    let ready = ready.map_or("Unknown", |ready| if ready["status"] == "True" { "Ready" } else { "NotReady" });
+    if node["spec"]["unschedulable"] == true { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
+}
+
+/// The roles of a Node, from its labels.
+pub(super) fn node_roles(node: &Value) -> String {
+    let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let roles = labels.filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+        Some(role) => Some(role).filter(|role| !role.is_empty()),
+        None if key == "kubernetes.io/role" => value.as_str().filter(|role| !role.is_empty()),
+        None => None,
+    });
+    let roles: BTreeSet<&str> = roles.collect();
+    if roles.is_empty() { "<none>".to_owned() } else { join(roles.into_iter().map(str::to_owned)) }
+}
+
+/// The first address of a Node of a type.
+pub(super) fn node_address(node: &Value, of: &str) -> String {
+    let found = list(&node["status"]["addresses"]).find(|one| one["type"] == of);
+    found.map_or_else(|| "<none>".to_owned(), |one| text(&one["address"]))
+}
+
+/// The kernel of a Node, and its architecture.
+pub(super) fn node_kernel(node: &Value) -> String {
+    let (info, architecture) = (&node["status"]["nodeInfo"], text(&node["status"]["nodeInfo"]["architecture"]));
+    let kernel = or_unknown(&info["kernelVersion"]);
+    if architecture.is_empty() { kernel } else { format!("{kernel} ({architecture})") }
 }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::cells::{
     access_modes, address, ago, amount, bound, containers, endpoints, event_count, event_first, event_last,
     event_source, external_address, ingress_class_name, ingress_class_parameters, ingress_hosts, job_completions,
-    job_duration, job_status, join, labels, list, metrics, number, or_none, or_unset, phase, pod_restarts, pod_status,
-    quantity, selector, service_ports, size, some, subjects, text,
+    job_duration, job_status, join, labels, list, metrics, node_address, node_kernel, node_roles, node_status, number,
+    or_none, or_unknown, or_unset, phase, pod_restarts, pod_status, quantity, selector, service_ports, size, some,
+    subjects, text,
 };
 use crate::kind::Kind;
 
@@ -111,7 +112,14 @@ pub(super) fn of(kind: &Kind) -> Vec<Column> {
     let columns: &[Column] = found.map_or(&[], |(_, columns)| columns);
     let usual = columns.iter().filter(|one| one.priority == 0).copied();
     let wide = columns.iter().filter(|one| one.priority != 0).copied();
-    [name].into_iter().chain(usual).chain([made]).chain(wide).collect()
+    let mut all: Vec<Column> = [name].into_iter().chain(usual).chain([made]).chain(wide).collect();
+    if kind.built_in() == Some("Node")
+        && let Some(version) = all.iter().position(|one| one.title == "Version")
+    {
+        // Its age stands before its version.
+        all.swap(version, version + 1);
+    }
+    all
 }
 
 /// The columns of a Scale.
@@ -135,6 +143,19 @@ static COLUMNS: &[(&str, &[Column])] = &[
     ("Secret", &[column("Type", |one| text(&one["type"])), column("Data", |one| size(&one["data"]).to_string())]),
     ("ConfigMap", &[column("Data", |one| (size(&one["data"]) + size(&one["binaryData"])).to_string())]),
     ("Endpoints", &[column("Endpoints", endpoints)]),
+    (
+        "Node",
+        &[
+            column("Status", node_status),
+            column("Roles", node_roles),
+            column("Version", |one| text(&one["status"]["nodeInfo"]["kubeletVersion"])),
+            wide("Internal-IP", |one| node_address(one, "InternalIP")),
+            wide("External-IP", |one| node_address(one, "ExternalIP")),
+            wide("OS-Image", |one| or_unknown(&one["status"]["nodeInfo"]["osImage"])),
+            wide("Kernel-Version", node_kernel),
+            wide("Container-Runtime", |one| or_unknown(&one["status"]["nodeInfo"]["containerRuntimeVersion"])),
+        ],
+    ),
     (
         "PersistentVolume",
         &[

@@ -163,7 +163,7 @@ mod tests {
             "/api/v1/namespaces/a/services/b/status/c",
             "/api/v1/namespaces/a/namespaces/b",
             "/apis/networking.k8s.io/v1/namespaces/a/ingressclasses",
-            "/api/v1/nodes",
+            "/api/v1/podtemplates",
             "/metrics",
         ] {
             check(path, None);
