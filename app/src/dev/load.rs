@@ -96,16 +96,17 @@ impl Load {
         if first && !reading.objects.keys().any(|identity| identity.kind == "IngressClass") {
             self.make_class().await;
         }
-        if reading.objects.keys().any(definitions::are_for) {
-            self.define().await;
-        }
         let mut complaints = reading.complaints.clone();
-        let mut refused = false;
-        for change in reading.changes_since(&self.applied) {
-            if let Err(complaint) = self.apply(change).await {
-                complaints.insert(complaint);
-                refused = true;
-            }
+        // What needs the definitions waits for them; everything else is served before.
+        let waits = |change: &Change| {
+            !self.defined && matches!(change, Change::Put { identity, .. } if definitions::are_for(identity))
+        };
+        let (waiting, changes): (Vec<Change>, Vec<Change>) =
+            reading.changes_since(&self.applied).into_iter().partition(waits);
+        let mut refused = self.apply_all(changes, &mut complaints).await;
+        if !waiting.is_empty() {
+            self.define().await;
+            refused |= self.apply_all(waiting, &mut complaints).await;
         }
         for complaint in complaints.difference(&self.complaints) {
             tracing::warn!("{complaint}");
@@ -115,6 +116,18 @@ impl Load {
     }
 
     /// Applies a change and remembers it; a refused change stays pending.
+    /// Applies changes, and adds the complaints about them. Returns `true` if one of them was refused.
+    async fn apply_all(&mut self, changes: Vec<Change>, complaints: &mut BTreeSet<Complaint>) -> bool {
+        let mut refused = false;
+        for change in changes {
+            if let Err(complaint) = self.apply(change).await {
+                complaints.insert(complaint);
+                refused = true;
+            }
+        }
+        refused
+    }
+
     async fn apply(&mut self, change: Change) -> Result<(), Complaint> {
         match change {
             Change::Put { identity, wanted, before } => {
@@ -178,5 +191,57 @@ async fn rest(changes: &mut mpsc::Receiver<()>) {
         if timeout(QUIET, changes.recv()).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use kube::client::Body;
+    use tidegate_lite::Lite;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    const MANIFESTS: &str = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: a}
+spec: {controllerName: a.test/b}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a, namespace: default}
+";
+
+    #[tokio::test]
+    async fn what_needs_no_definition_does_not_wait_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("all.yaml"), MANIFESTS).unwrap();
+        let (told, mut written) = mpsc::unbounded_channel();
+        let lite = Lite::new().service();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            if request.method() != "GET" {
+                told.send(request.uri().path().to_owned()).unwrap();
+            }
+            lite.clone().oneshot(request)
+        });
+        let class = Class { name: "a".into(), controller: "a.test/b".into() };
+        let (loaded, client) = (watch::Sender::new(None), kube::Client::new(service, "default"));
+        let mut load = Load::new(client, folder.path().to_owned(), class, loaded);
+        assert!(!load.load().await, "nothing is refused");
+        assert_eq!(load.complaints, BTreeSet::new());
+        drop(load);
+        let mut places = Vec::new();
+        while let Some(path) = written.recv().await {
+            places.push(
+                ["ingressclasses", "configmaps", "customresourcedefinitions", "gatewayclasses"]
+                    .into_iter()
+                    .find(|kind| path.contains(kind)),
+            );
+        }
+        places.dedup();
+        let order = ["ingressclasses", "configmaps", "customresourcedefinitions", "gatewayclasses"];
+        assert_eq!(places, order.map(Some));
     }
 }

@@ -18,6 +18,7 @@ const RACE: &str = "the real server publishes a definition a moment after it is 
 
 /// Known differences of lite's output from the real server's: a part of it (empty if it depends on timing), and the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
+    ("get namespace as somebody else", "Active", "there are no users, so that nobody else can be meant"),
     ("describe namespace", "Active", "the real server tells of quotas, which lite has no kind for"),
     ("describe service", "Endpoints", "a real Service has a slice before it has endpoints"),
     ("describe ingress", "plain:80 (<none>)", "a real Service has a slice before it has endpoints"),
