@@ -240,7 +240,7 @@ impl Default for Http2Limits {
             header_list_bytes_max: 64 * 1024,
             stream_window_bytes: 256 * 1024,
             connection_window_bytes: 1024 * 1024,
-            send_buffer_bytes: 64 * 1024,
+            send_buffer_bytes: 16 * 1024,
             idle: Duration::from_secs(180),
         }
     }

@@ -20,6 +20,7 @@ use pingora::server::ShutdownWatch;
 use tidegate_config::published::Published;
 use tokio::time::{sleep, timeout};
 
+use crate::connection::idle::Busy;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::connection::stream_counts::{Abuse, OpenStream};
 use crate::connection::{Conn, ConnectionFacts};
@@ -134,21 +135,26 @@ impl Streams {
     fn start(self: &Arc<Self>, session: HttpSession, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
         let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
         let open = (OpenStream::of(facts), facts.activity.enter());
+        if !native::serves(&self.shared.options) {
+            return self.start_full(session, open, shutdown);
+        }
         tokio::spawn(async move {
-            streams.carry(session, &shutdown).await;
-            drop(open);
+            let carried = native::http2::carry(session, &streams.published, &streams.shared);
+            if let Some(Some(returned)) = guarded(carried, &streams.metrics).await {
+                streams.start_full(returned, open, shutdown);
+            }
         });
     }
 
-    async fn carry(&self, mut session: HttpSession, shutdown: &ShutdownWatch) {
-        if native::serves(&self.shared.options) {
-            let carried = guarded(native::http2::carry(session, &self.published, &self.shared), &self.metrics).await;
-            let Some(Some(returned)) = carried else { return };
-            session = returned;
-        }
-        // Boxed, because it is many times as large as the native driver's state.
-        let request = self.proxy.process_new_http(ServerSession::new_http2(session), shutdown);
-        carry(Box::pin(request), &self.metrics).await;
+    /// The same with the full driver. The task is another one, because a task keeps the memory of everything that it
+    /// ever awaited.
+    fn start_full(self: &Arc<Self>, session: HttpSession, open: (OpenStream, Busy), shutdown: ShutdownWatch) {
+        let streams = Arc::clone(self);
+        tokio::spawn(async move {
+            let request = streams.proxy.process_new_http(ServerSession::new_http2(session), &shutdown);
+            carry(request, &streams.metrics).await;
+            drop(open);
+        });
     }
 }
 

@@ -45,8 +45,8 @@ struct Direction {
 
 /// The pieces of one direction in transit.
 #[derive(Debug)]
-struct Held {
-    pieces: AtomicUsize,
+pub(crate) struct Held {
+    bytes: AtomicUsize,
     /// Bytes of the pieces that were dropped.
     gone: AtomicU64,
     /// The time at which the last of them was dropped, in nanoseconds after `start`.
@@ -124,6 +124,11 @@ impl BodyRates {
         meter.until(piece.is_some(), gone, rule.0, rule.1, now);
         verdict
     }
+
+    /// The pieces of the response in transit, from the first one on.
+    pub(crate) const fn response(&self) -> Option<&Arc<Held>> {
+        self.download.held.as_ref()
+    }
 }
 
 impl Default for Direction {
@@ -144,18 +149,23 @@ fn judge(meter: &mut RateMeter, moved: u64, (limits, budget): Rule<'_>, now: Ins
 fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<Held>>, now: Instant) {
     let Some(bytes) = piece.take_if(|bytes| !bytes.is_empty()) else { return };
     let held = held.get_or_insert_with(|| {
-        let (pieces, gone, emptied) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Held { pieces, gone, emptied, start: now })
+        let (in_transit, gone, emptied) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Held { bytes: in_transit, gone, emptied, start: now })
     });
-    held.pieces.fetch_add(1, Relaxed);
+    held.bytes.fetch_add(bytes.len(), Relaxed);
     *piece = Some(Bytes::from_owner(Piece { bytes, held: Arc::clone(held) }));
 }
 
 impl Held {
+    /// The bytes in transit.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
     /// The time at which the last piece was dropped, if none is in transit.
     fn emptied(&self) -> Option<Instant> {
         let emptied = Duration::from_nanos(self.emptied.load(Relaxed));
-        (self.pieces.load(Relaxed) == 0).then(|| self.start + emptied)
+        (self.bytes() == 0).then(|| self.start + emptied)
     }
 }
 
@@ -167,11 +177,11 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let Held { pieces, gone, emptied, start } = &*self.held;
+        let Held { bytes, gone, emptied, start } = &*self.held;
         gone.fetch_add(self.bytes.len() as u64, Relaxed);
         let after = clock::now().saturating_duration_since(*start).as_nanos();
         emptied.store(u64::try_from(after).unwrap_or(u64::MAX), Relaxed);
-        pieces.fetch_sub(1, Relaxed);
+        bytes.fetch_sub(self.bytes.len(), Relaxed);
     }
 }
 

@@ -54,6 +54,11 @@ impl Carried {
         known || self.link.as_ref().is_some_and(|link| link.is_reused())
     }
 
+    /// A piece of the response's body has passed.
+    pub(super) fn passed(&self) {
+        self.link.as_ref().inspect(|link| link.passed(self.rates.response()));
+    }
+
     /// The end of the response has been read.
     pub(super) fn response_is_over(&self) {
         if let Some(link) = &self.link {

@@ -1,6 +1,6 @@
 //! The connection to an HTTP/1.1 endpoint that Pingora gets: one of the native driver's pool, behind a guard. Pingora
 //! by itself reads a head of up to 1 MiB, parses all of it again with each piece, and reads ahead in ten pieces of 64
-//! KiB; here it gets whole heads of at most 64 KiB, and pieces of 4 KiB.
+//! KiB; here it gets whole heads of at most 64 KiB, and pieces that add up to little until the client takes them.
 //!
 //! To Pingora it is a socket without a file descriptor, which it cannot keep in its own pool. Pingora does try that
 //! with a reusable connection, and first checks whether there is anything to read: by then the driver has marked the
@@ -9,8 +9,9 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,14 +22,25 @@ use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::body_rates::Held;
 use super::head_guard::{Ended, HeadGuard};
 use super::own_tls;
 use crate::clock;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 
-/// The size of one read. Pingora keeps up to ten of them for a client that takes nothing.
+/// The size of one read of a head.
 const PIECE_BYTES: usize = 4 * 1024;
+
+/// The bytes of a response that Pingora holds, besides the smallest pieces.
+const AHEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// The size of one read beyond that. Pingora reads up to ten pieces ahead, and a read that waited for the client would
+/// end with the endpoint's timeout.
+const PIECE_BYTES_MIN: usize = 512;
+
+/// How often the task is polled before such a read: `try_join!` polls the client's side once in two polls at least.
+const POLLS_BEFORE: u8 = 2;
 
 /// An attempt to reach an endpoint, shared by the driver and the socket.
 #[derive(Debug)]
@@ -40,12 +52,26 @@ pub(super) struct Link {
     reused: AtomicBool,
     /// Whether the response is complete.
     is_over: AtomicBool,
+    /// Whether the response began another protocol, whose bytes Pingora passes on unseen.
+    is_tunnel: AtomicBool,
+    /// The bytes that Pingora has read since a piece of the response passed.
+    unseen: AtomicUsize,
+    /// The pieces that passed and are on their way to the client.
+    passed: OnceLock<Arc<Held>>,
 }
 
 impl Link {
     /// A new attempt for the endpoint of the key.
     pub(super) const fn new(key: ConnectionKey, pool_size: usize) -> Self {
-        Self { key, pool_size, reused: AtomicBool::new(false), is_over: AtomicBool::new(false) }
+        Self {
+            key,
+            pool_size,
+            reused: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            is_tunnel: AtomicBool::new(false),
+            unseen: AtomicUsize::new(0),
+            passed: OnceLock::new(),
+        }
     }
 
     /// Returns `true` if the connection served a request before.
@@ -56,6 +82,28 @@ impl Link {
     /// Marks the response as complete.
     pub(super) fn over(&self) {
         self.is_over.store(true, Relaxed);
+    }
+
+    /// Marks the response as the beginning of another protocol.
+    pub(super) fn becomes_tunnel(&self) {
+        self.is_tunnel.store(true, Relaxed);
+    }
+
+    /// A piece of the response passed, and with it all that Pingora had read when it took the piece up.
+    pub(super) fn passed(&self, held: Option<&Arc<Held>>) {
+        self.unseen.store(0, Relaxed);
+        if let Some(held) = held {
+            self.passed.get_or_init(|| Arc::clone(held));
+        }
+    }
+
+    /// The bytes that Pingora may read ahead.
+    fn room(&self) -> usize {
+        if self.is_tunnel.load(Relaxed) {
+            return AHEAD_BYTES_MAX;
+        }
+        let passed = self.passed.get().map_or(0, |held| held.bytes());
+        AHEAD_BYTES_MAX.saturating_sub(self.unseen.load(Relaxed).saturating_add(passed))
     }
 }
 
@@ -79,7 +127,8 @@ impl L4Connect for ByLink {
             None => Connection::open(&link.key, *within).await.map_err(own_tls::error)?,
         };
         let stage = Stage::Head(HeadGuard::default());
-        let socket = Socket { connection: Some(connection), link: Arc::clone(link), stage, held: Vec::new(), given: 0 };
+        let (link, held) = (Arc::clone(link), Vec::new());
+        let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0 };
         Ok(VirtualSocketStream::new(Box::new(socket)).into())
     }
 }
@@ -99,6 +148,8 @@ struct Socket {
     /// The rest of a head whose beginning Pingora has, and the number of bytes given since it was complete.
     held: Vec<u8>,
     given: usize,
+    /// How often the task was polled since there was no more room.
+    polls: u8,
 }
 
 impl fmt::Debug for Socket {
@@ -137,7 +188,7 @@ impl Socket {
         };
         let ended = if guard.is_new() {
             let before = into.filled().len();
-            ready!(poll_piece(connection, cx, into))?;
+            ready!(poll_piece(connection, cx, into, PIECE_BYTES))?;
             guard.advance(&into.filled()[before..])
         } else {
             loop {
@@ -160,11 +211,33 @@ impl Socket {
         self.give(into);
         Poll::Ready(Ok(()))
     }
+
+    /// Reads a piece of a body, or of another protocol.
+    fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(())) };
+        let room = self.link.room();
+        if room >= PIECE_BYTES_MIN {
+            self.polls = 0;
+        } else if self.polls < POLLS_BEFORE {
+            self.polls += 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = into.filled().len();
+        ready!(poll_piece(connection, cx, into, room.max(PIECE_BYTES_MIN)))?;
+        self.link.unseen.fetch_add(into.filled().len() - before, Relaxed);
+        Poll::Ready(Ok(()))
+    }
 }
 
-/// Reads one piece.
-fn poll_piece(connection: &mut Connection, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-    let room = into.remaining().min(PIECE_BYTES);
+/// Reads one piece of at most this size.
+fn poll_piece(
+    connection: &mut Connection,
+    cx: &mut Context<'_>,
+    into: &mut ReadBuf<'_>,
+    bytes_max: usize,
+) -> Poll<io::Result<()>> {
+    let room = into.remaining().min(bytes_max);
     let mut piece = ReadBuf::new(into.initialize_unfilled_to(room));
     ready!(Pin::new(connection).poll_read(cx, &mut piece))?;
     let count = piece.filled().len();
@@ -189,10 +262,9 @@ impl AsyncRead for Socket {
         if this.given > 0 && this.give(into) {
             return Poll::Ready(Ok(()));
         }
-        match (&this.stage, &mut this.connection) {
-            (Stage::Head(_), _) => this.poll_head(cx, into),
-            (Stage::Body, Some(connection)) => poll_piece(connection, cx, into),
-            (Stage::Body, None) => Poll::Ready(Ok(())),
+        match this.stage {
+            Stage::Head(_) => this.poll_head(cx, into),
+            Stage::Body => this.poll_body(cx, into),
         }
     }
 }
@@ -221,127 +293,4 @@ impl AsyncWrite for Socket {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::Future;
-
-    use tidegate_config::model::{AppProtocol, Endpoint, Target};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::sample_model::backend_key;
-
-    /// A socket as Pingora gets one, and the endpoint's side of it.
-    struct Pair {
-        link: Arc<Link>,
-        socket: Stream,
-        listener: TcpListener,
-        endpoint: TcpStream,
-    }
-
-    async fn connect(listener: &TcpListener) -> (Arc<Link>, Stream) {
-        let address = listener.local_addr().unwrap();
-        let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
-        let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
-        let link = Arc::new(Link::new(key, 9));
-        let by_link = ByLink { link: Arc::clone(&link), within: Duration::from_secs(20) };
-        (link, by_link.connect(&address.into()).await.unwrap())
-    }
-
-    async fn pair() -> Pair {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (link, socket) = connect(&listener).await;
-        let endpoint = listener.accept().await.unwrap().0;
-        endpoint.set_nodelay(true).unwrap();
-        Pair { link, socket, listener, endpoint }
-    }
-
-    /// Reads with the room that Pingora has for a head, until the socket ends or fails. Returns all bytes and the number
-    /// of reads.
-    async fn drain(socket: &mut Stream) -> io::Result<(Vec<u8>, usize)> {
-        let (mut all, mut reads) = (Vec::new(), 0);
-        loop {
-            let mut room = [0; 4096];
-            match socket.read(&mut room).await? {
-                0 => return Ok((all, reads)),
-                count => all.extend_from_slice(&room[..count]),
-            }
-            reads += 1;
-        }
-    }
-
-    /// The endpoint sends the text in pieces of `step` bytes, and closes.
-    async fn sent(text: &[u8], step: usize) -> io::Result<(Vec<u8>, usize)> {
-        let Pair { mut socket, mut endpoint, .. } = pair().await;
-        let endpoint = async move {
-            for piece in text.chunks(step) {
-                // The edge may have closed the connection.
-                if endpoint.write_all(piece).await.is_err() {
-                    return;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::join!(endpoint, drain(&mut socket)).1
-    }
-
-    #[tokio::test]
-    async fn a_head_that_trickles_is_read_in_few_pieces() {
-        let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(16 * 1024));
-        let (all, reads) = sent(head.as_bytes(), 1).await.unwrap();
-        assert_eq!(all, head.as_bytes());
-        // Pingora parses each piece with everything before it.
-        assert!(reads <= 2 + head.len() / 4096 + 1, "{reads} reads");
-    }
-
-    #[tokio::test]
-    async fn everything_arrives_however_it_is_cut() {
-        let text =
-            "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody\r\n\r\nb";
-        for step in 1..text.len() {
-            assert_eq!(sent(text.as_bytes(), step).await.unwrap().0, text.as_bytes(), "in steps of {step}");
-        }
-        // Also bytes that are not HTTP, and incomplete heads.
-        for text in ["", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\nX: y"] {
-            assert_eq!(sent(text.as_bytes(), 2).await.unwrap().0, text.as_bytes());
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_more_than_a_head_is_an_error() {
-        let large = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(128 * 1024));
-        for text in [large.as_bytes(), b"\r\n\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"] {
-            let error = sent(text, 1000).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidData);
-        }
-    }
-
-    /// Sends a response, reads it, and does what Pingora does at its end. Returns `true` if the pool has the connection.
-    async fn released(mut pair: Pair, text: &[u8], is_over: bool) -> bool {
-        pair.endpoint.write_all(text).await.unwrap();
-        let mut room = vec![0; text.len()];
-        pair.socket.read_exact(&mut room).await.unwrap();
-        if is_over {
-            pair.link.over();
-        }
-        let looked = tokio::task::unconstrained(pair.socket.read(&mut room[..1]));
-        let mut looked = std::pin::pin!(looked);
-        let looked = std::future::poll_fn(|cx| Poll::Ready(looked.as_mut().poll(cx).is_ready())).await;
-        assert_eq!(looked, is_over, "Pingora does not keep it");
-        drop(pair.socket);
-        let again = connect(&pair.listener).await.0.is_reused();
-        pool::clear();
-        again
-    }
-
-    #[tokio::test]
-    async fn a_connection_goes_back_to_the_pool_once_its_response_is_over() {
-        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        assert!(released(pair().await, whole, true).await);
-        assert!(!released(pair().await, whole, false).await, "it was not marked as complete");
-        assert!(!released(pair().await, b"HTTP/1.1 100 Continue\r\n\r\n", true).await, "a response is to come");
-        let Pair { socket, listener, endpoint: _endpoint, .. } = pair().await;
-        drop(socket);
-        assert!(!connect(&listener).await.0.is_reused(), "it was given up");
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
-use http::{HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::http::authority::{RawTargetAuthority, raw_target_authority};
 use tidegate_config::model::Head;
@@ -141,11 +141,11 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
     Ok(())
 }
 
-/// Returns `true` if an endpoint's head exceeds the limit. Pingora has read it already, and by itself reads up to 1 MiB
-/// in 256 lines; one of the lines may be Pingora's own.
-fn is_too_large(head: &ResponseHeader) -> bool {
-    let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
-    let lines = head.headers.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();
+/// Returns `true` if an endpoint's head, or its trailers, exceed the limit. Pingora has read them already, and by itself
+/// reads up to 1 MiB in 256 lines, or 16 MiB in HTTP/2; one of the lines may be Pingora's own.
+pub(crate) fn is_too_large(fields: &HeaderMap) -> bool {
+    let lengths = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let lines = fields.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();
     lines > LINES_MAX || lengths.sum::<usize>() > HEAD_BYTES_MAX
 }
 
@@ -155,7 +155,7 @@ fn is_too_large(head: &ResponseHeader) -> bool {
 /// # Errors
 /// [`Malformed`] if the endpoint's framing is ambiguous, or the head is too large.
 pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2: bool) -> Result<bool, Malformed> {
-    if is_too_large(head) {
+    if is_too_large(&head.headers) {
         return Err(Malformed);
     }
     let values = |name| head.headers.get_all(name).iter().map(HeaderValue::as_bytes);

@@ -26,7 +26,7 @@ use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use super::http10::NoChunks;
 use super::peer::{Need, peer};
-use super::session::{discard_body, facts, has_begun, is_before_http11, set_deadlines, stage, write_answer};
+use super::session::{discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, stage, write_answer};
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
@@ -230,6 +230,7 @@ impl ProxyHttp for PingoraDriver {
             session.set_read_timeout(Some(carried.exchange.tunnel_idle()));
             facts(session).inspect(|facts| facts.becomes_tunnel());
             carried.rates = BodyRates::unbounded();
+            carried.link.as_ref().inspect(|link| link.becomes_tunnel());
         } else if status.is_informational() {
             for name in ["connection", "keep-alive", "proxy-connection", "upgrade"] {
                 response.remove_header(name);
@@ -290,16 +291,20 @@ impl ProxyHttp for PingoraDriver {
             let given = carried.rates.given(body, carried.exchange.rates(), clock::now());
             given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
         }
+        carried.passed();
         Ok(None)
     }
 
     /// A compressed body ends in place of its trailers, which are not forwarded.
     async fn response_trailer_filter(
         &self,
-        _: &mut Session,
-        _: &mut HeaderMap,
+        session: &mut Session,
+        trailers: &mut HeaderMap,
         carried: &mut Carried,
     ) -> Result<Option<Bytes>> {
+        if refuses(session, trailers) {
+            return Err(stop(carried, Reason::UpstreamBroken));
+        }
         let Some(gzip) = &mut carried.gzip else { return Ok(None) };
         let mut rest = None;
         compress::piece(gzip, &mut rest, true).map_err(|Broken| stop(carried, Reason::Internal))?;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::{Error, Result, RetryType};
 
 use super::fault;
-use super::head::Parsed;
+use super::head::{Parsed, is_too_large};
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -40,6 +40,21 @@ pub(super) fn set_deadlines(session: &mut Session, shared: &Shared) {
     session.set_read_timeout(Some(limits.body_read_stall));
     session.set_write_timeout(Some(limits.write_stall));
     session.set_total_drain_timeout(Some(limits.body_discard));
+}
+
+/// Resets the stream of a response whose trailers exceed the limit of a head, and returns `true`. HTTP/1 clients get no
+/// trailers, so nothing is missing.
+pub(super) fn refuses(session: &mut Session, trailers: &mut HeaderMap) -> bool {
+    if !is_too_large(trailers) {
+        return false;
+    }
+    match session.as_mut() {
+        ServerSession::H2(stream) => stream.shutdown(),
+        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => {}
+    }
+    // Pingora goes on after an error of its filter of trailers, and would send them.
+    trailers.clear();
+    true
 }
 
 /// Returns `true` if the head of a final response was sent to the client.
