@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_its_words() {
+    fn a_panic_becomes_its_message() {
         let number = |text: &str| text.parse::<u8>().unwrap_or_else(|_| panic!("no {}", "number"));
         assert_eq!(caught(|| number("7")), Ok(7));
         assert_eq!(caught(|| number("x")), Err("no number".to_owned()));

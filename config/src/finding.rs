@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_what_is_told_without_the_object() {
+    fn a_note_omits_the_object() {
         check("spec", "no object", "spec: cannot be read (no object), so it has no routes");
         check("", "no object", "cannot be read (no object), so it has no routes");
         check(

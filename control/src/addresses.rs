@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_clouds_is_refused() {
+    fn cloud_metadata_addresses_are_refused() {
         check(&["168.63.129.16", "100.100.100.200"], Some("metadata"));
         check(&["fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"], Some("metadata"));
         check(&["168.63.129.17", "100.100.100.100", "fd00:ec3::254", "fd20:ce::255"], None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_addresses_are_read_out_of_ipv6_addresses() {
+    fn ipv4_addresses_embedded_in_ipv6_addresses_are_found() {
         check_embedded("64:ff9b::192.0.2.1", &["192.0.2.1"]);
         check_embedded("64:ff9b:1::192.0.2.1", &["192.0.2.1"]);
         check_embedded("64:ff9b:1:c000:2:100::", &["192.0.2.1"]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_translated_to_a_refused_address_is_refused() {
+    fn addresses_that_translate_to_a_refused_one_are_refused() {
         check(&["64:ff9b::127.0.0.1", "64:ff9b:1::127.0.0.1", "2002:7f00:1::"], Some("loopback"));
         check(
             &["::127.0.0.1", "::ffff:0:127.0.0.1", "fd00::5efe:127.0.0.1", "fd00::200:5efe:127.0.0.1"],
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_can_be_allowed_and_nothing_else_is() {
+    fn allowing_loopback_allows_nothing_else() {
         let refusal = |to: &str| policy(true).refusal(to.parse().unwrap(), &api_server());
         assert_eq!(refusal("127.0.0.1:80"), None);
         for loopback in ["127.0.0.2:80", "[::1]:80", "[64:ff9b::127.0.0.1]:80", "[::127.0.0.1]:80"] {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn own_sockets_are_refused_and_their_neighbours_are_not() {
+    fn only_our_own_sockets_are_refused() {
         for allow_loopback in [true, false] {
             let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap(), &api_server());
             for own in ["127.0.0.1:8080", "[::ffff:127.0.0.1]:8080", "10.0.0.7:9180", "[64:ff9b::10.0.0.7]:9180"] {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_is_refused_whatever_is_allowed() {
+    fn the_api_server_is_always_refused() {
         for allow_loopback in [true, false] {
             let refusal = |to: &str| policy(allow_loopback).refusal(to.parse().unwrap(), &api_server());
             for at in ["10.96.0.1:443", "[::ffff:10.96.0.1]:443", "[64:ff9b::a60:1]:443", "[2002:a60:1::]:443"] {

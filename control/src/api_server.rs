@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_was_remains_known() {
+    fn earlier_addresses_stay_known() {
         let learn = |api_server: &ApiServer, at: &[&str]| api_server.learn(at.iter().map(|at| at.parse().unwrap()));
         let api_server = ApiServer::at(["[::ffff:192.0.2.1]:6443".parse().unwrap()]);
         let mut followed = api_server.followed();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_was_before_a_restart_is_known_and_not_learned() {
+    fn addresses_from_before_a_restart_are_known_but_not_learned() {
         let (old, new) = (SocketAddr::from(([192, 0, 2, 1], 6443)), SocketAddr::from(([192, 0, 2, 2], 6443)));
         let api_server = ApiServer::default();
         api_server.recall([old]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_latest_are_known() {
+    fn beyond_the_limit_the_latest_addresses_are_kept() {
         let at = |number: usize| SocketAddr::from(([192, 0, (number / 250) as u8, (number % 250) as u8], 443));
         let api_server = ApiServer::at((0..SOCKETS_MAX).map(at));
         assert_eq!(api_server.sockets().len(), SOCKETS_MAX);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_in_disorder_are_raised() {
+    fn inconsistent_limits_are_raised() {
         check(100, 10, 1, u64::MAX, &[100, 100]);
     }
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_serve_says_why() {
+    fn routes_that_do_not_serve_have_a_reason() {
         let since = THEN + Duration::from_millis(1_790_000_000_500);
         let held = |command| ByCommand { command, generation: Generation(41), since };
         let cluster = "since 2026-09-21T14:13:20.500Z, regardless of the cluster's routes";

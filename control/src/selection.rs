@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_or_the_namespaces_that_were_named() {
+    fn sources_cover_the_cluster_or_the_named_namespaces() {
         check(&[], None, &["IngressClass", "Secret"]);
         check(&[], Some("edge"), &["IngressClass", "Secret"]);
         check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_the_namespaces_one_object_is_read() {
+    fn outside_the_namespaces_only_a_named_object_is_read() {
         let options = Options {
             default_certificate: Some(ObjectName::new("edge", "default")),
             publish: Publish::Service(ObjectName::new("edge", "lb")),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn applications_are_selected_by_label_where_nothing_else_makes_routes() {
+    fn applications_are_selected_by_label_if_nothing_else_makes_routes() {
         let router = "Deployment/deis metadata.name=deis-router";
         check_deis(true, &[], &["Ingress", "IngressClass", "Service", "EndpointSlice", "Secret TYPES", router]);
         let labelled = "Service router.deis.io/routable=true metadata.namespace!=deis";

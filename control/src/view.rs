@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_source_that_is_denied_keeps_nothing_from_being_told() {
+    fn a_denied_restored_source_does_not_prevent_reports() {
         check(&["synced", "synced"], true);
         check(&["synced", "restored"], false);
         check(&["synced", "denied"], true);

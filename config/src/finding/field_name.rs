@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_common_name_is_one_text() {
+    fn common_field_names_are_shared() {
         for (name, shared) in [("spec.rules[0].backendRefs[7]", true), ("spec.rules[8].matches[0]", false), ("", false)]
         {
             let [one, other] = [field_name(name), field_name(name)];

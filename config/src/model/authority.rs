@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_are_told_apart_by_their_certificates() {
+    fn bundles_are_identified_by_their_certificates() {
         let (a, b) = (authority(), authority());
         let read = |texts: &[&str]| {
             Authorities::from_pem(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>()).unwrap()
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_used_whole_or_not_at_all() {
+    fn a_bundle_with_any_invalid_part_is_refused() {
         let good = authority();
         check_fault(&[], "no certificate of an authority");
         check_fault(&[b""], "holds no certificate");

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transport_address_and_pod_make_the_identity() {
+    fn transport_address_and_pod_identify_an_endpoint() {
         let address: SocketAddr = ([10, 0, 0, 1], 53).into();
         let of = |transport, pod: Option<&str>| Endpoint::new(transport, address, pod.map(Into::into)).id;
         let all = [

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn old_internet_explorers_are_told_by_their_version() {
+    fn old_internet_explorers_are_detected_by_version() {
         for (agent, want) in [
             ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)", true),
             ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1)", false),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_of_agents_know_no_capitals_and_are_bounded() {
+    fn agent_expressions_ignore_case_and_are_limited() {
         let agents = DisabledAgents::Matching(AgentRegex::new("^old|Robot/[0-9]").unwrap());
         for (agent, want) in [("Old one", true), ("a ROBOT/7", true), ("not old", false), ("robot/x", false)] {
             assert_eq!(agents.hold(agent.as_bytes()), want, "{agent:?}");

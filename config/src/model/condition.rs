@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_takes_the_whole_value() {
+    fn an_expression_matches_the_whole_value() {
         check("a|ab", "ab", true);
         check("a|ab", "xab", false);
         check("a|ab", "abx", false);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_condition_that_is_not_met_is_named_without_its_value() {
+    fn the_first_unmet_condition_is_named_without_its_value() {
         let value = |name: &str, value| ValueMatch { name: name.into(), value };
         let exact = |text: &str| TextMatch::Exact(text.into());
         let conditions = Conditions {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_escape_the_anchors_is_refused() {
+    fn patterns_that_escape_the_anchors_are_refused() {
         for pattern in ["a)|(?:b", "(", "(?x)a #", "(a{1000}){1000}"] {
             assert!(WholeRegex::new(pattern).is_err(), "{pattern}");
         }

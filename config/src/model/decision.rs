@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_sees_the_table_of_its_listener_and_no_other() {
+    fn a_request_uses_only_the_table_of_its_listener() {
         let (snapshot, bind) = snapshot();
         let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
             let found = snapshot.find(&bind, host, path, &Plain);

@@ -190,7 +190,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_request_host_loses_port_dot_and_case() {
+    fn a_request_host_is_normalised() {
         check_request("Example.COM", Some("example.com"));
         check_request("example.com.:8080", Some("example.com"));
         check_request("example.com:", Some("example.com"));
@@ -200,7 +200,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_refused() {
+    fn invalid_authorities_are_refused() {
         for text in
             ["", ".", "a b", "a/b", "a:b", "a:99999", "[::1", "[zz]", "u@h", "a,b", "a:1:2", ".a", "a..b", "a.."]
         {
@@ -225,7 +225,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_whole_labels() {
+    fn a_wildcard_matches_whole_labels() {
         assert!(HostPattern::parse("*.b.c").unwrap().matches("a.b.c"));
         assert!(!HostPattern::parse("*.b.c").unwrap().matches("b.c"));
         assert!(!HostPattern::parse("*.b.c").unwrap().matches("x.a.b.c"));
@@ -252,7 +252,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn patterns_meet_in_the_names_that_both_match(a in pattern(), b in pattern(), name in name()) {
+        fn the_intersection_of_patterns_matches_what_both_match(a in pattern(), b in pattern(), name in name()) {
             prop_assert_eq!(a.meet(&b), b.meet(&a));
             let meet = a.meet(&b).is_some_and(|pattern| pattern.matches(&name));
             let expressible = !matches!((&a, &b),

@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_goes_first() {
+    fn older_expressions_come_first() {
         let [old, young] =
             [(1, "b"), (2, "a")].map(|(created_s, text)| HostExpression::new(created_s, text, 1 << 16).unwrap());
         assert!(old < young && old != young);
     }
 
     #[test]
-    fn an_expression_takes_whole_names() {
+    fn an_expression_matches_whole_names() {
         let expression = HostExpression::new(0, r"pr-[0-9]+\.apps\..+|x", 1 << 16).unwrap();
         for (name, want) in [("pr-1.apps.test", true), ("PR-1.Apps.test", true), ("pr-1.apps.", false), ("x", true)] {
             assert_eq!(expression.matches(name), want, "{name}");

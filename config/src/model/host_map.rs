@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pattern_matches_what_its_map_entry_would(patterns in vec(pattern(), 1..6), authority in name()) {
+        fn a_pattern_matches_like_its_map_entry(patterns in vec(pattern(), 1..6), authority in name()) {
             let Some(name) = request_host(&authority) else { return Ok(()) };
             let mut map = HostMap::default();
             patterns.iter().for_each(|pattern| map.insert(pattern, pattern.clone()));

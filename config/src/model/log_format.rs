@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_named_formats_are_formats() {
+    fn the_named_formats_are_valid() {
         for name in ["combined", "deis"] {
             assert!(LogFormat::named(name).is_some(), "{name}");
         }

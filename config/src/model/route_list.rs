@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_list_is_that_of_its_routes(
+        fn a_changed_list_equals_one_built_from_its_routes(
             start in prop::collection::btree_set(0_u32..1000, 0..500),
             rounds in prop::collection::vec(prop::collection::btree_map(0_u32..1000, any::<bool>(), 1..8), 0..60)
                 .prop_map(|rounds| rounds.into_iter().map(|it| it.into_iter().collect::<Vec<_>>()).collect::<Vec<_>>()),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_route_of_ten_thousand_leaves_the_other_chunks_alone() {
+    fn a_change_of_one_route_shares_the_other_chunks() {
         let before = RouteList::of((0..20_000).step_by(2).map(route).collect());
         let (gone, come) = (route(5000), route(5001));
         let after = before.changed(&Edits { gone: vec![&gone], come: vec![&come] });

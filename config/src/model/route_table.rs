@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_one_table_shows_in_no_other() {
+    fn a_host_is_visible_only_in_its_table() {
         let hosts = [host("", "a.test"), host("one", "a.test"), host("one", "*.b.test"), host("two", "a.test")];
         let mut tables = RouteTables::default();
         hosts.iter().for_each(|host| tables.insert(host, host.to_string()));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_by_the_key_that_wrote_it_and_by_no_other() {
+    fn a_token_opens_only_with_its_own_key() {
         let own = key(UID, "0");
         let text = own.seal(&token(1));
         assert_eq!(own.open(&text), Some(token(1)));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_was_changed_anywhere_is_none() {
+    fn a_modified_token_is_invalid() {
         let own = key(UID, "");
         let text = own.seal(&token(1));
         for place in 0..text.len() {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_shows_nothing_of_what_it_says() {
+    fn a_token_reveals_nothing_of_its_content() {
         let text = key(UID, "").seal(&token(1));
         let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
         let plain = token(1).to_bytes();
@@ -286,14 +286,14 @@ mod tests {
 
     /// Replicas of two releases serve side by side during an update: the format of a token cannot change.
     #[test]
-    fn tokens_stay_as_they_are() {
+    fn the_token_format_is_stable() {
         let text = key(UID, "checkout").seal(&token(1));
         assert_eq!(std::str::from_utf8(&text), Ok("EX36AXgt9txv8Cj_VSEFz92Rzr-Khxq5FFZ5gstN8mQ"));
         assert_eq!(key(UID, "checkout").label(), "4b2a3e01");
     }
 
     #[test]
-    fn keys_are_not_shown() {
+    fn debug_output_hides_keys() {
         let policy = SessionPersistence {
             key: key(UID, ""),
             carrier: SessionCarrier::Header(HeaderName::from_static("x-session")),

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_narrowest_scope_that_sets_something_wins() {
+    fn the_narrowest_scope_with_a_value_wins() {
         let narrow = Settings { tries_max: Some(0), request_timeout: Some(Duration::ZERO), ..Settings::default() };
         let (wide, second) = (Some(5), Duration::from_secs(1));
         let wide =

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_of_a_certificate_has_to_be_one_that_is_asked_for() {
+    fn a_certificate_must_have_one_of_the_required_names() {
         let dns = |name: &str| SubjectName::Dns(name.into());
         let uri = |name: &str| SubjectName::Uri(name.into());
         let has_dns = |name: &str| SanType::DnsName(name.try_into().unwrap());

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_is_written_as_it_was_read() {
+    fn a_uid_prints_as_read() {
         check("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e", true);
         check("00000000-0000-0000-0000-000000000001", true);
         check("ffffffff-ffff-ffff-ffff-ffffffffffff", true);

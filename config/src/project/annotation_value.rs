@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_says_why() {
+    fn an_invalid_duration_has_a_reason() {
         let form = Err("is not a duration such as 500ms, 30s or 1m30s");
         for text in ["s", "1.5s", "-1s", "+1s", "1 s", "1S", "1d", "1s2x", "٣s", "1s,", "1m 30s", "soon"] {
             check_duration(text, form);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_live_for_a_second_to_four_hundred_days() {
+    fn cookie_ages_are_one_second_to_four_hundred_days() {
         check_age("1s", Ok(1));
         check_age(" 48h ", Ok(172_800));
         check_age("9600h", Ok(34_560_000));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_cookie_can_hold_another_one() {
+    fn cookie_parts_cannot_inject_other_parts() {
         for text in ["route", "__Host-a", "A.b~c", &"a".repeat(256)] {
             assert_eq!(cookie_name(text).as_deref(), Ok(text));
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_powers_of_1024() {
+    fn byte_units_are_powers_of_1024() {
         check_bytes("0", Some(0));
         check_bytes("1000", Some(1000));
         check_bytes("8k", Some(8192));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans_are_those_of_go() {
+    fn booleans_are_parsed_as_in_go() {
         let read = |text| boolean(text).ok();
         for (yes, no) in [("1", "0"), ("t", "f"), ("T", "F"), ("true", "false"), (" TRUE", "FALSE "), ("True", "False")]
         {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_anything_else_in_it_is_no_list() {
+    fn a_list_with_an_invalid_entry_is_refused() {
         let holds =
             |entry: &str| format!("holds {entry:?}, which is neither an address nor a network such as 10.0.0.0/8");
         for text in ["office", "10.0.0.0/33", "10.0.0", "010.0.0.1", "::1/129", "10.0.0.1:80", "10.0.0.0/-1", "*"] {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_looks_at_what_meets_it() {
+    fn a_host_uses_the_matching_tls_entries() {
         let hosts =
             ["a", "b", "*.a", "*.b.a", "x.a", "y.a", "b.a", "x.b.a", "x.y.b.a", "x-a", "*.x-a", "x.b", "0.a", "-"];
         let all = (0..).zip(hosts.iter().cycle().take(3 * hosts.len())).map(|(entry, host)| TlsSecret {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_makes_its_reader_panic_is_set_aside_alone() {
+    fn a_panicking_projection_affects_only_its_object() {
         check(Kind::Ingress, "at \"key\"");
         check(Kind::Secret, "its reader panicked");
     }

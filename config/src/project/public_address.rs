@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_ingress() {
+    fn addresses_of_an_ingress() {
         let status = |ingress: &str| format!(r#""status":{{"loadBalancer":{{"ingress":{ingress}}}}}"#);
         check(Kind::Ingress, r#""spec":{}"#, &[]);
         check(Kind::Ingress, r#""status":{"loadBalancer":{}}"#, &[]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_service() {
+    fn addresses_of_a_service() {
         let status = r#""status":{"loadBalancer":{"ingress":[{"hostname":"lb.example"},{"ip":"1.1.1.1","ports":[]}]}}"#;
         let check = |kind: &str, more: &str, want: &[&str]| {
             check(Kind::Service, &format!(r#""spec":{{"type":"{kind}","clusterIP":"10.0.0.1"{more}}},{status}"#), want);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_headless_service() {
+    fn addresses_of_a_headless_service() {
         check(Kind::Service, r#""spec":{"clusterIP":"None"}"#, &[]);
         check(Kind::Service, r#""spec":{}"#, &[]);
     }

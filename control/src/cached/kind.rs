@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_written_as_it_is_named() {
+    fn a_kind_prints_in_the_form_of_its_option() {
         let text = |plural, group, version| CachedKind::new(plural, group, version).to_string();
         assert_eq!(text("pods", "", None), "pods");
         assert_eq!(text("deployments", "apps", None), "deployments.apps");

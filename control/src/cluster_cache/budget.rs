@@ -56,7 +56,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn on_average_no_more_is_written_than_the_budget() {
+    fn average_writes_stay_within_the_budget() {
         let begun = clock::now();
         let mut budget = Budget::new(1000, begun);
         let (mut now, mut written) = (begun, 0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_is_saved_for_a_minute_only() {
+    fn unused_budget_is_kept_for_a_minute() {
         let mut now = clock::now();
         let mut budget = Budget::new(1000, now);
         now += MINUTE * 10;

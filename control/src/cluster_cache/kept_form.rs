@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_projection_reads_is_not_kept() {
+    fn fields_that_no_projection_reads_are_dropped() {
         check(
             Kind::Ingress,
             r#"{"kind":"Ingress","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"x":1}],"resourceVersion":"7"},
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_projection_of_what_is_kept_is_that_of_the_object() {
+    fn the_stored_form_has_the_same_projection() {
         let raw = r#"{"kind":"Ingress","metadata":{"namespace":"shop","name":"web","resourceVersion":"7","generation":3,
             "uid":"6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11","managedFields":[{"manager":"x"}],
             "annotations":{"kubernetes.io/ingress.class":"tidegate"}},
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_again_keeps_its_status() {
+    fn objects_that_are_served_keep_their_status() {
         let raw = r#"{"kind":"Deployment","metadata":{"name":"a","resourceVersion":"7","managedFields":[1]},"status":{"replicas":3}}"#;
         let form = kept_form(None, raw.as_bytes()).unwrap();
         assert_eq!(form, br#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"replicas":3}}"#);

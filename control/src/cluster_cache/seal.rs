@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_opens_by_its_key_in_its_place_and_unchanged() {
+    fn a_value_opens_only_unchanged_with_its_key_in_its_place() {
         let place = ["Secret", "shop/tls"];
         let sealed = seal(1).close(&place, b"value").unwrap();
         assert_eq!(seal(1).open(&place, &sealed).as_deref(), Ok(&b"value"[..]));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_found_again_by_its_object() {
+    fn findings_are_indexed_by_object() {
         let mut findings = Findings::default();
         check(&mut findings, "1", &["ax", "by"], &["a", "b"], &[("a", "x"), ("b", "y")]);
         check(&mut findings, "1", &["ax", "by"], &[], &[("a", "x"), ("b", "y")]);

@@ -115,7 +115,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
 }
 
 #[test]
-fn a_unit_that_panics_is_set_aside_alone() {
+fn a_panic_affects_only_its_own_unit() {
     let object = |kind| ObjectRef::new(kind, name("a"));
     check(&Unit::Host(host("a")), &object(Kind::Ingress));
     check(&Unit::Service(name("a")), &object(Kind::Service));

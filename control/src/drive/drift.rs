@@ -59,7 +59,7 @@ mod tests {
     use crate::event::Source;
 
     #[test]
-    fn what_an_audit_finds_is_published_told_and_counted() {
+    fn differences_found_by_an_audit_are_published_reported_and_counted() {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
         let mut bed = Bed::new(sources.clone());
         let published = bed.published.clone();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_lists_agree_on_has_not_drifted() {
+    fn objects_confirmed_by_two_lists_do_not_count_as_drift() {
         let source = Source { kind: Kind::Ingress, namespace: None };
         let mut bed = Bed::new([source.clone()]);
         let mut running = bed.running();

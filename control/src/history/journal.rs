@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_push_out_no_routes_and_no_commands() {
+    fn endpoint_changes_displace_no_routes_or_commands() {
         let mut journal = Journal::new(3);
         journal.record(publication(1, of_host("a")));
         let mut rollback = of_services(["cart"]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_services_endpoints_are_one_entry_for_a_minute() {
+    fn endpoint_changes_of_a_service_share_an_entry_for_a_minute() {
         let mut journal = Journal::new(100);
         for second in 0..=61 {
             journal.record(publication(second, of_services([["cart", "web"][second as usize % 2]])));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_written_down_by_service_or_as_one() {
+    fn a_batch_is_recorded_by_service_or_as_one_entry() {
         let mut journal = Journal::new(100);
         journal.record(publication(1, of_services(["a", "b"])));
         journal.record(publication(2, of_services(["b", "c"])));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_and_a_clock_that_goes_back_begin_another_entry() {
+    fn a_hold_or_a_clock_set_back_begins_a_new_entry() {
         let mut journal = Journal::new(100);
         journal.record(publication(5, of_services(["a"])));
         let held = Some(Generation(5));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_takes_nothing_in() {
+    fn dropped_entries_absorb_nothing() {
         let mut journal = Journal::new(2);
         for (second, service) in (1..).zip(["a", "b", "c", "a", "c", "b"]) {
             journal.record(publication(second, of_services([service])));

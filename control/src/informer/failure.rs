@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_kind_would_meet_is_about_the_server() {
+    fn failures_that_affect_every_kind_concern_the_server() {
         let of = |code, retry_after| Failure::Refused { code, why: String::new(), retry_after }.about();
         let second = Some(Duration::from_secs(1));
         assert_eq!([401, 500, 502, 503, 504].map(|code| of(code, None)), [About::Server; 5]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_depends_on_the_version_calls_for_a_list() {
+    fn only_failures_of_the_version_cause_a_list() {
         check(410, Some(ListReason::Expired), "status_410");
         check(400, Some(ListReason::Refused), "status_400");
         check(404, Some(ListReason::Refused), "status_404");

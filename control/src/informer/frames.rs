@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_the_chunks_are() {
+    fn lines_may_span_chunks() {
         check(&["a\nb\n"], &["a", "b"], false);
         check(&["a", "", "b", "\nc", "\n"], &["ab", "c"], false);
         check(&["a\r\n\n\r\nb\n"], &["a", "b"], false);
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_its_end_is_kept_back() {
+    fn an_unfinished_line_is_held_back() {
         check(&["a\nhalf"], &["a"], false);
         check(&[], &[], false);
     }
 
     #[test]
-    fn the_bound_holds_for_whole_and_for_unfinished_lines() {
+    fn the_limit_applies_to_complete_and_unfinished_lines() {
         check(&["12345678\n"], &["12345678"], false);
         check(&["123456789\n"], &[], true);
         check(&["a\n1234", "56789"], &["a"], true);

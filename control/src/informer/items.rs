@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_taken_out_one_by_one() {
+    fn items_are_extracted_one_by_one() {
         check(r#"{"metadata":{},"items":[]}"#, &[], r#"{"metadata":{},"items":[]}"#);
         check(r#"{"items":[{"a":[1,2]},{}],"kind":"L"}"#, &[r#"{"a":[1,2]}"#, "{}"], r#"{"items":[],"kind":"L"}"#);
         check("{ \"items\" : [ {} ,\n7 ] }", &[" {} ", "\n7 "], "{ \"items\" : [] }");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_items_of_the_list_itself_are_taken_out() {
+    fn only_the_lists_own_items_are_extracted() {
         for body in [
             r#"{"metadata":{"items":[1,2]},"items":null}"#,
             r#"{"kind":"items","other":[1,{"items":[2]}]}"#,
@@ -164,20 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_stands_between_two_items() {
+    fn a_comma_separates_items() {
         check(r#"{"items":[1,]}"#, &["1", ""], r#"{"items":[]}"#);
         check(r#"{"items":[,]}"#, &["", ""], r#"{"items":[]}"#);
         check(r#"{"items":[{}{}]}"#, &["{}{}"], r#"{"items":[]}"#);
     }
 
     #[test]
-    fn a_body_that_ends_too_early_leaves_no_list() {
+    fn a_truncated_body_is_not_a_list() {
         check(r#"{"items":[{},{"a""#, &["{}"], r#"{"items":["#);
         check(r#"{"items":[{}]"#, &["{}"], r#"{"items":[]"#);
     }
 
     #[test]
-    fn the_bound_holds_for_one_item_and_for_the_rest() {
+    fn the_limit_applies_to_each_item_and_to_the_rest() {
         let push = |body: &str| Items::new(16).push(body.as_bytes(), |_| {});
         assert_eq!(push(r#"{"items":["12345678901234"]}"#), Ok(()));
         assert_eq!(push(r#"{"items":["123456789012345"]}"#), Err(TooLong));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_that_has_come_back_is_its_first_word() {
+    fn a_recovered_server_starts_a_new_back_off() {
         let gone = [(0, false); 8];
         let long = [
             (250, true),
@@ -191,18 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn no_order_of_failures_keeps_the_pauses_short() {
+    fn every_order_of_failures_lengthens_the_pauses() {
         let turns = [(0, false), (403, false), (410, false)];
         check(&turns.repeat(3), &[250, 500, 1000].map(|ms| [(ms, true), (ms, false), (ms, false)]).concat());
     }
 
     #[test]
-    fn what_a_server_asks_for_it_gets() {
+    fn retry_after_is_honoured() {
         check(&[(503, true), (429, true), (503, true)], &[(9000, false); 3]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_pauses_in_a_row_one_ends_before_its_time() {
+    async fn one_of_two_consecutive_pauses_ends_early() {
         let recovery = Recovery::default();
         let mut pauses = Pauses::new(&Limits { backoff_first: Duration::from_secs(30), ..Limits::default() });
         pauses.share(&recovery);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_are_told_once_and_only_by_who_missed_the_server() {
+    async fn a_recovery_is_announced_once_and_only_after_a_server_failure() {
         let recovery = Recovery::default();
         let mut pauses = Pauses::new(&Limits::default());
         pauses.share(&recovery);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_is_a_list() {
+    fn only_a_valid_list_is_accepted() {
         check(r#"{"metadata":{"resourceVersion":"1"},"items":[{},{}]}"#, true);
         check(r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#, true);
         check(r#"{"metadata":{"resourceVersion":"1"},"items":null}"#, true);

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_each_object_the_latest_cause_is_kept_however_many_there_are() {
+    fn the_latest_cause_of_each_object_is_kept() {
         let changed = |number: usize, version: &str| {
             let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", format!("web-{number}")));
             Arc::new(Cause::Changed { object, resource_version: version.into() })

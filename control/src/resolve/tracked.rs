@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_sorted_once_each_and_told_once() {
+    fn addresses_are_sorted_deduplicated_and_reported_once() {
         let both = || [found(&["10.0.0.2", "10.0.0.1", "10.0.0.2"], 30), found(&["2001:db8::1"], 20)];
         let turned = [found(&["10.0.0.1", "10.0.0.2"], 30), found(&["2001:db8::1"], 20)];
         check(&[(0, both(), "10.0.0.1 10.0.0.2 2001:db8::1", 20), (20, turned, "", 20), (20, both(), "", 20)]);
     }
 
     #[test]
-    fn the_time_to_live_is_clamped() {
+    fn the_ttl_is_clamped() {
         check(&[
             (0, [found(&["10.0.0.1"], 0), Found::Nothing], "10.0.0.1", 1),
             (1, [found(&["10.0.0.1"], 86_400), Found::Nothing], "", 3600),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn no_such_name_is_an_answer() {
+    fn a_missing_name_is_an_answer() {
         check(&[
             (0, [Found::Nothing, Found::Nothing], NO_SUCH_NAME, 5),
             (5, [Found::Nothing, Found::Nothing], "", 5),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_look_up_keeps_what_was_known_for_an_hour() {
+    fn a_failed_look_up_keeps_the_addresses_for_an_hour() {
         check(&[
             (0, [Found::Failed, Found::Failed], LOOKUP_FAILED, 5),
             (5, [found(&["10.0.0.1"], 9), Found::Nothing], "10.0.0.1", 9),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_over_a_restart_stands_like_an_answer_of_that_moment() {
+    fn restored_addresses_count_as_a_fresh_answer() {
         let (limits, now) = (ResolveLimits::default(), crate::clock::now());
         let kept: Box<[IpAddr]> = ["10.0.0.1", "2001:db8::1"].map(|address| address.parse().unwrap()).into();
         let knowing = || Tracked::new(&limits).knowing(kept.clone(), &limits, now);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_does_not_speak_for_the_other() {
+    fn address_families_are_independent() {
         check(&[
             (0, [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)], "10.0.0.1 2001:db8::1", 9),
             (9, [found(&["10.0.0.2"], 9), Found::Failed], "10.0.0.2 2001:db8::1", 5),

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_leaves_look_ups_to_others() {
+    fn a_namespace_leaves_look_ups_for_others() {
         let loud = || many("loud", 100);
         let with = |more: &[&str]| Want(loud().chain(more.iter().map(|name| (*name).to_owned())).collect());
         check(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_counts_until_it_ends() {
+    fn a_running_look_up_counts_until_it_ends() {
         let (first, then) = (many("loud", 4), many("loud", 8).skip(4));
         check(
             8,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_waits_with_everybody_who_wants_it() {
+    fn a_name_waits_in_every_namespace_that_wants_it() {
         let both = many("loud", 10).chain(["loud/shared".to_owned(), "quiet/shared".to_owned()]).collect();
         check(
             4,

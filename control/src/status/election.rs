@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_nobody_holds_it() {
+    fn a_free_or_expired_lease_is_acquired() {
         check(None, 0, Some((None, 0)));
         check(Some(("", Some(1), 4)), 0, Some((Some("7"), 5)));
         check(Some(("a", Some(15), 4)), 0, Some((Some("7"), 4)));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_steps_down_and_says_so() {
+    fn a_leader_that_steps_down_releases_the_lease() {
         let now = crate::clock::now();
         let mut election = Election::new("a".to_owned(), Terms::default());
         assert_eq!(election.release(now, 9), None, "there is nothing to release");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_what_kubectl_looks_for() {
+    fn an_event_has_the_fields_that_kubectl_reads() {
         let object = object(Kind::Ingress, "shop", "web");
         let notice = EventRecord::of(uid(), &missing(&object, "spec.rules[0]", "shop/cart"));
         let at: Timestamp = "2026-11-21T03:12:04.733123Z".parse().unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_events_are_and_what_they_are_called() {
+    fn events_have_the_namespace_and_name_of_their_object() {
         check(&object(Kind::Service, "shop", "cart"), "shop", "cart");
         check(&object(Kind::IngressClass, "", "tidegate"), "default", "tidegate");
         check(&object(Kind::Ingress, "shop", &"a".repeat(253)), "shop", &"a".repeat(236));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_has_a_name_of_its_own() {
+    fn each_finding_has_its_own_event_name() {
         let object = object(Kind::Ingress, "shop", "web");
         let other = Uid::parse("00000000-0000-0000-0000-000000000001").unwrap();
         let finding = |field, service| missing(&object, field, service);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_texts_are_truncated() {
         let object = object(Kind::Ingress, "shop", "web");
         // Each value is cut to its own limit in characters; the note has one in bytes.
         for fill in ["ü", "日", "𝄞"] {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_severity_is_a_type() {
+    fn severity_determines_the_event_type() {
         let object = object(Kind::Ingress, "shop", "web");
         let kind = |problem| EventRecord::of(uid(), &Finding::new(object.clone(), "", problem)).kind;
         let (value, why) = (String::new(), String::new());

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_in_use_has_the_finalizer_and_those_of_others_stay() {
+    fn a_class_in_use_has_our_finalizer_and_others_stay() {
         for deleted in [false, true] {
             check(&json!([CLASS_FINALIZER]), deleted, true, None);
             check(&json!(["a/b", CLASS_FINALIZER, "c/d"]), deleted, false, Some(json!(["a/b", "c/d"])));

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_written_by_what_it_is() {
+    fn addresses_are_written_as_ip_or_hostname() {
         let addresses = [PublicAddress::of_ip("2001:db8::1"), PublicAddress::of_hostname("lb.example")];
         let want = json!([{"ip": "2001:db8::1"}, {"hostname": "lb.example"}]);
         assert_eq!(body(&addresses), json!({"status": {"loadBalancer": {"ingress": want}}}));

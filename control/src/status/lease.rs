@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_lease_reads_back_unchanged() {
         let claim = Claim {
             holder: "a".to_owned(),
             duration: Some(Duration::from_secs(15)),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_says_nothing_is_held_by_nobody() {
+    fn an_empty_lease_has_no_holder() {
         let claim = Claim { holder: String::new(), duration: None, acquired_us: 0, renewed_us: 0, transitions: 0 };
         assert_eq!(seen(&Lease::default()), Seen { version: String::new(), claim });
     }

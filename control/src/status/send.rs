@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_means() {
+    fn refusals_are_classified() {
         let later = |seconds| Refusal::Later(Duration::from_secs(seconds));
         let failed = |why: &str| Refusal::Failed(why.to_owned());
         check(404, r#"{"reason":"NotFound","message":"no"}"#, None, &Refusal::Gone);

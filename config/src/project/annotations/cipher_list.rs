@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_openssls_or_those_of_the_rfcs() {
+    fn names_of_openssl_and_of_the_rfcs_are_accepted() {
         let one = with13("ECDHE-RSA-AES128-GCM-SHA256");
         check("ECDHE-RSA-AES128-GCM-SHA256", Ok((&one, "")));
         check("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Ok((&one, "")));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_told_and_costs_nothing_else() {
+    fn removed_ciphers_are_reported_and_skipped() {
         let one = with13("ECDHE-RSA-CHACHA20-POLY1305");
         check(
             "[ECDHE-RSA-CHACHA20-POLY1305-OLD|ECDHE-RSA-CHACHA20-POLY1305]:DES-CBC3-SHA:AES128-SHA:DES-CBC3-SHA:!DSS:@STRENGTH",

@@ -207,7 +207,7 @@ mod tests {
     use crate::object::{Kind, ObjectName, ObjectRef};
 
     #[test]
-    fn versions_before_1_2_are_gone() {
+    fn versions_before_1_2_are_dropped() {
         let check = |text, want: Result<(TlsVersions, &str), &str>| {
             let got = protocols(text).map(|named| (named.value, named.gone.join(" ")));
             let got = got.as_ref().map(|(value, gone)| (*value, gone.as_str())).map_err(String::as_str);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_without_a_cipher_suite_has_all_of_its_own() {
+    fn a_version_without_a_listed_cipher_suite_gets_all_of_its_suites() {
         let edge = |versions: &str, list: &str| {
             let (protocols, ciphers) = (protocols(versions).ok(), ciphers(list).ok());
             let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_for_each_worker() {
+    fn the_connection_limit_is_per_worker() {
         let check = |per_worker: &str, number: &str, want: Option<u64>| {
             let (connections, workers) = (connections(per_worker).ok(), workers(number).ok());
             let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_bounded_whatever_is_asked_for() {
+    fn head_sizes_are_limited() {
         assert_eq!(buffers("65"), Err("is more than 64".to_owned()));
         assert_eq!(buffer_size("1m"), Err("is more than 512k".to_owned()));
         assert_eq!(buffer_size("32"), Err("is less than 1k".to_owned()));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_router_that_says_nothing_compresses_as_the_deis_router_did() {
+    fn the_default_compression_is_that_of_the_deis_router() {
         let usual = Gzip::default().compression().unwrap();
         let Compression { level, length_min, types, http10, proxied, disabled, vary } = &*usual;
         assert_eq!((*level, *length_min, *http10, *vary), (5, 256, false, true));

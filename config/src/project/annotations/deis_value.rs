@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_that_the_router_took() {
+    fn accepted_values_are_those_of_the_router() {
         check(time, &["1", "2", "10", "1ms", "2s", "10m", "1M", "1y"], &["0", "-1", "text", "", "01", "1m30s", "2y"]);
         check(|text| size(text, false), &["1", "20", "1k", "10m", "10M"], &["0", "-1", "text", "", "1g", "01"]);
         check(|text| size(text, true), &["0", "1m"], &["-1", "0k"]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_are_counted_as_nginx_counts_them() {
+    fn times_and_sizes_have_the_units_of_nginx() {
         assert_eq!(time("1300s"), Ok(Duration::from_secs(1300)));
         assert_eq!(time("1300"), Ok(Duration::from_secs(1300)));
         assert_eq!(time("1M"), Ok(Duration::from_secs(30 * 86_400)));

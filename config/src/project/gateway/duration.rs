@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn one_to_four_numbers_of_one_to_five_digits_with_units() {
+    fn a_duration_has_one_to_four_numbers_of_up_to_five_digits() {
         check("0s", Some(0));
         check("500ms", Some(500));
         check("10s", Some(10_000));

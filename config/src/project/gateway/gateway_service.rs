@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_of_the_gateway_that_controls_it() {
+    fn a_service_belongs_to_its_controlling_gateway() {
         let of_gateway = owned_by("Gateway", "gateway.networking.k8s.io", true);
         let annotated = format!(r#"{of_gateway},"annotations":{{"{CONTROLLER_ANNOTATION}":"us/a"}}"#);
         let ports = r#"{"port":80,"targetPort":20080},{"port":53,"protocol":"UDP","targetPort":20053},{"port":81,"targetPort":"http"},
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_anything_else_is_of_no_gateway() {
+    fn a_service_with_another_owner_belongs_to_no_gateway() {
         let spec = r#""spec":{"ports":[]}"#;
         for metadata in [
             owned_by("Gateway", "gateway.networking.k8s.io", false),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_with_one_bad_requirement_is_refused_whole() {
+    fn a_selector_with_an_invalid_requirement_is_refused() {
         let with = |expression: Value| json!({"matchLabels": {"a": "b"}, "matchExpressions": [expression]});
         check_refused(&json!([]), "selector");
         check_refused(&json!({"matchLabels": {"a": 1}}), "selector.matchLabels.a");

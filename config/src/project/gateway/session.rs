@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_a_name_is_known_by_its_matches_in_whatever_order() {
+    fn an_unnamed_rule_is_identified_by_its_matches_in_any_order() {
         let (cart, get) = (r#"{"path":{"type":"PathPrefix","value":"/cart"}}"#, r#"{"method":"GET"}"#);
         let same = [key(None, &[cart, get]), key(None, &[get, cart]), key(None, &[get, cart, get])];
         assert!(same.iter().all(|other| *other == same[0]));

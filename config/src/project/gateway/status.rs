@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_known_by_what_it_says_and_by_nothing_else() {
+    fn status_entries_are_ours_by_controller_name_only() {
         let parent: WrittenRef = serde_json::from_str(r#"{"name":"edge","namespace":"infra"}"#).unwrap();
         let conditions = vec![condition("Accepted", "True"), condition("ResolvedRefs", "True")];
         let own = OwnStatus {

@@ -90,7 +90,7 @@ impl Bed {
 }
 
 #[test]
-fn events_coalesce_and_stand_for_the_last_version() {
+fn events_coalesce_up_to_the_last_version() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.told("a", Some("2"), "10");
     bed.told("b", Some("1"), "11");
@@ -101,7 +101,7 @@ fn events_coalesce_and_stand_for_the_last_version() {
 }
 
 #[test]
-fn a_new_version_alone_is_written_where_objects_are_served_again() {
+fn a_change_of_version_only_is_written_if_objects_are_served() {
     let [at_7, at_9] =
         ["7", "9"].map(|version| format!(r#"{{"metadata":{{"resourceVersion":"{version}","name":"a"}}}}"#));
     for (exact, written, kept) in [(false, 0, &at_7), (true, 1, &at_9)] {
@@ -115,7 +115,7 @@ fn a_new_version_alone_is_written_where_objects_are_served_again() {
 }
 
 #[test]
-fn what_is_no_other_value_is_not_written() {
+fn unchanged_values_are_not_written() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.told("a", Some("1"), "10");
     bed.told("x", None, "11");
@@ -134,7 +134,7 @@ fn a_list_writes_the_difference() {
 }
 
 #[test]
-fn events_before_the_first_list_are_of_no_known_state() {
+fn events_before_the_first_list_are_not_written() {
     let mut bed = Bed::new(false, &[("a", "1")]);
     bed.told("a", Some("2"), "10");
     bed.pending.reached("11".into());
@@ -145,7 +145,7 @@ fn events_before_the_first_list_are_of_no_known_state() {
 }
 
 #[test]
-fn what_a_watch_told_beside_a_list_takes_the_place_of_what_the_list_says() {
+fn watch_events_during_a_list_override_the_list() {
     for based in [true, false] {
         let mut bed = Bed::new(based, &[("a", "1"), ("b", "1")]);
         bed.pending.list_begins(false);
@@ -160,7 +160,7 @@ fn what_a_watch_told_beside_a_list_takes_the_place_of_what_the_list_says() {
 }
 
 #[test]
-fn a_newer_list_takes_the_place_of_what_a_watch_told_beside_it() {
+fn a_newer_list_overrides_concurrent_watch_events() {
     for based in [true, false] {
         let mut bed = Bed::new(based, &[("a", "1"), ("b", "1"), ("c", "1")]);
         bed.pending.list_begins(false);
@@ -177,7 +177,7 @@ fn a_newer_list_takes_the_place_of_what_a_watch_told_beside_it() {
 }
 
 #[test]
-fn a_list_that_lacks_most_is_believed_the_second_time() {
+fn a_list_that_lacks_most_objects_must_be_confirmed() {
     let four = [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")];
     let mut bed = Bed::new(true, &four);
     assert!(!bed.list(&[("a", "1")], "20"), "three of four, and more than may be gone unconfirmed");
@@ -191,7 +191,7 @@ fn a_list_that_lacks_most_is_believed_the_second_time() {
 }
 
 #[test]
-fn an_incomplete_list_removes_nothing_and_no_watch_goes_on_from_it() {
+fn an_incomplete_list_removes_nothing_and_sets_no_version() {
     let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
     bed.pending.list_begins(false);
     bed.listed("a", "2");
@@ -201,7 +201,7 @@ fn an_incomplete_list_removes_nothing_and_no_watch_goes_on_from_it() {
 }
 
 #[test]
-fn after_a_loss_nothing_is_written_up_to_the_end_of_the_next_list() {
+fn after_a_loss_nothing_is_written_until_the_next_list_ends() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.pending.list_begins(true);
     bed.told("a", Some("3"), "12");
@@ -222,7 +222,7 @@ fn a_failed_list_changes_nothing() {
 }
 
 #[test]
-fn what_could_not_be_written_waits_beneath_what_comes_later() {
+fn failed_writes_wait_and_later_events_override_them() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.told("a", Some("2"), "10");
     bed.told("b", Some("1"), "11");
@@ -233,7 +233,7 @@ fn what_could_not_be_written_waits_beneath_what_comes_later() {
 }
 
 #[test]
-fn without_a_store_a_list_replaces_whatever_it_holds() {
+fn a_list_made_without_the_store_replaces_its_content() {
     let mut bed = Bed::new(false, &[("a", "1"), ("b", "1")]);
     bed.disk.away = true;
     assert!(bed.list(&[("a", "2")], "20"));
@@ -244,7 +244,7 @@ fn without_a_store_a_list_replaces_whatever_it_holds() {
 }
 
 #[test]
-fn a_large_list_is_written_in_parts_and_whole_with_the_last() {
+fn a_large_list_is_written_in_parts_and_complete_with_the_last() {
     let mut bed = Bed::new(false, &[("gone", "1"), ("k0", "1")]);
     let large = "x".repeat(PART_BYTES / 4);
     bed.pending.list_begins(false);
@@ -262,7 +262,7 @@ fn a_large_list_is_written_in_parts_and_whole_with_the_last() {
 }
 
 #[test]
-fn values_that_nobody_wants_any_more_are_removed() {
+fn unwanted_values_are_removed() {
     let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
     bed.pending.told("c".to_owned(), Some(b"1".to_vec()), None, &bed.disk);
     bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
@@ -272,7 +272,7 @@ fn values_that_nobody_wants_any_more_are_removed() {
 }
 
 #[test]
-fn a_store_that_goes_while_a_list_is_made_keeps_what_it_holds() {
+fn a_store_that_is_lost_during_a_list_keeps_its_content() {
     let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
     bed.pending.list_begins(false);
     bed.listed("a", "1");
@@ -286,7 +286,7 @@ fn a_store_that_goes_while_a_list_is_made_keeps_what_it_holds() {
 }
 
 #[test]
-fn no_watch_goes_on_after_an_incomplete_list_whatever_comes_after_it() {
+fn no_watch_resumes_after_an_incomplete_list() {
     let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
     bed.pending.list_begins(false);
     bed.listed("a", "2");

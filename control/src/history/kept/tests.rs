@@ -106,7 +106,7 @@ fn route(name: &str) -> Arc<Route> {
 }
 
 #[test]
-fn a_generation_has_the_routes_of_the_last_one_that_changed_any() {
+fn a_generation_has_the_routes_of_the_last_change() {
     let mut bed = Bed::keeping(10, 10);
     bed.endpoints();
     assert_eq!(bed.kept.range(), None);
@@ -123,7 +123,7 @@ fn a_generation_has_the_routes_of_the_last_one_that_changed_any() {
 }
 
 #[test]
-fn what_is_kept_has_bounds_in_number_and_in_routes() {
+fn kept_generations_are_limited_in_number_and_in_routes() {
     let mut bed = Bed::keeping(4, 1000);
     for routes in 1..=9 {
         bed.change(&[("a", routes)]);
@@ -144,7 +144,7 @@ fn what_is_kept_has_bounds_in_number_and_in_routes() {
 }
 
 #[test]
-fn what_breaks_everything_at_once_can_be_taken_back() {
+fn a_change_that_removes_everything_can_be_rolled_back() {
     let mut bed = Bed::keeping(100, 5);
     let good = bed.change(&[("a", 50), ("b", 50)]);
     bed.change(&[("a", 0), ("b", 0)]);
@@ -157,7 +157,7 @@ fn what_breaks_everything_at_once_can_be_taken_back() {
 }
 
 #[test]
-fn what_breaks_everything_bit_by_bit_can_be_taken_back() {
+fn changes_that_remove_everything_step_by_step_can_be_rolled_back() {
     let mut bed = Bed::keeping(100, 5);
     let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
     let good = bed.change(&names.iter().map(|name| (name.as_str(), 10)).collect::<Vec<_>>());
@@ -171,7 +171,7 @@ fn what_breaks_everything_bit_by_bit_can_be_taken_back() {
 }
 
 #[test]
-fn what_was_held_last_stays_and_nothing_between_takes_its_place() {
+fn the_last_held_generation_is_kept() {
     let mut bed = Bed::keeping(3, 5);
     let good = bed.change(&[("a", 10)]);
     let bad = bed.change(&[("a", 9)]);
@@ -199,7 +199,7 @@ fn what_was_held_last_stays_and_nothing_between_takes_its_place() {
 
 /// Whatever the limits, also with a hold.
 #[test]
-fn the_one_before_the_newest_stays() {
+fn the_generation_before_the_newest_is_kept() {
     let mut bed = Bed::keeping(1, 0);
     bed.change(&[("a", 10)]);
     let now = bed.roll_back(1);
@@ -213,7 +213,7 @@ fn the_one_before_the_newest_stays() {
 }
 
 #[test]
-fn what_is_held_is_counted_with_what_it_shares_with_those_that_are_forgotten() {
+fn a_held_generation_counts_routes_shared_with_dropped_ones() {
     let mut bed = Bed::keeping(3, 5);
     bed.change(&[("a", 10), ("b", 10)]);
     bed.change(&[("b", 1)]);
@@ -226,7 +226,7 @@ fn what_is_held_is_counted_with_what_it_shares_with_those_that_are_forgotten() {
 }
 
 #[test]
-fn a_thaw_costs_what_differs_and_not_what_was_compiled_meanwhile() {
+fn a_thaw_counts_the_differing_routes_only() {
     let mut bed = Bed::keeping(100, 5);
     let first = bed.change(&[("a", 10)]);
     bed.change(&[("b", 1)]);
@@ -241,7 +241,7 @@ fn a_thaw_costs_what_differs_and_not_what_was_compiled_meanwhile() {
 }
 
 #[test]
-fn a_freeze_and_its_thaw_are_no_other_routes() {
+fn a_freeze_and_its_thaw_add_no_generation() {
     let mut bed = Bed::keeping(2, 0);
     let good = bed.change(&[("a", 1)]);
     bed.change(&[("a", 0)]);
@@ -254,7 +254,7 @@ fn a_freeze_and_its_thaw_are_no_other_routes() {
 }
 
 #[test]
-fn another_life_replaces_everything() {
+fn a_restart_replaces_every_generation() {
     let mut bed = Bed::keeping(100, 5);
     bed.change(&[("a", 10)]);
     for _ in 0..5 {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_waits_in_a_row_one_ends_before_its_time() {
+    fn one_of_two_consecutive_waits_ends_early() {
         check(&[About::Server; 5], &[true, false, true, false, true], true);
         check(&[About::Request; 3], &[false; 3], false);
         check(&[About::Version], &[false], false);

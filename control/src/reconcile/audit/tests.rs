@@ -210,7 +210,7 @@ fn check(drift: impl Fn(&mut Bench), found: &[&str], publishes: bool) {
 }
 
 #[test]
-fn what_a_lost_change_left_behind_is_mended() {
+fn the_effect_of_a_lost_change_is_repaired() {
     let delete = |kind, name| {
         move |bench: &mut Bench| {
             bench.reconciler.unseen().delete(&object_ref(kind, name));
@@ -242,7 +242,7 @@ fn what_a_lost_change_left_behind_is_mended() {
 }
 
 #[test]
-fn what_was_compiled_and_is_not_there_is_mended() {
+fn missing_compiled_parts_are_repaired() {
     let compiled = |change: fn(&mut Compiled)| move |bench: &mut Bench| change(&mut bench.reconciler.compiled);
     let lost_host = |compiled: &mut Compiled| assert!(compiled.parts.hosts.remove(&host("a")));
     check(compiled(lost_host), &["host a.example"], true);
@@ -276,7 +276,7 @@ fn what_was_compiled_and_is_not_there_is_mended() {
 }
 
 #[test]
-fn what_was_compiled_and_does_not_serve_is_published() {
+fn compiled_parts_that_do_not_serve_are_published() {
     let serve = |change: fn(&mut SnapshotParts)| {
         move |bench: &mut Bench| {
             let mut parts = bench.reconciler.compiled.parts.clone();
@@ -298,7 +298,7 @@ fn what_was_compiled_and_does_not_serve_is_published() {
 }
 
 #[test]
-fn behind_a_hold_what_drifted_is_mended_and_endpoints_are_published() {
+fn during_a_hold_drift_is_repaired_and_endpoints_are_published() {
     let mut bench = Bench::new(64);
     let generation = bench.publisher.serving().generation();
     let routes = bench.reconciler.compiled.parts.clone();
@@ -325,7 +325,7 @@ fn backends_of_host(serving: &Snapshot) -> String {
 
 /// The audit does nothing while keys wait, or before its time; and a turn is no longer than a slow batch.
 #[test]
-fn an_audit_gives_way() {
+fn an_audit_yields_to_changes() {
     let mut bench = Bench::new(3);
     assert_eq!(bench.reconciler.round.due, bench.reconciler.audit_due());
     let due = bench.reconciler.audit_due().unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_in_the_order_of_their_names() {
+    fn features_are_sorted_by_name() {
         assert!(FEATURES.is_sorted_by(|one, next| one < next));
     }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_of_unknown_releases_are_named() {
+    fn unsupported_crd_releases_are_named() {
         use Kind::{Gateway, HttpRoute, TcpRoute};
         check(&[(Gateway, "v1.7.0"), (HttpRoute, "v1.2.1"), (TcpRoute, "v1.7.0-rc.1")], None);
         for unknown in ["v1.8.0", "v1.1.0", "v2.3.0", "v1.7", "1.7.0", "monthly-2026.10"] {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_service_can_have_is_shortened_and_told_apart_by_a_hash() {
+    fn an_invalid_service_name_is_shortened_and_gets_a_hash() {
         check("edge-tidegate", "edge-tidegate");
         check("my.edge-tidegate", "my-edge-tidegate-d99586d1ccb61718");
         check("7-tidegate", "gw-7-tidegate-79829711f443eb2f");

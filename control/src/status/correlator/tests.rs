@@ -71,7 +71,7 @@ impl Table {
 }
 
 #[test]
-fn what_stands_is_told_once_and_then_now_and_then() {
+fn a_standing_finding_is_repeated_at_long_intervals() {
     let mut table = Table::new();
     table.check("", "", None).check("ab", "+a +b", Some(20 * MINUTE)).check("ab", "", Some(20 * MINUTE));
     table.at(10 * MINUTE).check("abc", "+c", Some(20 * MINUTE)).check("abc", "", Some(20 * MINUTE));
@@ -82,7 +82,7 @@ fn what_stands_is_told_once_and_then_now_and_then() {
 }
 
 #[test]
-fn what_comes_again_is_told_again() {
+fn a_recurring_finding_is_reported_again() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE));
     table.at(60).check("", "", Some(60 * MINUTE)).check("", "", Some(60 * MINUTE));
@@ -91,7 +91,7 @@ fn what_comes_again_is_told_again() {
 }
 
 #[test]
-fn what_is_long_gone_is_forgotten() {
+fn a_finding_that_ended_long_ago_is_dropped() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE)).at(60).check("", "", Some(60 * MINUTE));
     table.at(60 * MINUTE).check("", "", None);
@@ -100,7 +100,7 @@ fn what_is_long_gone_is_forgotten() {
 }
 
 #[test]
-fn news_are_few() {
+fn reports_are_rate_limited() {
     let mut table = Table::new();
     let twenty: String = ('a'..='t').collect();
     let told: Vec<String> = twenty.chars().map(|letter| format!("+{letter}")).collect();
@@ -114,7 +114,7 @@ fn news_are_few() {
 }
 
 #[test]
-fn what_somebody_else_told_is_asked_for_when_it_is_due() {
+fn an_event_of_another_reporter_is_read_before_it_is_continued() {
     let mut table = Table::new();
     let notice = &notices(table.uid, "a")[0];
     table.correlator.next(&table.object, table.uid, std::slice::from_ref(notice), table.now);
@@ -124,7 +124,7 @@ fn what_somebody_else_told_is_asked_for_when_it_is_due() {
 }
 
 #[test]
-fn another_object_of_the_name_is_another_one() {
+fn a_recreated_object_starts_new_events() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE));
     table.uid = uid(2);
@@ -134,7 +134,7 @@ fn another_object_of_the_name_is_another_one() {
 }
 
 #[test]
-fn an_event_that_is_gone_is_made_again() {
+fn a_deleted_event_is_created_again() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE));
     let id = notices(table.uid, "a")[0].id;
@@ -143,7 +143,7 @@ fn an_event_that_is_gone_is_made_again() {
 }
 
 #[test]
-fn where_nothing_may_be_written_nothing_is_tried() {
+fn a_forbidden_namespace_is_not_tried() {
     let mut table = Table::new();
     let notices = notices(table.uid, "a");
     let (here, there) = (object("a", "b"), object("b", "a"));
@@ -159,7 +159,7 @@ fn where_nothing_may_be_written_nothing_is_tried() {
 }
 
 #[test]
-fn a_namespace_is_left_alone_for_longer_and_longer() {
+fn a_forbidden_namespace_is_retried_with_back_off() {
     let mut table = Table::new();
     let notices = notices(table.uid, "a");
     let rest = |table: &mut Table| {
@@ -179,7 +179,7 @@ fn a_namespace_is_left_alone_for_longer_and_longer() {
 }
 
 #[test]
-fn who_fails_is_given_up_after_a_while() {
+fn a_failing_report_is_dropped_after_some_attempts() {
     let mut table = Table::new();
     let notices = notices(table.uid, "a");
     let mut tries = || {
@@ -193,7 +193,7 @@ fn who_fails_is_given_up_after_a_while() {
 }
 
 #[test]
-fn there_is_room_for_so_many_objects() {
+fn the_number_of_tracked_objects_is_limited() {
     let mut table = Table::new();
     let (one, notices) = (uid(1), notices(uid(1), "a"));
     let named = |number: usize| object("a", &number.to_string());

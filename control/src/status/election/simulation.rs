@@ -288,7 +288,7 @@ fn play(seed: u64) -> usize {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "which seeds are played is said in the environment")]
-fn never_two_leaders() {
+fn there_are_never_two_leaders() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SIM_SEED") {
         play(seed);

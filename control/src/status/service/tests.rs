@@ -36,7 +36,7 @@ fn check(kind: Option<ServiceType>, addresses: &[&str], want: &Value) {
 }
 
 #[test]
-fn a_service_asks_for_the_addresses_that_its_type_can_have() {
+fn a_service_requests_the_addresses_that_its_type_allows() {
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
     check(Some(ServiceType::LoadBalancer), &[], &local);
     let mut with = local;
@@ -48,7 +48,7 @@ fn a_service_asks_for_the_addresses_that_its_type_can_have() {
 }
 
 #[test]
-fn what_is_ours_has_our_owner_and_our_controller() {
+fn our_objects_have_our_owner_and_controller() {
     let service = of(&made(None, &[], edge()));
     let uid = Uid::parse(UID).unwrap();
     let other = Uid::parse("6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a12").unwrap();
@@ -59,7 +59,7 @@ fn what_is_ours_has_our_owner_and_our_controller() {
 }
 
 #[test]
-fn what_others_add_does_not_differ_and_what_is_applied_no_more_does() {
+fn fields_of_others_do_not_differ_and_obsolete_fields_of_ours_do() {
     let desired = of(&made(Some(ServiceType::LoadBalancer), &[], edge()));
     let mut current = desired.clone();
     current["metadata"]["annotations"]["cloud"] = json!("x");
@@ -97,7 +97,7 @@ fn slices_have_the_endpoints_of_the_edge_and_the_ports_of_the_gateway() {
 }
 
 #[test]
-fn addresses_that_no_endpoint_may_have_are_left_out() {
+fn invalid_endpoint_addresses_are_left_out() {
     let at = |addresses: &[&str]| {
         let at = Endpoints::At(addresses.iter().map(|it| it.parse().unwrap()).collect());
         let slices = slices(&made(None, &[], at), UID, &[]);
