@@ -1,6 +1,7 @@
 //! The parts that `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one
 //! published snapshot, and their orderly shutdown.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -14,7 +15,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, Listener};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
-use tidegate_control::{ApiServer, Control, Order, SweepLimit, View};
+use tidegate_control::{ApiServer, ClosedSockets, Control, Order, SweepLimit, View};
 use tidegate_proxy::{Bound, BudgetLimits, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -121,8 +122,19 @@ impl Wired {
         let secrets = serve.is_some_and(|serve| serve.secrets);
         let copies = served.as_mut().map(|served| served.copies(&control, secrets));
         let cached_copies = served.as_ref().map(Served::cached_copies);
-        let control =
-            Control { client, api_server, namespaces, options: control, limits, cache, copies, cached, cached_copies };
+        let (failed, unopened) = watch::channel(ClosedSockets::default());
+        let control = Control {
+            client,
+            api_server,
+            unopened,
+            namespaces,
+            options: control,
+            limits,
+            cache,
+            copies,
+            cached,
+            cached_copies,
+        };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {
@@ -143,6 +155,8 @@ impl Wired {
         in_use.ask(proxy.lately());
         let (sweeper, ending) = (proxy.sweeper(), stop.clone());
         tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
+        let (bound, ending) = (proxy.bound(), stop.clone());
+        tasks.keep("sockets", move || report_unopened(bound.clone(), failed.clone(), ending.clone()));
         let (memory, ending) = (proxy.memory(), stop.clone());
         tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
 
@@ -240,6 +254,29 @@ async fn watch_memory(memory: Memory, stop: CancellationToken) {
         if let Some(kib) = resources::resident_kib() {
             memory.note_resident(kib);
         }
+    }
+}
+
+/// Tells the control loop which sockets cannot be opened, those that stay closed for longer than a moment: a process that hands its sockets over
+/// keeps them until it ends.
+async fn report_unopened(
+    mut bound: watch::Receiver<Bound>,
+    failed: watch::Sender<ClosedSockets>,
+    stop: CancellationToken,
+) {
+    loop {
+        let now: BTreeMap<BindKey, Arc<str>> =
+            bound.borrow_and_update().iter().filter_map(|(key, bind)| Some((*key, bind.error()?.into()))).collect();
+        failed.send_if_modified(|before| {
+            let moved = **before != now;
+            *before = Arc::new(now);
+            moved
+        });
+        let changed = async { bound.changed().await.is_ok() };
+        if stop.run_until_cancelled(changed).await != Some(true) {
+            return;
+        }
+        sleep(LISTENERS_LOST_MAX).await;
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use serde::Serialize;
 use tokio::time::sleep;
 
+use crate::clock::now;
 use crate::cores::{Cores, Share};
 use crate::files;
 use crate::peer::{self, Choice, Peer, Route, SECURE, START_MAX, Target, choose};
@@ -19,10 +20,15 @@ use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
-/// The time for a process to come to rest before its memory is read: longer than the buffers of TLS handshakes and of reloads live.
+/// The least time for a process to come to rest before its memory is read: longer than the buffers of TLS handshakes and of reloads live.
 const REST: Duration = Duration::from_secs(2);
 /// The same at smoke size, where figures do not matter.
 const SHORT_REST: Duration = Duration::from_millis(100);
+/// The time that it may take instead, as long as the process is busy: Tidegate writes the statuses of 10,000 routes for many seconds after the last
+/// of them is in effect.
+const REST_MAX: Duration = Duration::from_secs(300);
+/// The CPU time of a process at rest in [`REST`], at most.
+const REST_CPU: Duration = Duration::from_millis(40);
 /// The maximum time for the last of many changes to take effect.
 const RIGHT_MAX: Duration = Duration::from_secs(300);
 /// Changes that are handed over at once.
@@ -269,8 +275,26 @@ async fn change(peer: &mut Peer, routes: usize, changes: usize) -> anyhow::Resul
 /// Resident memory at rest, of all processes, including those that a reload left behind, until they end.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 async fn resident_kib(peer: &Peer, args: &Args) -> f64 {
-    sleep(if args.size == Size::Smoke { SHORT_REST } else { REST }).await;
+    if args.size == Size::Smoke {
+        sleep(SHORT_REST).await;
+    } else {
+        rest(peer.process()).await;
+    }
     usage(peer.process()).resident_bytes as f64 / 1024.0
+}
+
+/// Waits until a process has done next to nothing for [`REST`].
+async fn rest(process: u32) {
+    let start = now();
+    let mut before = usage(process).cpu();
+    while now() - start < REST_MAX {
+        sleep(REST).await;
+        let cpu = usage(process).cpu();
+        if cpu.saturating_sub(before) <= REST_CPU {
+            return;
+        }
+        before = cpu;
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api_server::ApiServer;
 use crate::clock;
 use crate::command::{Command, Refusal};
-use crate::event::{Event, Source};
+use crate::event::{ClosedSockets, Event, Source};
 use crate::history::{History, Publication};
 use crate::informer::SecretInterest;
 use crate::metrics::ControlMetrics;
@@ -54,6 +54,8 @@ pub(crate) struct Loop<'a> {
     metrics: &'a ControlMetrics,
     /// The known sockets of the API server.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
+    /// The sockets that the data plane cannot open.
+    unopened: watch::Receiver<ClosedSockets>,
     sources: BTreeMap<Source, SourceState>,
 }
 
@@ -64,7 +66,7 @@ impl<'a> Loop<'a> {
         history: &'a mut History,
         told: &'a LoopOutputs,
         metrics: &'a ControlMetrics,
-        api_server: &ApiServer,
+        (api_server, unopened): (&ApiServer, &watch::Receiver<ClosedSockets>),
     ) -> Self {
         let state = |source: &Source| SourceState {
             kind: source.kind,
@@ -76,7 +78,8 @@ impl<'a> Loop<'a> {
             resource_version: None,
         };
         let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
-        Self { reconciler, publisher, history, told, metrics, api_server: api_server.followed(), sources }
+        let (api_server, unopened) = (api_server.followed(), unopened.clone());
+        Self { reconciler, publisher, history, told, metrics, api_server, unopened, sources }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -97,6 +100,7 @@ impl<'a> Loop<'a> {
                     Some(event) => self.observe(event),
                 },
                 Ok(()) = self.api_server.changed() => {}
+                Ok(()) = self.unopened.changed() => {}
                 () = sleep_until(wake.unwrap_or_else(clock::now).into()), if wake.is_some() => {}
                 () = std::future::ready(()), if self.reconciler.running() && self.reconciler.busy() => {}
             }
@@ -150,7 +154,7 @@ impl<'a> Loop<'a> {
             Event::Deleted { object, resource_version, .. } => {
                 (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
             }
-            Event::Defined { .. } | Event::Resolved { .. } | Event::ApiServer { .. } => return,
+            Event::Defined { .. } | Event::Resolved { .. } | Event::ApiServer { .. } | Event::Unopened { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
         if let Some(version) = version {
@@ -169,7 +173,8 @@ impl<'a> Loop<'a> {
             | Event::Bookmark { .. }
             | Event::Defined { .. }
             | Event::Resolved { .. }
-            | Event::ApiServer { .. } => {}
+            | Event::ApiServer { .. }
+            | Event::Unopened { .. } => {}
         }
         if state.synced {
             state.restored_as_of_s = None;
@@ -187,6 +192,10 @@ impl<'a> Loop<'a> {
         let sockets = Arc::clone(&self.api_server.borrow());
         if sockets != self.reconciler.world().api_server {
             self.observe(Event::ApiServer { sockets });
+        }
+        let sockets = Arc::clone(&self.unopened.borrow());
+        if sockets != self.reconciler.world().unopened {
+            self.observe(Event::Unopened { sockets });
         }
         match self.reconciler.reconcile(now) {
             Some(step) => self.carry_out(step, now),

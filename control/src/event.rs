@@ -1,11 +1,12 @@
 //! The events for the control loop, in order. A closed list: the loop handles every variant in one place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tidegate_config::model::BindKey;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
@@ -119,4 +120,12 @@ pub enum Event {
         /// All of them.
         sockets: Arc<BTreeSet<SocketAddr>>,
     },
+    /// The sockets of the model that the data plane cannot open. It tries again by itself.
+    Unopened {
+        /// All of them.
+        sockets: ClosedSockets,
+    },
 }
+
+/// The sockets that cannot be opened, with the errors.
+pub type ClosedSockets = Arc<BTreeMap<BindKey, Arc<str>>>;

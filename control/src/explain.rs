@@ -25,7 +25,7 @@ use tidegate_config::model::{
 };
 
 use crate::not_serving::{ByCommand, NotServing, Wait};
-use crate::topology::Key;
+use crate::topology::ListenerRef;
 
 /// The routing of a request for a URL, with the reasons.
 #[derive(Debug, Serialize)]
@@ -138,7 +138,7 @@ pub fn explain(
     not_serving: &NotServing,
     asked: &Asked,
 ) -> Result<Explanation, String> {
-    let binds = candidates(snapshot, asked.protocol, asked.port());
+    let binds = candidates(snapshot, asked);
     let bytes = carried(snapshot, &binds, &asked.server_name);
     if asked.of_bytes {
         let carried = bytes.ok_or_else(|| "there is no listener for it".to_owned())?;
@@ -239,7 +239,7 @@ fn of_connections(
         findings: told,
         held: not_serving.held.clone(),
         waits: not_serving.waits.iter().find(|wait| found.waits(wait, snapshot)).cloned(),
-        connections: Some(found.view(snapshot)),
+        connections: Some(found.view(snapshot, asked.protocol == BindProtocol::Udp)),
         answer: None,
     }
 }
@@ -252,16 +252,26 @@ impl Explanation {
     }
 }
 
-/// The binds that a URL may mean: those of its scheme with its port, also if a Gateway's Service maps the port to them;
-/// if there are none, the binds of the shared table, because load balancers change ports; else all of the scheme.
-fn candidates(snapshot: &Snapshot, protocol: BindProtocol, port: Option<u16>) -> Vec<&Bind> {
-    let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == protocol).collect();
+/// The binds that a URL may mean. Of an address that we listen on: those with its port. Otherwise those of its scheme with its port, also if a
+/// Gateway's Service maps the port to them. If there are none, for a request: the binds of the shared table, because load balancers change ports;
+/// else all of the scheme.
+fn candidates<'s>(snapshot: &'s Snapshot, asked: &Asked) -> Vec<&'s Bind> {
+    let port = asked.port();
+    let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == asked.protocol).collect();
+    let own = named(&asked.server_name).filter(|ip| snapshot.binds().iter().any(|bind| bind.key.address.ip() == *ip));
+    if let Some(ip) = own {
+        let takes = |bind: &&&Bind| {
+            let at = bind.key.address;
+            (at.ip() == ip || at.ip().is_unspecified()) && Some(at.port()) == asked.port_or_default()
+        };
+        return of_scheme.iter().filter(takes).copied().collect();
+    }
     let has_port = |bind: &&&Bind| {
         let by_service = || port.is_some() && bind.listeners.iter().any(|listener| listener.port == port);
         Some(bind.key.address.port()) == port || by_service()
     };
     let with_port: Vec<&Bind> = of_scheme.iter().filter(has_port).copied().collect();
-    if !with_port.is_empty() {
+    if !with_port.is_empty() || matches!(asked.protocol, BindProtocol::Tcp | BindProtocol::Udp) {
         return with_port;
     }
     let of_gateways = |bind: &&&Bind| bind.listeners.iter().all(|listener| !listener.table.is_shared());
@@ -353,7 +363,7 @@ fn concerned(
     let object = route.map(|route| &route.origin.object);
     let key = listener.origin.as_ref().map(|origin| {
         let owner = origin.set.as_ref().unwrap_or(&origin.gateway);
-        Key::Listener(owner.clone(), Arc::clone(&origin.name)).to_string()
+        ListenerRef { owner: owner.clone(), section: Arc::clone(&origin.name) }.to_string()
     });
     let lost = |finding: &&Finding| {
         matches!(&finding.problem, Problem::ListenerLost { listener, winner } if Some(winner) == object && Some(listener) == key.as_ref())

@@ -51,7 +51,7 @@ pub use cluster_cache::{
 pub use command::{Command, Refusal};
 pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
 pub use copies::{Copied, Copies, Taken, Taker, served_kinds};
-pub use event::{Event, Source};
+pub use event::{ClosedSockets, Event, Source};
 pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
 pub use informer::{
@@ -72,7 +72,7 @@ pub use sources::{
     RouteStatus, Verdict, attach,
 };
 pub use status::{Reporter, Terms};
-pub use topology::{Key, Topology};
+pub use topology::{Key, ListenerRef, Topology};
 pub use tree::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };

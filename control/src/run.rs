@@ -24,7 +24,7 @@ use crate::clock;
 use crate::cluster_cache::{CacheMetrics, CacheOptions, SweepLimit};
 use crate::copies::Copies;
 use crate::drive::{Loop, LoopOutputs};
-use crate::event::{Event, Source};
+use crate::event::{ClosedSockets, Event, Source};
 use crate::history::History;
 use crate::informer::{Informer, Interest, Limits, Recovery, SecretPoller, SecretPollerMetrics};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
@@ -53,6 +53,8 @@ pub struct Control {
     pub client: kube::Client,
     /// The addresses of the API server, which no route may use.
     pub api_server: ApiServer,
+    /// The sockets that the data plane cannot open, as it reports them.
+    pub unopened: watch::Receiver<ClosedSockets>,
     /// The namespaces to watch; empty for all of them.
     pub namespaces: Vec<Arc<str>>,
     /// The operator's options.
@@ -204,7 +206,7 @@ impl State {
         let mut tasks = JoinSet::new();
         let (mut handles, recovery) = (Vec::new(), Recovery::default());
         let (secret_names, followed) = mpsc::unbounded_channel();
-        let Control { client, namespaces, options, limits, api_server, .. } = &self.control;
+        let Control { client, namespaces, options, limits, api_server, unopened, .. } = &self.control;
         let identity = self.kept.identity(client, limits);
         let by_name = match options.secrets {
             Secrets::Watched => None,
@@ -258,7 +260,7 @@ impl State {
         let (secrets, reports) = (secret_names, self.reports.clone());
         let told = LoopOutputs { generation, readiness, names, secrets, relist, reports };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
-        let running = Loop::new(reconciler, publisher, history, &told, metrics, api_server);
+        let running = Loop::new(reconciler, publisher, history, &told, metrics, (api_server, unopened));
         first_end(running.run(&mut received, asked, &stop), &mut tasks).await
     }
 }

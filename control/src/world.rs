@@ -16,6 +16,8 @@ use tidegate_config::project::{
     Sharing,
 };
 
+use crate::event::ClosedSockets;
+
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
 /// The addresses of a DNS name, or the reason for none.
@@ -41,6 +43,8 @@ macro_rules! world {
             pub classes_known: bool,
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
+            /// The sockets that the data plane cannot open.
+            pub unopened: ClosedSockets,
             /// Every existing object, whether it can be read or not, with metadata for reports.
             present: BTreeMap<ObjectRef, Present>,
             /// The parents of recent routes: most routes of a namespace have the same.

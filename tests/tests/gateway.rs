@@ -10,6 +10,8 @@ mod external_auth;
 mod ingress2gateway;
 #[path = "gateway/observed.rs"]
 mod observed;
+#[path = "gateway/ports.rs"]
+mod ports;
 #[path = "gateway/sessions.rs"]
 mod sessions;
 #[path = "gateway/statuses.rs"]

@@ -48,7 +48,8 @@ impl ServerCertificates {
         let mut all: Vec<Named> = by_name.into_iter().map(|(name, all)| (name, all.into_boxed_slice())).collect();
         all.retain(|(_, certificates)| !certificates.is_empty());
         all.sort_unstable_by(|(a, _), (b, _)| place(a).cmp(&place(b)));
-        Self(all.into())
+        // Most hosts have none, and the default takes no memory.
+        Self(if all.is_empty() { Arc::default() } else { all.into() })
     }
 
     /// The certificates for a server name in lower case: those of its most specific pattern that has any.

@@ -133,7 +133,9 @@ impl HostRoutes {
     /// The routes with exactly this path, in order of precedence.
     pub fn with_path<'a>(&'a self, path: &'a PathMatch) -> impl Iterator<Item = &'a Arc<Route>> {
         let expressions = match &self.routes {
-            Routes::Indexed(index) if matches!(path, PathMatch::Regex(..)) => Some(index.scanned()),
+            Routes::Indexed(index) if matches!(path, PathMatch::Regex(..) | PathMatch::AnyService(_)) => {
+                Some(index.scanned())
+            }
             Routes::Few(_) | Routes::Indexed(_) => None,
         };
         // Every other path matches its own text.

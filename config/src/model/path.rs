@@ -23,6 +23,8 @@ pub enum PathMatch {
     PrefixCharacters(Arc<str>),
     /// Every path in which the expression finds a match.
     Regex(Arc<Regex>, RegexCase),
+    /// Every path of two elements of which the second is this: the gRPC method of any service.
+    AnyService(Arc<str>),
 }
 
 /// Whether an expression is case-sensitive.
@@ -92,18 +94,23 @@ impl PathMatch {
             }
             Self::PrefixCharacters(prefix) => path.starts_with(&**prefix),
             Self::Regex(regex, _) => regex.is_match(path),
+            Self::AnyService(method) => {
+                let call = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+                call.is_some_and(|(service, called)| !service.is_empty() && *called == **method)
+            }
         }
     }
 
     /// Precedence among the rules of a host, the lesser first: exact, then expressions, then prefixes, the longer ones
-    /// first.
+    /// first, then gRPC methods of any service, then every path.
     #[must_use]
     pub(super) fn rank(&self) -> (u8, std::cmp::Reverse<usize>, u8) {
         let (class, length, kind) = match self {
             Self::Exact(path) => (0, path.len(), 0),
             Self::Regex(regex, case) => (1, regex.as_str().len(), *case as u8),
-            Self::Prefix(path) => (2, path.len(), 0),
-            Self::PrefixCharacters(path) => (2, path.len(), 1),
+            Self::AnyService(_) => (2, 0, 0),
+            Self::Prefix(path) => (2, path.len(), 1),
+            Self::PrefixCharacters(path) => (2, path.len(), 2),
         };
         (class, std::cmp::Reverse(length), kind)
     }
@@ -112,14 +119,15 @@ impl PathMatch {
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
-            Self::Exact(path) | Self::PrefixCharacters(path) => path,
+            Self::Exact(text) | Self::PrefixCharacters(text) | Self::AnyService(text) => text,
             Self::Prefix(path) if path.is_empty() => "/",
             Self::Prefix(path) => path,
             Self::Regex(regex, _) => regex.as_str(),
         }
     }
 
-    /// The kind of the rule, for dumps: `exact`, `prefix`, `prefix-characters`, `regex` or `regex-ignore-case`.
+    /// The kind of the rule, for dumps: `exact`, `prefix`, `prefix-characters`, `regex`, `regex-ignore-case` or
+    /// `any-service`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -128,6 +136,7 @@ impl PathMatch {
             Self::PrefixCharacters(_) => "prefix-characters",
             Self::Regex(_, RegexCase::Sensitive) => "regex",
             Self::Regex(_, RegexCase::Insensitive) => "regex-ignore-case",
+            Self::AnyService(_) => "any-service",
         }
     }
 }
@@ -361,6 +370,20 @@ mod tests {
         {
             check_match(&PathMatch::exact(rule).unwrap(), path, want);
         }
+    }
+
+    #[test]
+    fn a_method_of_any_service_is_the_second_of_two_elements() {
+        let ping = PathMatch::AnyService("Ping".into());
+        for (path, want) in
+            [("/a.B/Ping", true), ("/a.B/Pong", false), ("/a.B/c/Ping", false), ("//Ping", false), ("/Ping", false)]
+        {
+            check_match(&ping, path, want);
+        }
+        let order = ["/a.B/Ping", "/a.B"].map(|path| PathMatch::prefix(path).unwrap());
+        let [long, short] = &order;
+        let every = PathMatch::prefix("/").unwrap();
+        assert!([long.rank(), short.rank(), ping.rank(), every.rank()].is_sorted_by(|one, next| one < next));
     }
 
     #[test]

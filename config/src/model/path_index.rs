@@ -122,7 +122,7 @@ impl PathIndex {
 fn literal(route: &Route) -> Option<&str> {
     match &route.path {
         PathMatch::Exact(path) | PathMatch::Prefix(path) => Some(path),
-        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) => None,
+        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) | PathMatch::AnyService(_) => None,
     }
 }
 

@@ -117,8 +117,7 @@ fn grpc_rule(out: &mut String, it: &GrpcRule) {
     line(out, format_args!("rule {} {:?}", it.place, it.name.as_deref().unwrap_or_default()));
     for one in &it.matches {
         let headers = Conditions { headers: one.headers.clone(), ..Conditions::default() };
-        let (service, method) = (one.service.as_deref().unwrap_or("-"), one.method.as_deref().unwrap_or("-"));
-        line(out, format_args!("  {service} {method} by {}{}", one.path, conditions(&headers)));
+        line(out, format_args!("  {}{}", one.path, conditions(&headers)));
     }
     filters(out, "  ", &it.filters);
     for backend in &it.backends {

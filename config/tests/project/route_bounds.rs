@@ -22,7 +22,7 @@ fn lists_of_a_grpc_route_are_limited_as_in_the_schema() {
     check(
         Kind::GrpcRoute,
         &json!({"rules": [methods(65), methods(64), methods(1)]}),
-        (" by prefix /s", 128),
+        ("  prefix /s", 128),
         &[
             r#"spec.rules[0].matches[64]: "1 more entries" exceed the limit of 64, so it is dropped"#,
             r#"spec.rules[2].matches: "1 entries" exceed the limit of 128 of all rules, so it is dropped"#,
@@ -31,7 +31,7 @@ fn lists_of_a_grpc_route_are_limited_as_in_the_schema() {
     check(
         Kind::GrpcRoute,
         &json!({"rules": many(17, |_| json!({}))}),
-        ("- - by prefix /", 16),
+        ("  prefix /", 16),
         &[r#"spec.rules[16]: "1 more entries" exceed the limit of 16, so it is dropped"#],
     );
     let long = "a".repeat(1025);

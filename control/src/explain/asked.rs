@@ -28,7 +28,7 @@ pub struct Asked {
 impl Asked {
     /// A request for a URL such as `https://shop.example/cart`; the default scheme is `http`. `tcp://192.0.2.1:5432`
     /// and `tls://db.example:5432` are connections that are passed on as bytes. The default method is GET; headers are
-    /// written `Name: value`, and `Host` among them replaces the host of the URL.
+    /// written `Name: value`, and `Host` among them replaces the host of the URL. `udp://192.0.2.1:53` is a flow of datagrams.
     ///
     /// # Errors
     /// The reason why the edge would not route it.
@@ -47,7 +47,9 @@ impl Asked {
             Some("https") => (BindProtocol::Https, false),
             Some("tls") => (BindProtocol::Https, true),
             Some("tcp") => (BindProtocol::Tcp, true),
-            Some(_) | None => (BindProtocol::Http, false),
+            Some("udp") => (BindProtocol::Udp, true),
+            Some("http") | None => (BindProtocol::Http, false),
+            Some(scheme) => return Err(format!("{scheme:?} is not http, https, tls, tcp or udp")),
         };
         let (method, headers) = (self::method(method)?, self::headers(headers)?);
         let host = match headers.get(HOST) {
@@ -69,6 +71,16 @@ impl Asked {
     /// The port of the URL, if it has one.
     pub(super) fn port(&self) -> Option<u16> {
         self.uri.port_u16()
+    }
+
+    /// The port of the URL, or that of its scheme.
+    pub(super) fn port_or_default(&self) -> Option<u16> {
+        let default = match self.protocol {
+            BindProtocol::Http => Some(80),
+            BindProtocol::Https => Some(443),
+            BindProtocol::Tcp | BindProtocol::Udp => None,
+        };
+        self.port().or(default)
     }
 
     /// The length of the body, if a header announces it.
@@ -155,6 +167,7 @@ mod tests {
         check("http://192.0.2.1/", Some("purge"), &["host: B.example:80"], Ok(("b.example", "purge")));
         check("a.example", Some("G T"), &[], Err("\"G T\" is not a method (RFC 9110 section 9)"));
         check("a.example", Some("TRACE"), &[], Err("TRACE is answered 405, wherever it would go"));
+        check("ftp://a.example", None, &[], Err("\"ftp\" is not http, https, tls, tcp or udp"));
         check("a.example", None, &["x-a"], Err("a header is written as \"Name: value\""));
         check("a.example", None, &["x a: b"], Err("\"x a\" is not a header name (RFC 9110 section 5.1)"));
         let value = "the value of x-a is not a valid header value (RFC 9110 section 5.5)";

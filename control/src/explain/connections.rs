@@ -16,6 +16,9 @@ use crate::not_serving::Wait;
 /// The routing of a connection that is passed on as bytes.
 #[derive(Debug, Serialize)]
 pub struct Connections {
+    /// Whether they are flows of datagrams.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub datagrams: bool,
     /// The TLS mode; `None` if the listener has no TLS.
     pub tls: Option<TlsMode>,
     /// The route. `None`: connections are closed, or their handshake is refused.
@@ -64,7 +67,7 @@ pub(super) struct Found<'s> {
 impl<'s> Found<'s> {
     /// The listener and route for connections to a host on a socket, if they are passed on as bytes.
     pub(super) fn on(snapshot: &'s Snapshot, bind: &'s Bind, host: &str) -> Option<Self> {
-        if bind.key.protocol == BindProtocol::Tcp {
+        if matches!(bind.key.protocol, BindProtocol::Tcp | BindProtocol::Udp) {
             return Some(Self { listener: bind.listeners.first()?, route: snapshot.stream(&bind.key) });
         }
         let listener = bind.listener(host)?;
@@ -73,7 +76,7 @@ impl<'s> Found<'s> {
     }
 
     /// The form for the answer.
-    pub(super) fn view(&self, snapshot: &Snapshot) -> Connections {
+    pub(super) fn view(&self, snapshot: &Snapshot, datagrams: bool) -> Connections {
         let carried = |route: &Arc<StreamRoute>| Carried {
             object: route.origin.object.to_string(),
             field: route.origin.field.to_string(),
@@ -82,7 +85,7 @@ impl<'s> Found<'s> {
             idle_timeout: route.idle_timeout,
             shares: route.backends.iter().map(|it| share(snapshot, it)).collect(),
         };
-        Connections { tls: mode(self.listener), route: self.route.map(carried) }
+        Connections { datagrams, tls: mode(self.listener), route: self.route.map(carried) }
     }
 
     /// Whether the wait is one of the route that has the connections now.
@@ -126,14 +129,16 @@ impl fmt::Display for Connections {
             Some(TlsMode::Terminate) => writeln!(f, "  tls      ends at the edge")?,
             Some(TlsMode::Http) | None => {}
         }
-        let Some(route) = &self.route else { return writeln!(f, "  route    none, so that connections are closed") };
+        let (word, fate) =
+            if self.datagrams { ("dropped", "datagrams are dropped") } else { ("closed", "connections are closed") };
+        let Some(route) = &self.route else { return writeln!(f, "  route    none, so that {fate}") };
         writeln!(f, "  object   {}, {}", route.object, route.field)?;
         if let Some(rule) = &route.rule {
             writeln!(f, "  rule     {rule}")?;
         }
         for share in &route.shares {
             let Some(backend) = &share.backend else {
-                writeln!(f, "  closed   (weight {})", share.weight)?;
+                writeln!(f, "  {word:8} (weight {})", share.weight)?;
                 continue;
             };
             let tls = share.over_tls.as_ref().map(|name| format!(", over TLS to {name}")).unwrap_or_default();

@@ -113,6 +113,8 @@ pub enum Cause {
     },
     /// The API server has other sockets, which objects must not use.
     ApiServer,
+    /// The data plane cannot open a socket, or can again.
+    Unopened,
     /// The objects listed at the start of the control loop.
     Started,
     /// An operator's command.
@@ -135,6 +137,7 @@ impl Cause {
             | Self::Released { .. }
             | Self::Drifted { .. }
             | Self::ApiServer
+            | Self::Unopened
             | Self::Started
             | Self::Commanded { .. } => None,
         }
@@ -149,6 +152,7 @@ impl Cause {
             | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Drifted { .. }
+            | Self::Unopened
             | Self::Started
             | Self::Commanded { .. } => false,
         }
@@ -167,6 +171,7 @@ impl fmt::Display for Cause {
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Drifted { unit } => write!(f, "{unit} had drifted"),
             Self::ApiServer => f.write_str("the API server is reached elsewhere"),
+            Self::Unopened => f.write_str("a socket cannot be opened, or can again"),
             Self::Started => f.write_str("start of the control loop"),
             Self::Commanded { command } => write!(f, "an operator's {command}"),
         }

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tidegate_config::model::BindKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::Reconciler;
 use super::backlog::Reason;
 use crate::compile::{KUBERNETES, Unit, globals_read};
+use crate::event::ClosedSockets;
 use crate::history::Cause;
 use crate::queue::Lane;
 use crate::sources::{Attachment, Claim, attach, disturbed};
@@ -63,6 +65,23 @@ impl Reconciler {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
         for service in self.compiled.used_services(&self.held_backends) {
             self.compile_later(Unit::Service(service), &reason);
+        }
+    }
+
+    /// The data plane cannot open other sockets than before, which the status of their Gateways reports.
+    pub(super) fn opened_or_not(&mut self, before: &ClosedSockets, received: Instant) {
+        let after = Arc::clone(&self.world.unopened);
+        let other = |one: &ClosedSockets, other: &ClosedSockets| {
+            let keys = one.iter().filter(|(key, error)| other.get(key) != Some(error)).map(|(key, _)| *key);
+            keys.collect::<Vec<BindKey>>()
+        };
+        let keys: BTreeSet<BindKey> = [other(before, &after), other(&after, before)].concat().into_iter().collect();
+        let objects: BTreeSet<ObjectRef> =
+            keys.iter().flat_map(|key| self.topology.dependents(&Key::Bind(Box::new(*key)))).cloned().collect();
+        if self.running && !objects.is_empty() {
+            let objects: Vec<ObjectRef> = objects.into_iter().collect();
+            let cause = Arc::new(Cause::Unopened);
+            self.attach_all(&objects, &Reason { cause, lane: Lane::Fast, received, own: false });
         }
     }
 
@@ -194,7 +213,8 @@ impl Reconciler {
 /// The Gateways and ListenerSets that count an object as attached to different listeners than before, and the classes that it
 /// uses only before or only after a change, by the keys that differ.
 fn counting(kind: Kind, others: &[Key], (before, after): (&Attachment, &Attachment)) -> BTreeSet<ObjectRef> {
-    let owners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener_of);
+    let owners =
+        on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener).map(|listener| &listener.owner);
     let classes = others.iter().filter(|_| kind == Kind::Gateway).filter_map(|key| key.object(Kind::GatewayClass));
     owners.chain(classes).cloned().collect()
 }

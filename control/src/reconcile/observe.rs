@@ -40,6 +40,10 @@ impl Reconciler {
                 self.world.api_server = sockets;
                 self.guard(now);
             }
+            Event::Unopened { sockets } => {
+                let before = std::mem::replace(&mut self.world.unopened, sockets);
+                self.opened_or_not(&before, now);
+            }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
             Event::Watching { source } => self.listing.recovers(&source, now),
             Event::Bookmark { .. } => {}

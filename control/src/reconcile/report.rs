@@ -13,7 +13,7 @@ use super::Reconciler;
 use crate::compile::Unit;
 use crate::options::{Options, Publish};
 use crate::sources::Verdict;
-use crate::topology::Key;
+use crate::topology::{Key, ListenerRef};
 
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;
@@ -193,7 +193,8 @@ impl Reconciler {
         }
         let mut status = OwnStatus::clone(status);
         for listener in &mut status.listeners {
-            let key = Key::Listener(object.clone(), Arc::clone(&listener.name));
+            let name = ListenerRef { owner: object.clone(), section: Arc::clone(&listener.name) };
+            let key = Key::Listener(Arc::new(name));
             listener.attached_routes = self.topology.dependents(&key).count() as u64;
         }
         Arc::new(status)

@@ -195,7 +195,7 @@ impl Attachment {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
         let streams = self.besides().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
-        let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(*bind));
+        let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
         let own = hosts.chain(scopes).chain(streams).chain(binds);
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }

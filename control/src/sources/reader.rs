@@ -206,11 +206,11 @@ impl<'w> Reader<'w> {
         hosts: &[HostPattern],
     ) -> Option<ObjectRef> {
         let winner = winner((self.world, self.topology), route, listener, hosts)?;
-        self.note(Key::Contested(listener.owner.clone(), Arc::clone(&listener.section)));
+        self.note(Key::Contested(Arc::clone(&listener.listener)));
         Some(winner)
     }
 
-    /// The Gateways with an attached route that refers to a Service.
+    /// The Gateways with an attached route that refers to a Service and heeds BackendTLSPolicies.
     pub(super) fn gateways_naming(&mut self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         self.note(Key::RoutesTo(service.clone()));
         let parents = self.topology.parents_naming(service).into_iter();

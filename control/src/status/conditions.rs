@@ -14,6 +14,12 @@ use super::FIELD_MANAGER;
 use super::send::Prepared;
 use crate::informer::Resource;
 
+/// The API's limit of conditions in a list.
+const CONDITIONS_MAX: usize = 8;
+/// The API's limit of a condition's message, in characters; here in bytes, which are as many or more.
+const MESSAGE_BYTES_MAX: usize = 32768;
+/// The API's limit of addresses in a status.
+const ADDRESSES_MAX: usize = 16;
 /// The API's limit of parents in a status.
 const PARENTS_MAX: usize = 32;
 /// The API's limit of ancestors in a status.
@@ -85,7 +91,8 @@ impl Current {
                 next.insert("supportedFeatures".to_owned(), json!(own.features));
             }
             if !own.addresses.is_empty() || !list("addresses").is_empty() {
-                next.insert("addresses".to_owned(), json!(own.addresses));
+                let addresses = own.addresses.get(..ADDRESSES_MAX).unwrap_or(&own.addresses);
+                next.insert("addresses".to_owned(), json!(addresses));
             }
             if !own.listeners.is_empty() || !list("listeners").is_empty() {
                 next.insert("listeners".to_owned(), listeners(&list("listeners"), &own.listeners, &clock));
@@ -113,17 +120,42 @@ impl Clock {
         let now = || json!(Timestamp::from_second(self.0.as_second()).unwrap_or(self.0).to_string());
         let mut value = json!(condition);
         if let Some(fields) = value.as_object_mut() {
+            if condition.message.len() > MESSAGE_BYTES_MAX {
+                fields.insert("message".to_owned(), json!(shortened(&condition.message)));
+            }
             fields.insert("lastTransitionTime".to_owned(), since.unwrap_or_else(now));
         }
         value
     }
 }
 
-/// Conditions of other types are kept, and come first.
+/// The beginning of a message that is longer than the API allows.
+fn shortened(message: &str) -> String {
+    const END: &str = " …";
+    let most = message.floor_char_boundary(MESSAGE_BYTES_MAX - END.len());
+    format!("{}{END}", message.get(..most).unwrap_or_default())
+}
+
+/// The conditions that every reader looks for.
+const WANTED: [&str; 3] = ["Accepted", "Programmed", "ResolvedRefs"];
+
+/// Conditions of other types are kept, and come first. If they leave too little space, the rarer ones of ours are omitted first: with one
+/// condition too many, the API server would reject all.
 fn conditions(before: &[Value], own: &[Condition], types: &[&str], clock: &Clock) -> Value {
     let foreign = |it: &&Value| !it.get("type").and_then(Value::as_str).is_some_and(|kind| types.contains(&kind));
-    let stay = before.iter().filter(foreign).cloned();
-    Value::Array(stay.chain(own.iter().map(|condition| clock.stamp(condition, before))).collect())
+    let mut all: Vec<Value> = before.iter().filter(foreign).cloned().collect();
+    let room = CONDITIONS_MAX.saturating_sub(all.len());
+    let is_wanted = |condition: &&Condition| WANTED.iter().any(|kind| condition.kind == *kind);
+    let wanted = own.iter().filter(is_wanted).count().min(room);
+    let (mut wanted, mut rare) = (wanted, room - wanted);
+    let fits = |condition: &&Condition| {
+        let left = if is_wanted(condition) { &mut wanted } else { &mut rare };
+        let fits = *left > 0;
+        *left -= usize::from(fits);
+        fits
+    };
+    all.extend(own.iter().filter(fits).map(|condition| clock.stamp(condition, before)));
+    Value::Array(all)
 }
 
 fn listeners(before: &[Value], own: &[ListenerStatus], clock: &Clock) -> Value {
@@ -207,6 +239,29 @@ mod tests {
         check(Kind::Gateway, with, &own, json!({"conditions": [foreign, after[0], after[1]]}));
         let both = [written("Accepted", "True", NOW), written("Programmed", "False", NOW)];
         check(Kind::Gateway, Value::Null, &own, json!({"conditions": both}));
+    }
+
+    #[test]
+    fn the_limits_of_the_api_leave_out_the_least_important_part() {
+        let condition = |kind| condition(kind, "True");
+        let own = ["Accepted", "InsecureFrontendValidationMode", "Programmed", "ResolvedRefs"].map(condition);
+        let own = OwnStatus {
+            conditions: own.to_vec(),
+            addresses: (0..18)
+                .map(|n| serde_json::from_value(json!({"type": "IPAddress", "value": format!("192.0.2.{n}")})).unwrap())
+                .collect(),
+            ..OwnStatus::default()
+        };
+        let theirs: Vec<Value> = (0..5).map(|n| written(&format!("Theirs{n}"), "True", BEFORE)).collect();
+        let now = ["Accepted", "Programmed", "ResolvedRefs"].map(|kind| written(kind, "True", NOW));
+        let all: Vec<Value> = theirs.iter().cloned().chain(now).collect();
+        let addresses = json!(own.addresses.get(..16).unwrap());
+        check(Kind::Gateway, json!({"conditions": theirs}), &own, json!({"conditions": all, "addresses": addresses}));
+        let long = Condition { message: "é".repeat(20_000).into(), ..condition("Accepted") };
+        let own = OwnStatus { conditions: vec![long], ..OwnStatus::default() };
+        let mut want = written("Accepted", "True", NOW);
+        want["message"] = json!(format!("{} …", "é".repeat(16_382)));
+        check(Kind::Gateway, Value::Null, &own, json!({"conditions": [want]}));
     }
 
     #[test]

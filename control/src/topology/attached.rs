@@ -23,8 +23,7 @@ impl Key {
 
     /// The key of the routes that older routes keep off a listener.
     pub(crate) fn contested(&self) -> Option<Self> {
-        let Self::Listener(object, name) = self else { return None };
-        Some(Self::Contested(object.clone(), Arc::clone(name)))
+        self.listener().map(|listener| Self::Contested(Arc::clone(listener)))
     }
 }
 
@@ -43,11 +42,15 @@ impl Topology {
     }
 
     /// The Gateways and ListenerSets with an attached route that refers to a Service, whether the reference is valid or
-    /// not.
+    /// not. Routes whose bytes are passed on as they are do not count: no BackendTLSPolicy concerns them.
     pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
-        let routes = routes.filter(|object| object.kind.is_route()).filter_map(|route| self.attachments.get(route));
-        routes.flat_map(|route| route.listeners.iter().filter_map(Key::listener_of)).cloned().collect()
+        let is_it = |kind: Kind| kind.is_route() && !matches!(kind, Kind::TcpRoute | Kind::UdpRoute);
+        let routes = routes.filter(|object| is_it(object.kind)).filter_map(|route| self.attachments.get(route));
+        routes
+            .flat_map(|route| route.listeners.iter().filter_map(Key::listener))
+            .map(|listener| listener.owner.clone())
+            .collect()
     }
 
     /// The routes of a kind under a key of a listener, in ascending order.

@@ -2,6 +2,7 @@
 //! exist are kept, so that the dependents are found when such an object is created.
 
 mod attached;
+mod listener_ref;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -14,8 +15,9 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use crate::options::Options;
 use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, attach};
 use crate::world::World;
+pub use listener_ref::ListenerRef;
 
-/// The key of a dependency or a claim.
+/// The key of a dependency or a claim. Every route has a dozen of them, each twice, so what would make them larger than three words is boxed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     /// One object, whether it exists or not.
@@ -31,15 +33,15 @@ pub enum Key {
     /// A host whose connections are claimed, to be passed on as bytes.
     Stream(VirtualHost),
     /// A socket with listeners.
-    Bind(BindKey),
+    Bind(Box<BindKey>),
     /// The offer of a Gateway.
     Offer(ObjectRef),
     /// The routes that refer to a Service, and the listeners that they are attached to.
     RoutesTo(ObjectName),
-    /// A listener of a Gateway or ListenerSet with attached routes, by its name in that object.
-    Listener(ObjectRef, Arc<str>),
+    /// A listener with attached routes.
+    Listener(Arc<ListenerRef>),
     /// The same for routes that an older route of another kind keeps off the listener.
-    Contested(ObjectRef, Arc<str>),
+    Contested(Arc<ListenerRef>),
     /// The endpoints of a Service, for its EndpointSlices.
     EndpointsOf(ObjectName),
     /// A DNS name.
@@ -89,11 +91,11 @@ impl Key {
         }
     }
 
-    /// The Gateway or ListenerSet, if the key is a listener.
+    /// The listener, if the key is one.
     #[must_use]
-    pub const fn listener_of(&self) -> Option<&ObjectRef> {
+    pub const fn listener(&self) -> Option<&Arc<ListenerRef>> {
         match self {
-            Self::Listener(object, _) => Some(object),
+            Self::Listener(listener) => Some(listener),
             _ => None,
         }
     }
@@ -308,14 +310,14 @@ impl Topology {
         bind: &BindKey,
     ) -> impl Iterator<Item = (&'t ObjectRef, &'t BindClaim)> + use<'t> {
         let bind = *bind;
-        let objects = self.dependents(&Key::Bind(bind));
+        let objects = self.dependents(&Key::Bind(Box::new(bind)));
         objects.filter_map(move |object| Some((object, self.attachments.get(object)?.bind(&bind)?)))
     }
 
     /// The first socket with listeners after another one, or of all.
     pub(crate) fn bind_after(&self, last: Option<&BindKey>) -> Option<&BindKey> {
         let least = BindKey { address: ([0; 4], 0).into(), protocol: BindProtocol::Http };
-        self.from(Key::Bind(last.copied().unwrap_or(least)), Key::bind).find(|bind| Some(*bind) != last)
+        self.from(Key::Bind(Box::new(last.copied().unwrap_or(least))), Key::bind).find(|bind| Some(*bind) != last)
     }
 
     /// Every object with each of its keys, for dumps.
@@ -342,8 +344,8 @@ impl std::fmt::Display for Key {
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Offer(object) => write!(f, "listeners of {object}"),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
-            Self::Listener(object, name) => write!(f, "listener {name} of {object}"),
-            Self::Contested(object, name) => write!(f, "contested listener {name} of {object}"),
+            Self::Listener(listener) => write!(f, "{listener}"),
+            Self::Contested(listener) => write!(f, "contested {listener}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {name}"),
         }

@@ -15,7 +15,7 @@ use super::{
 use crate::explain::refusals;
 use crate::options::Options;
 use crate::sources::{Attachment, Offered, Verdict, parent_of};
-use crate::topology::{Key, Topology};
+use crate::topology::{ListenerRef, Topology};
 use crate::world::World;
 
 /// The input of a page.
@@ -119,23 +119,25 @@ impl<'k> Known<'k> {
 
     /// The listener in the spec of its object.
     fn written(self, offered: &Offered) -> Option<&'k tidegate_config::project::gateway::ListenerSpec> {
-        let name = &offered.owner.name;
+        let ListenerRef { owner, section } = &*offered.listener;
+        let name = &owner.name;
         let gateway = |gateway: &'k Arc<Gateway>| &*gateway.listeners;
-        let listeners: &[Listener] = if offered.owner.kind == Kind::ListenerSet {
+        let listeners: &[Listener] = if owner.kind == Kind::ListenerSet {
             self.world.listener_sets.get(name).map(|set| &*set.listeners)?
         } else {
             self.world.gateways.get(name).map(gateway)?
         };
-        listeners.iter().find(|listener| listener.name == offered.section)?.spec.as_ref().ok()
+        listeners.iter().find(|listener| listener.name == *section)?.spec.as_ref().ok()
     }
 
     /// Adds a route to each of its listeners, and to the Gateways that refuse it.
     fn route(self, page: &mut Page, object: &ObjectRef, attachment: &'k Attachment) {
         for key in &*attachment.listeners {
-            let Key::Listener(owner, section) = key else { continue };
+            let Some(listener) = key.listener() else { continue };
+            let ListenerRef { owner, section } = &**listener;
             let Some(gateway) = self.gateway_of(owner) else { continue };
             let table = self.topology.offer(&gateway).and_then(|offer| {
-                let mut own = offer.of(owner).filter(|offered| offered.section == *section);
+                let mut own = offer.of(owner).filter(|offered| offered.listener == *listener);
                 own.next().map(|offered| offered.table.clone())
             });
             let Some(table) = table else { continue };
@@ -270,8 +272,8 @@ impl ListenerNode {
     /// A node with the values of the offer.
     fn unnamed(offered: &Offered) -> Self {
         Self {
-            name: Arc::clone(&offered.section),
-            set: (offered.owner.kind == Kind::ListenerSet).then(|| offered.owner.clone()),
+            name: Arc::clone(&offered.listener.section),
+            set: (offered.listener.owner.kind == Kind::ListenerSet).then(|| offered.listener.owner.clone()),
             protocol: String::new(),
             port: offered.port,
             host: offered.host.to_string(),

@@ -66,6 +66,13 @@ fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServi
     Cluster::of(options, objects).explained(withheld, &Asked::new(url, None, []).expect("a request")).to_string()
 }
 
+/// The error for a URL without an explanation.
+fn refused_in(options: Options, objects: &[(Kind, Value)], url: &str) -> String {
+    let (cluster, asked) = (Cluster::of(options, objects), Asked::new(url, None, []).expect("a request"));
+    let findings = cluster.reconciler.compiled().all_findings();
+    explain(&cluster.published.pin(), &findings, &NotServing::default(), &asked).expect_err("no explanation")
+}
+
 /// A cluster and its published model.
 struct Cluster {
     reconciler: Reconciler,
@@ -185,10 +192,14 @@ fn tcp_and_tls_routes_are_explained() {
             2020,
             json!({"gatewayClassName": "tidegate", "listeners": [
                 {"name": "db", "port": 5432, "protocol": "TCP"},
+                {"name": "dns", "port": 5353, "protocol": "UDP"},
+                {"name": "http", "port": 80, "protocol": "HTTP"},
                 {"name": "pass", "port": 443, "protocol": "TLS", "hostname": "*.pass.example", "tls": {"mode": "Passthrough"}},
             ]}),
         ),
-        object(Kind::Service, "db", 2020, json!({"ports": [{"port": 5432}]})),
+        object(Kind::Service, "db", 2020, json!({"ports": [{"port": 5432}, {"port": 5432, "protocol": "UDP"}]})),
+        object(Kind::UdpRoute, "names", 2021, route("dns", "db")),
+        object(Kind::HttpRoute, "web", 2021, json!({"parentRefs": [{"name": "edge", "sectionName": "http"}]})),
         object(Kind::TcpRoute, "older", 2021, route("db", "db")),
         object(Kind::TcpRoute, "younger", 2022, route("db", "db")),
         object(Kind::TlsRoute, "pass", 2021, route("pass", "db")),
@@ -205,6 +216,22 @@ fn tcp_and_tls_routes_are_explained() {
         check(&text, "tls  ", &["passed on"]);
         check(&text, "object", &["TLSRoute shop/pass, spec.rules[0]"]);
     }
+    let text = explained("udp://192.0.2.1:5353");
+    check(&text, "object", &["UDPRoute shop/names, spec.rules[0]"]);
+    check(&text, "dropped", &["(weight 1)"]);
+    check(&explained("http://192.0.2.1/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
+    // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except for bytes.
+    let none = "there is no listener for it";
+    for url in [
+        "tcp://192.0.2.1:5433",
+        "udp://192.0.2.1:5432",
+        "http://192.0.2.1:5432/",
+        "http://192.0.2.1:8080/",
+        "tcp://192.0.2.9:1",
+    ] {
+        assert_eq!(refused_in(gateway::options(&["192.0.2.1"]), &objects, url), none, "{url}");
+    }
+    check(&explained("http://192.0.2.9:8080/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
     check(&explained("tls://b.pass.example"), "route", &["none, so that connections are closed"]);
     let db = VirtualHost::new(TableName::Named("shop/edge/db".into()), HostPattern::Any);
     let new = ObjectRef::new(Kind::Service, ObjectName::new("shop", "new"));

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tidegate_config::finding::Finding;
+use tidegate_config::model::{BindKey, BindProtocol};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{Object, project};
 
@@ -127,4 +128,11 @@ fn route(die: &mut Rng, kind: Kind) -> Value {
         })
         .collect();
     json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules})
+}
+
+/// A socket that listeners of these Gateways may have.
+pub(crate) fn socket(die: &mut Rng) -> BindKey {
+    let address = one(die, &[[127, 0, 0, 1], [127, 0, 1, 1], [127, 0, 1, 2]]);
+    let protocol = one(die, &[BindProtocol::Http, BindProtocol::Https, BindProtocol::Tcp, BindProtocol::Udp]);
+    BindKey { address: (address, one(die, &[80, 81])).into(), protocol }
 }

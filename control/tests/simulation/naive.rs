@@ -209,6 +209,6 @@ fn rank(rule: &RulePath, path: &str) -> Option<(u8, Reverse<usize>)> {
             let inside = path == &**prefix || path.starts_with(&format!("{prefix}/"));
             inside.then_some((1, Reverse(prefix.len())))
         }
-        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) => None,
+        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) | PathMatch::AnyService(_) => None,
     }
 }

@@ -301,6 +301,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         | Event::Bookmark { .. }
         | Event::Watching { .. }
         | Event::Resolved { .. }
-        | Event::ApiServer { .. } => None,
+        | Event::ApiServer { .. }
+        | Event::Unopened { .. } => None,
     }
 }

@@ -251,6 +251,7 @@ impl Edge {
             namespaces,
             options,
             limits,
+            unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
             cache,
             copies: None,
             cached: Vec::new(),

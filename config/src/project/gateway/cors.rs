@@ -36,7 +36,8 @@ struct CorsJson<'a> {
     max_age: Option<i64>,
 }
 
-/// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries.
+/// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries, except among exposed headers, where
+/// the API permits it.
 pub(super) fn cors(raw: &RawValue, field: &str, found: &mut Found) -> Result<Cors, Misread> {
     let json: CorsJson<'_> = read(raw, field)?;
     let mut lists = Lists { field, found };
@@ -73,7 +74,7 @@ impl Lists<'_> {
         below: &str,
         parse: impl Fn(&str) -> Result<T, &'static str>,
     ) -> AnyOr<T> {
-        let alone = list.as_ref().is_some_and(|list| list.len() == 1);
+        let alone = below == "exposeHeaders" || list.as_ref().is_some_and(|list| list.len() == 1);
         let mut entries = Vec::new();
         for (field, raw) in self.found.entries(list, limit, &format!("{}.{below}", self.field)) {
             let Some(text) = self.found.entry::<String>(raw, &field) else { continue };

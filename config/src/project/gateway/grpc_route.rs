@@ -55,11 +55,7 @@ pub struct GrpcRule {
 /// A match of calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcMatch {
-    /// The service as written; its length counts in the precedence of rules.
-    pub service: Option<Arc<str>>,
-    /// The method as written; likewise.
-    pub method: Option<Arc<str>>,
-    /// Both as a match of the path of a call (`/service/method`).
+    /// Service and method as a match of the path of a call (`/service/method`).
     pub path: PathMatch,
     /// All of these headers.
     pub headers: Box<[ValueMatch]>,
@@ -127,7 +123,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
 
 /// The match of a rule without matches.
 fn every_call() -> GrpcMatch {
-    GrpcMatch { service: None, method: None, path: PathMatch::Prefix(Arc::default()), headers: Box::default() }
+    GrpcMatch { path: PathMatch::Prefix(Arc::default()), headers: Box::default() }
 }
 
 fn grpc_match(
@@ -156,7 +152,7 @@ fn grpc_match(
                     return Err(fault(below, name, "is not a valid name of gRPC"));
                 }
             }
-            exact(service.as_deref(), method.as_deref(), expressions)
+            exact(service.as_deref(), method.as_deref())
         }
         (Some("RegularExpression"), service, method) => {
             // Each is compiled by itself first: an invalid expression could close its group early.
@@ -172,7 +168,7 @@ fn grpc_match(
         (Some(kind), _, _) => return Err(fault("type", kind, "is neither Exact nor RegularExpression")),
     };
     let path = path.map_err(|why| fault("type", kind.as_deref().unwrap_or("Exact"), &why))?;
-    Ok(GrpcMatch { service, method, path, headers })
+    Ok(GrpcMatch { path, headers })
 }
 
 /// A part of the path; an empty text counts as absent.
@@ -186,12 +182,12 @@ fn part(text: Option<Arc<str>>, field: &str, below: &str) -> Result<Option<Arc<s
     }
 }
 
-fn exact(service: Option<&str>, method: Option<&str>, expressions: &mut Expressions) -> Result<PathMatch, String> {
+/// The path of calls. The order of such paths is that of the API: the longer service first, then the longer method.
+fn exact(service: Option<&str>, method: Option<&str>) -> Result<PathMatch, String> {
     match (service, method) {
         (Some(service), Some(method)) => PathMatch::exact(&format!("/{service}/{method}")).map_err(str::to_owned),
         (Some(service), None) => PathMatch::prefix(&format!("/{service}")).map_err(str::to_owned),
-        // A name has no characters with a meaning in expressions.
-        (None, method) => expressions.path(&format!("/[^/]+/{}", method.unwrap_or_default())),
+        (None, method) => Ok(PathMatch::AnyService(method.unwrap_or_default().into())),
     }
 }
 

@@ -51,6 +51,7 @@ fn text(event: &Event) -> String {
         | Event::Defined { .. }
         | Event::Resolved { .. }
         | Event::ApiServer { .. }
+        | Event::Unopened { .. }
         | Event::Unserved { .. } => {
             panic!("{event:?}")
         }

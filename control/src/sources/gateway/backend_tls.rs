@@ -9,7 +9,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{
     Authorities, BackendTlsPolicy, BackendValidation, GroupKind, ObjectReference, OwnStatus, ParentStatus,
-    SubjectAltName, Unreadable, WrittenRef,
+    PolicyTarget, SubjectAltName, Unreadable, WrittenRef,
 };
 
 use super::condition::{Conditions, Fault};
@@ -27,8 +27,11 @@ impl<'w> Reader<'w> {
         let Some(policy) = self.policy_of(&target.backend) else { return Ok(target) };
         let verified = verification(self, policy)?;
         let protocol = if target.protocol.is_http2() { AppProtocol::H2 } else { AppProtocol::Https };
-        let tls =
-            UpstreamTls { server_name: Some(Arc::clone(&verified.0)), verification: Some(verified.1), client: None };
+        let tls = UpstreamTls {
+            server_name: Some(verified.server_name),
+            verification: Some(verified.verification),
+            client: None,
+        };
         Ok(Target { protocol, tls: Some(tls), ..target })
     }
 
@@ -62,20 +65,26 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let services: BTreeSet<&ObjectName> = services.map(|target| &target.object.name).collect();
     let gateways: BTreeSet<ObjectRef> = services.iter().flat_map(|it| reader.gateways_naming(it)).collect();
     let (resolved, valid) = match verification(reader, policy) {
-        Ok(_) => (None, None),
+        Ok(verified) => (verified.unusable, None),
         Err(fault) if fault.reason == "Invalid" => (None, Some(fault)),
         Err(fault) => {
             let message = fault.message.clone();
             (Some(fault), Some(Fault::new("NoValidCACertificate", message)))
         }
     };
-    let missing = services.iter().all(|service| reader.service(service).is_none());
-    let missing = missing.then(|| Fault::new("TargetNotFound", "none of its targets is a Service that exists"));
-    let valid = valid.or(missing).or_else(|| conflict(reader, policy));
+    let (out_of_force, in_force): (Vec<_>, Vec<_>) =
+        policy.targets.iter().map(|target| out_of_force(reader, policy, target)).partition(Option::is_some);
+    let reasons: Vec<Fault> = out_of_force.into_iter().flatten().collect();
+    let told = reasons.iter().map(|fault| &*fault.message).collect::<Vec<_>>().join("; ");
+    let nowhere = reasons.first().filter(|_| in_force.is_empty()).map(|fault| Fault::new(fault.reason, told.clone()));
+    let valid = valid.or(nowhere);
     let generation = reader.generation(object);
     let ancestor = |gateway: &ObjectRef| {
         let mut conditions = Conditions::about(generation);
-        conditions.judge("Accepted", "Accepted", valid.as_ref());
+        match &valid {
+            None => conditions.put("Accepted", "True", "Accepted", told.clone()),
+            Some(fault) => conditions.judge("Accepted", "Accepted", Some(fault)),
+        }
         conditions.judge("ResolvedRefs", "ResolvedRefs", resolved.as_ref());
         let parent = WrittenRef {
             group: gateway.kind.group().into(),
@@ -91,15 +100,27 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
 }
 
-/// Whether an older policy has the same target.
-fn conflict(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Option<Fault> {
+/// The reason why a policy is not in force for one of its targets: it does not exist, or an older policy is for it.
+fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &PolicyTarget) -> Option<Fault> {
     let (name, world) = (&policy.age.name, reader.world());
+    let absent = |why: String| Some(Fault::new("TargetNotFound", why));
+    if target.object.kind != GroupKind::Known(Kind::Service) {
+        return absent(format!("{} is not a Service", target.object));
+    }
+    let Some(service) = reader.service(&target.object.name) else {
+        return absent(format!("{} does not exist", target.object));
+    };
+    if let Some(section) =
+        target.section.as_ref().filter(|section| service.ports.iter().all(|port| port.name != **section))
+    {
+        return absent(format!("{} has no port with the name {section}", target.object));
+    }
     reader.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&name.namespace)));
     let others = world.names_of(Kind::BackendTlsPolicy, Some(&name.namespace));
     let mut older = others.filter_map(|other| world.backend_tls_policies.get(&other.name));
-    let rival =
-        older.find(|other| other.age < policy.age && policy.targets.iter().any(|it| other.targets.contains(it)))?;
-    Some(Fault::new("Conflicted", format!("BackendTLSPolicy {} is for the same target and older", rival.age.name)))
+    let rival = older.find(|other| other.age < policy.age && other.targets.contains(target))?;
+    let why = format!("BackendTLSPolicy {} is for {} too and older", rival.age.name, target.object);
+    Some(Fault::new("Conflicted", why))
 }
 
 /// The specificity of a policy for a Service port, the lower the more specific; `None` if it does not apply.
@@ -116,20 +137,26 @@ fn rank(policy: &BackendTlsPolicy, service: &ObjectName, port: Option<&Arc<str>>
 /// The reason for an invalid reference to a CA bundle.
 const INVALID_REFERENCE: &str = "InvalidCACertificateRef";
 
+/// The effect of a policy.
+struct Verified {
+    server_name: Arc<str>,
+    verification: Arc<UpstreamVerification>,
+    /// The fault of the first unusable reference to authorities, if others are usable.
+    unusable: Option<Fault>,
+}
+
 /// The server name for TLS, and the verification of the endpoint.
-fn verification(
-    reader: &mut Reader<'_>,
-    policy: &BackendTlsPolicy,
-) -> Result<(Arc<str>, Arc<UpstreamVerification>), Fault> {
+fn verification(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Result<Verified, Fault> {
     let invalid = || Fault::new("Invalid", "spec.validation cannot be read");
     let BackendValidation { authorities, hostname, names } = policy.validation.as_ref().map_err(|_| invalid())?;
-    let authorities = match authorities {
-        Authorities::System => None,
+    let (authorities, unusable) = match authorities {
+        Authorities::System => (None, None),
         Authorities::These(references) => {
             let owner = ObjectRef::new(Kind::BackendTlsPolicy, policy.age.name.clone());
             // An unreadable name makes the policy invalid: without it, endpoints that the policy allows would be
             // rejected.
-            Some(reader.granted_authorities(&owner, references)?.0)
+            let (authorities, unusable) = reader.granted_authorities(&owner, references)?;
+            (Some(authorities), unusable)
         }
     };
     let name = |name: &SubjectAltName| match name {
@@ -138,7 +165,7 @@ fn verification(
         SubjectAltName::Uri(uri) => SubjectName::Uri((**uri).into()),
     };
     let verification = UpstreamVerification { authorities, names: names.iter().map(name).collect() };
-    Ok((Arc::clone(hostname), Arc::new(verification)))
+    Ok(Verified { server_name: Arc::clone(hostname), verification: Arc::new(verification), unusable })
 }
 
 impl Reader<'_> {

@@ -49,6 +49,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         taken_by_operator(reader, &assigned, listener);
     }
     let binds = if refused.is_some() { Box::default() } else { binds(object, &merged, &assigned) };
+    note_unopened(reader, &binds, &mut merged.offered);
     let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
@@ -187,8 +188,8 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
         let TableName::Named(name) = &offered.table else { continue };
         let (name, table) = (ListenerName(Arc::clone(name)), offered.table.clone());
         let port = assigned.targets.is_some().then_some(spec.port);
-        let set = (offered.owner != *gateway).then(|| offered.owner.clone());
-        let origin = ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(&offered.section) };
+        let set = (offered.listener.owner != *gateway).then(|| offered.listener.owner.clone());
+        let origin = ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(&offered.listener.section) };
         let (host, tls, origin) = (offered.host.clone(), tls.clone(), Some(Arc::new(origin)));
         let bound = Bound { name, host, table, tls, port, origin };
         for address in assigned.sockets(offered.transport, spec.port) {
@@ -201,6 +202,19 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
         (key, BindClaim::from(listeners))
     };
     binds.into_iter().map(sorted).collect()
+}
+
+/// Records which listeners are on a socket that the data plane cannot open.
+fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &mut [Offered]) {
+    for (key, error) in &*reader.world().unopened {
+        let Ok(place) = binds.binary_search_by(|(bind, _)| bind.cmp(key)) else { continue };
+        let tables: BTreeSet<&TableName> =
+            binds.get(place).into_iter().flat_map(|(_, claim)| claim.iter().map(|it| &it.table)).collect();
+        for listener in offered.iter_mut().filter(|listener| tables.contains(&listener.table)) {
+            let message = format!("{} cannot be opened: {error}", key.address);
+            listener.unopened.get_or_insert_with(|| Fault::new("PortUnavailable", message));
+        }
+    }
 }
 
 /// The order of patterns by specificity: exact names, then longer suffixes, then any host.
@@ -233,7 +247,7 @@ fn without_ports(listeners: &[Offered]) -> Option<Fault> {
 /// The fault of a Gateway if references of listeners are unusable.
 fn unresolved(listeners: &[Offered]) -> Option<Fault> {
     let names: Vec<&str> =
-        listeners.iter().filter(|it| it.unresolved.is_some()).map(|listener| &*listener.section).collect();
+        listeners.iter().filter(|it| it.unresolved.is_some()).map(|it| &*it.listener.section).collect();
     let message = || format!("not resolved: references of listeners {}", names.join(", "));
     (!names.is_empty()).then(|| Fault::new("ListenersNotResolved", message()))
 }
@@ -248,9 +262,9 @@ fn own_status(
     let generation = reader.generation(object);
     let own = merged.offered.get(..merged.own).unwrap_or_default();
     let mut conditions = Conditions::about(generation);
-    let bad: Vec<&str> = own.iter().filter(|it| it.refused.is_some()).map(|it| &*it.section).collect();
+    let bad: Vec<&str> = own.iter().filter(|it| it.reported().is_some()).map(|it| &*it.listener.section).collect();
     let invalid = not_accepted(&bad);
-    let none = bad.len() == merged.offered.len();
+    let none = merged.offered.iter().all(|listener| listener.reported().is_some());
     match (refused, invalid) {
         (Some(fault), _) => conditions.judge("Accepted", "Accepted", Some(fault)),
         (None, Some(message)) => {
@@ -269,8 +283,8 @@ fn own_status(
         let message = "clients without a valid certificate are accepted";
         conditions.put("InsecureFrontendValidationMode", "True", "ConfigurationChanged", message);
     }
-    let of_sets = merged.offered.iter().filter(|listener| listener.owner.kind == Kind::ListenerSet && listener.sound());
-    let sets: BTreeSet<&ObjectRef> = of_sets.map(|listener| &listener.owner).collect();
+    let of_sets = merged.offered.iter().filter(|it| it.listener.owner.kind == Kind::ListenerSet && it.sound());
+    let sets: BTreeSet<&ObjectRef> = of_sets.map(|it| &it.listener.owner).collect();
     OwnStatus {
         conditions: conditions.into_list(),
         addresses: assigned.addresses.clone(),

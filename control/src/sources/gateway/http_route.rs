@@ -1,9 +1,10 @@
 //! HTTPRoute and GRPCRoute: rules become routes of every listener that the route is attached to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_config::finding::field_name;
-use tidegate_config::model::{Conditions, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
+use tidegate_config::model::{Conditions, Effective, Origin, PathMatch, RetryPolicy, Route, Settings, VirtualHost};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{HttpBackend, HttpFilters, Retry, RuleSession, SessionRefused, Timeouts};
 
@@ -68,6 +69,16 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
     attach(reader, &seeker, rules.collect(), &route.dropped)
 }
 
+/// The time without a byte of an endpoint when a route has no limit: as good as none.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The time without a byte of an endpoint, if the limits of a route for requests are longer than the default or there shall be none.
+fn read_timeout(timeouts: &Timeouts) -> Option<Duration> {
+    let limit = |limit: Duration| if limit.is_zero() { NO_LIMIT } else { limit };
+    let longest = timeouts.request.into_iter().chain(timeouts.backend_request).map(limit).max();
+    longest.filter(|longest| *longest > Effective::DEFAULT.read_timeout)
+}
+
 fn settings(timeouts: &Timeouts, retry: Option<&Retry>, session: Option<&RuleSession>) -> Arc<Settings> {
     let retry = retry.map(|Retry { codes, attempts, backoff }| {
         let mut statuses = codes.clone();
@@ -76,7 +87,8 @@ fn settings(timeouts: &Timeouts, retry: Option<&Retry>, session: Option<&RuleSes
     });
     let (total_timeout, attempt_timeout) = (timeouts.request, timeouts.backend_request);
     let session = session.and_then(|session| session.as_ref().ok()).cloned();
-    Settings { total_timeout, attempt_timeout, retry, session, ..Settings::default() }.shared()
+    let read_timeout = read_timeout(timeouts);
+    Settings { total_timeout, attempt_timeout, read_timeout, retry, session, ..Settings::default() }.shared()
 }
 
 fn unkept(session: Option<&RuleSession>) -> Option<&SessionRefused> {
@@ -113,11 +125,12 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
             }));
         }
     }
-    let Rules { missing, unresolved, unsupported, mut findings, .. } = made;
+    let Rules { missing, unresolved, unsupported, broken_backends, mut findings, .. } = made;
     findings.extend(joined.findings(object));
     findings.sort_unstable();
     findings.dedup();
-    let (refused, partly) = faults(&broken, rules.len() + dropped.len(), unsupported);
+    broken.sort_unstable();
+    let (refused, partly) = faults(&broken, rules.len() + dropped.len(), (unsupported, &broken_backends));
     let unkept: Vec<&str> = rules.iter().filter_map(|rule| rule.unkept).map(|refused| &*refused.message).collect();
     let unkept = if unkept.is_empty() { String::new() } else { format!("No sessions are kept: {}", unkept.join("; ")) };
     let terms = Arc::new(ClaimTerms {
@@ -152,12 +165,17 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
     }
 }
 
-/// The fault of a route that is not accepted because of its rules, or the message about dropped rules.
-fn faults(broken: &[usize], rules: usize, unsupported: Option<Fault>) -> (Option<Fault>, Option<String>) {
-    if broken.is_empty() {
+/// The fault of a route that is not accepted because of its rules, or the message about dropped rules and backends.
+fn faults(
+    broken: &[usize],
+    rules: usize,
+    (unsupported, backends): (Option<Fault>, &[String]),
+) -> (Option<Fault>, Option<String>) {
+    if broken.is_empty() && backends.is_empty() {
         return (None, None);
     }
-    let names: Vec<String> = broken.iter().map(|place| format!("spec.rules[{place}]")).collect();
+    let of_rules = broken.iter().map(|place| format!("spec.rules[{place}]"));
+    let names: Vec<String> = of_rules.chain(backends.iter().cloned()).collect();
     let why = unsupported.as_ref().map_or("a match cannot be read", |fault| &fault.message);
     let message = format!("Dropped Rule: {} ({why})", names.join(", "));
     if broken.len() < rules {
@@ -165,4 +183,26 @@ fn faults(broken: &[usize], rules: usize, unsupported: Option<Fault>) -> (Option
     }
     let reason = unsupported.map_or("UnsupportedValue", |fault| fault.reason);
     (Some(Fault::new(reason, message)), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(request: Option<u64>, backend_request: Option<u64>, want: Option<Duration>) {
+        let [request, backend_request] = [request, backend_request].map(|limit| limit.map(Duration::from_secs));
+        assert_eq!(read_timeout(&Timeouts { request, backend_request }), want);
+    }
+
+    #[test]
+    fn a_silent_endpoint_has_as_long_as_the_limits_of_the_route() {
+        check(None, None, None);
+        check(Some(30), Some(60), None);
+        check(Some(100), None, Some(Duration::from_secs(100)));
+        check(Some(100), Some(90), Some(Duration::from_secs(100)));
+        check(None, Some(90), Some(Duration::from_secs(90)));
+        check(Some(0), None, Some(NO_LIMIT));
+        check(Some(0), Some(10), Some(NO_LIMIT));
+    }
 }

@@ -16,6 +16,7 @@ use super::condition::{Conditions, Fault, named};
 use super::infrastructure::transport;
 use super::offer::Offered;
 use crate::sources::reader::{Reader, Sought};
+use crate::topology::ListenerRef;
 
 /// The reason for a listener with an unsupported protocol.
 const UNSUPPORTED: &str = "UnsupportedProtocol";
@@ -43,8 +44,7 @@ pub(super) fn offered(
     let prefix = if owner.kind == Kind::ListenerSet { "listener.set/" } else { "" };
     let table = format!("{prefix}{}/{}", owner.name, listener.name);
     let mut offered = Offered {
-        owner: owner.clone(),
-        section: Arc::clone(&listener.name),
+        listener: Arc::new(ListenerRef { owner: owner.clone(), section: Arc::clone(&listener.name) }),
         port: 0,
         transport: Transport::Tcp,
         host: HostPattern::Any,
@@ -53,6 +53,7 @@ pub(super) fn offered(
         table: TableName::Named(table.into()),
         passes_on: false,
         refused: None,
+        unopened: None,
         conflicts: false,
         unresolved: None,
         idle: None,
@@ -217,19 +218,17 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
             // A conflict among these refuses both, so one that is refused only for a conflict still counts.
             let counts = competes(other) || place < equals && other.conflicts;
             let clash = specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| clash(spec, rival))?;
-            Some((clash, format!("{} of {}", other.section, other.owner)))
+            Some((clash, format!("{}", other.listener)))
         });
         let (Some((clash, rival)), Some(own)) = (clash, offered.get_mut(place)) else { continue };
         own.conflicts = true;
         let cannot_share = |reason, what: &str| {
-            Fault::new(reason, format!("listener {rival} has the {what}, with a protocol that cannot share it"))
+            Fault::new(reason, format!("{rival} has the {what}, with a protocol that cannot share it"))
         };
         own.refused = Some(match clash {
-            Clash::Hostname => {
-                Fault::new("HostnameConflict", format!("listener {rival} has the same hostname and port"))
-            }
+            Clash::Hostname => Fault::new("HostnameConflict", format!("{rival} has the same hostname and port")),
             // The API defines this reason for listeners of ListenerSets only.
-            Clash::Listener if own.owner.kind == Kind::ListenerSet => {
+            Clash::Listener if own.listener.owner.kind == Kind::ListenerSet => {
                 cannot_share("ListenerConflict", "same hostname and port")
             }
             Clash::Protocol | Clash::Listener => cannot_share("ProtocolConflict", "port"),
@@ -240,12 +239,12 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
 /// The status of a listener in its Gateway or ListenerSet; the number of attached routes is filled in later.
 pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
     let mut conditions = Conditions::about(generation);
-    conditions.judge("Accepted", "Accepted", offered.refused.as_ref());
+    conditions.judge("Accepted", "Accepted", offered.reported());
     conditions.judge("ResolvedRefs", "ResolvedRefs", offered.unresolved.as_ref());
     if let Some(fault) = &offered.overlap {
         conditions.put("OverlappingTLSConfig", "True", fault.reason, fault.message.clone());
     }
-    match &offered.refused {
+    match offered.reported() {
         Some(fault) if offered.conflicts => {
             conditions.put("Conflicted", "True", fault.reason, fault.message.clone());
             conditions.judge("Programmed", "Programmed", Some(fault));
@@ -253,7 +252,7 @@ pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
         Some(fault) => {
             conditions.put("Conflicted", "False", "NoConflicts", "");
             // The API defines this reason for listeners of ListenerSets only.
-            let is_told = offered.owner.kind == Kind::ListenerSet && fault.reason == "PortUnavailable";
+            let is_told = offered.listener.owner.kind == Kind::ListenerSet && fault.reason == "PortUnavailable";
             let reason = if is_told { fault.reason } else { "Invalid" };
             conditions.judge("Programmed", "Programmed", Some(&Fault::new(reason, fault.message.clone())));
         }
@@ -264,7 +263,7 @@ pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
     }
     let kind = |kind: &Kind| RouteKind { group: kind.group().into(), kind: kind.as_str().into() };
     ListenerStatus {
-        name: Arc::clone(&offered.section),
+        name: Arc::clone(&offered.listener.section),
         supported_kinds: offered.kinds.iter().map(kind).collect(),
         attached_routes: 0,
         conditions: conditions.into_list(),

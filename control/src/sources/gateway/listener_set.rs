@@ -20,13 +20,14 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let generation = reader.generation(object);
     let listeners: Vec<&Offered> = offer.of(object).collect();
     let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
-    let (sound, bad): (Vec<&Offered>, Vec<&Offered>) = listeners.iter().partition(|listener| listener.sound());
+    let (sound, bad): (Vec<&Offered>, Vec<&Offered>) =
+        listeners.iter().partition(|listener| listener.sound() && listener.unopened.is_none());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
     let parent_refused = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
     let refused = not_allowed.or_else(|| offer.not_accepted.then(parent_refused));
     let refused = refused.or_else(|| sound.is_empty().then(none));
     let mut conditions = Conditions::about(generation);
-    let bad: Vec<&str> = bad.iter().map(|listener| &*listener.section).collect();
+    let bad: Vec<&str> = bad.iter().map(|listener| &*listener.listener.section).collect();
     match not_accepted(&bad).filter(|_| refused.is_none()) {
         None => conditions.judge("Accepted", "Accepted", refused.as_ref()),
         Some(message) => conditions.put("Accepted", "True", "ListenersNotValid", message),
@@ -45,7 +46,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
 
 /// The fault of the condition `Programmed` for a set that is not accepted.
 fn not_programmed(listeners: &[&Offered], fault: Fault) -> Fault {
-    let unavailable = |listener: &&Offered| listener.refused.clone().filter(|fault| fault.reason == "PortUnavailable");
+    let unavailable =
+        |listener: &&Offered| listener.reported().cloned().filter(|fault| fault.reason == "PortUnavailable");
     let ports: Option<Vec<Fault>> = listeners.iter().map(unavailable).collect();
     match (fault.reason, ports.and_then(|ports| ports.into_iter().next())) {
         ("ParentNotAccepted", _) => Fault::new("ParentNotProgrammed", fault.message),

@@ -7,7 +7,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::AllowedNamespaces;
 
 use super::condition::Fault;
-use crate::topology::Key;
+use crate::topology::{Key, ListenerRef};
 
 /// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read the offer
 /// instead of the Gateway, so that they are attached again only when it changes.
@@ -26,10 +26,8 @@ pub struct Offer {
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offered {
-    /// Its Gateway or ListenerSet.
-    pub owner: ObjectRef,
-    /// Its name there.
-    pub section: Arc<str>,
+    /// Its Gateway or ListenerSet, and its name there.
+    pub listener: Arc<ListenerRef>,
     /// The port; 0 for a listener that cannot be read.
     pub port: u16,
     /// The transport of the port.
@@ -46,6 +44,8 @@ pub struct Offered {
     pub passes_on: bool,
     /// The reason why it is not accepted.
     pub refused: Option<Fault>,
+    /// The reason why its socket cannot be opened. It is claimed nevertheless, so that it is tried again.
+    pub unopened: Option<Fault>,
     /// Whether the reason is a conflict with another listener.
     pub conflicts: bool,
     /// The fault of an unusable reference.
@@ -59,7 +59,12 @@ pub struct Offered {
 impl Offered {
     /// The key of the routes that are attached to it.
     pub(super) fn key(&self) -> Key {
-        Key::Listener(self.owner.clone(), Arc::clone(&self.section))
+        Key::Listener(Arc::clone(&self.listener))
+    }
+
+    /// The reason why it is not accepted, as its status reports it.
+    pub(super) fn reported(&self) -> Option<&Fault> {
+        self.refused.as_ref().or(self.unopened.as_ref())
     }
 
     /// Whether it is valid by itself, independently of its Gateway.
@@ -78,6 +83,6 @@ impl Offered {
 impl Offer {
     /// The listeners of the Gateway, or of one of its sets.
     pub fn of<'o>(&'o self, owner: &'o ObjectRef) -> impl Iterator<Item = &'o Offered> {
-        self.listeners.iter().filter(move |listener| listener.owner == *owner)
+        self.listeners.iter().filter(move |listener| listener.listener.owner == *owner)
     }
 }

@@ -26,12 +26,11 @@ fn overlap(offered: &[Offered], tls: &[Option<Arc<ListenerTls>>], place: usize) 
     let others =
         || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
     if let Some((other, _)) = others().find(|(_, tls)| certificates(own_tls, tls)) {
-        let message =
-            format!("a certificate is for a name of a certificate of listener {} of {}", other.section, other.owner);
+        let message = format!("a certificate is for a name of a certificate of {}", other.listener);
         return Some(Fault::new("OverlappingCertificates", message));
     }
     let (other, _) = others().find(|(it, _)| it.host.meet(&own.host).is_some())?;
-    let message = format!("listener {} of {} takes hosts of this one as well", other.section, other.owner);
+    let message = format!("{} takes hosts of this one as well", other.listener);
     Some(Fault::new("OverlappingHostnames", message))
 }
 

@@ -65,7 +65,7 @@ impl Seeker<'_> {
         joined: &mut Joined,
     ) -> Result<(), Fault> {
         let mut listeners: Vec<&Offered> = offer.of(owner).collect();
-        listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.section));
+        listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.listener.section));
         listeners.retain(|it| parent.port.is_none_or(|port| port == it.port));
         if listeners.is_empty() {
             return Err(Fault::new("NoMatchingParent", format!("{owner} has no such listener")));
@@ -73,7 +73,7 @@ impl Seeker<'_> {
         let Self { object, age, hostnames, .. } = self;
         listeners.retain(|it| {
             it.kinds.contains(&object.kind)
-                && reader.allows(&it.namespaces, &it.owner.name.namespace, &object.name.namespace)
+                && reader.allows(&it.namespaces, &it.listener.owner.name.namespace, &object.name.namespace)
         });
         if listeners.is_empty() {
             let message =
@@ -113,7 +113,7 @@ impl Seeker<'_> {
         if let Some((listener, winner)) = lost {
             let message = format!(
                 "{winner} is older and has hostnames of this route on listener {} of {owner}, which an HTTPRoute and a GRPCRoute cannot share",
-                listener.section
+                listener.listener.section
             );
             return Err(Fault::new("HostnameConflict", message));
         }

@@ -96,10 +96,11 @@ pub(in crate::sources) fn winner(
 
 /// The offered listener of a key.
 fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<&'t Offered> {
-    let Key::Listener(owner, section) = listener else { return None };
+    let listener = listener.listener()?;
+    let owner = &listener.owner;
     let set = world.listener_sets.get(&owner.name).filter(|_| owner.kind == Kind::ListenerSet);
     let gateway = if owner.kind == Kind::Gateway { Some(owner.clone()) } else { set.and_then(|set| parent_of(set)) };
-    topology.offer(&gateway?)?.listeners.iter().find(|it| it.owner == *owner && it.section == *section)
+    topology.offer(&gateway?)?.listeners.iter().find(|it| it.listener == *listener)
 }
 
 /// The routes of the other kind, attached to one of these listeners, whose hostnames intersect those of a route.

@@ -31,6 +31,8 @@ pub(super) struct Rules<'a, 'w> {
     pub(super) unresolved: Option<Fault>,
     /// The first unsupported filter.
     pub(super) unsupported: Option<Fault>,
+    /// The fields of backends that answer 500 because of their filters, in rules of which others serve.
+    pub(super) broken_backends: Vec<String>,
 }
 
 /// The effect of a rule.
@@ -91,7 +93,15 @@ impl<'a, 'w> Rules<'a, 'w> {
     /// The empty state for a route.
     pub(super) fn of(reader: &'a mut Reader<'w>, object: &'a ObjectRef) -> Self {
         let findings = reader.world().findings_of(object).to_vec();
-        Self { reader, object, findings, missing: BTreeSet::new(), unresolved: None, unsupported: None }
+        Self {
+            reader,
+            object,
+            findings,
+            missing: BTreeSet::new(),
+            unresolved: None,
+            unsupported: None,
+            broken_backends: Vec::new(),
+        }
     }
 }
 
@@ -107,28 +117,54 @@ impl Rules<'_, '_> {
         if let Some(redirect) = redirect {
             return Made { action: Action::Redirect(Box::new(redirect)), filters: edits, guards, broken: false };
         }
-        let shares: Vec<WeightedTarget> = backends.iter().map(|backend| self.share(backend)).collect();
+        let mut without_filters = Vec::new();
+        let shares: Vec<WeightedTarget> =
+            backends.iter().map(|backend| self.share(backend, &mut without_filters)).collect();
         let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
         let action = if total == 0 { answered() } else { Action::Forward(shares.into()) };
-        Made { action, filters: edits, guards, broken: false }
+        let broken = !backends.is_empty() && without_filters.len() == backends.len();
+        if !broken {
+            self.broken_backends.append(&mut without_filters);
+        }
+        Made { action, filters: edits, guards, broken }
     }
 
-    /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500.
-    fn share(&mut self, backend: &HttpBackend) -> WeightedTarget {
+    /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500; the field of the latter is added
+    /// to `without_filters`.
+    fn share(&mut self, backend: &HttpBackend, without_filters: &mut Vec<String>) -> WeightedTarget {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);
         let target = match to {
             Ok(to) => self.target(field, to, self.is_grpc(), |value, why| Problem::AnsweredWith500 { value, why }),
             Err(Unreadable) => self.unreadable(field),
         };
-        let applied = self.filters(&format!("{field}.filters"), &backend.filters);
-        let Ok(Applied { edits: filters, redirect: None, external_auth }) = applied else { return answered };
+        let (filters, external_auth) = match self.filters(&format!("{field}.filters"), &backend.filters) {
+            Ok(Applied { edits, redirect: None, external_auth }) => (edits, external_auth),
+            Ok(Applied { redirect: Some(_), .. }) => {
+                let (value, why) =
+                    ("RequestRedirect".to_owned(), "is a filter of rules and not of backends".to_owned());
+                self.inapplicable(&format!("{field}.filters"), Problem::AnsweredWith500 { value, why });
+                without_filters.push(field.to_string());
+                return answered;
+            }
+            Err(Inapplicable::Unsupported) => {
+                without_filters.push(field.to_string());
+                return answered;
+            }
+            Err(Inapplicable::Unresolved) => return answered,
+        };
         target.map_or(answered, |target| WeightedTarget {
             to: Destination::Target(Arc::new(target)),
             weight: *weight,
             filters,
             external_auth,
         })
+    }
+
+    /// Records a filter that cannot be applied.
+    fn inapplicable(&mut self, field: &str, problem: Problem) {
+        self.unsupported.get_or_insert_with(|| Fault::new("UnsupportedValue", format!("{field}: {problem}")));
+        self.findings.push(Finding::new(self.object.clone(), field, problem));
     }
 
     fn is_grpc(&self) -> bool {
@@ -265,9 +301,7 @@ impl Rules<'_, '_> {
             };
             let field = format!("{field}[{number}]");
             let why = "is not a supported filter".to_owned();
-            let problem = Problem::AnsweredWith500 { value: unsupported, why };
-            self.unsupported.get_or_insert_with(|| Fault::new("UnsupportedValue", format!("{field}: {problem}")));
-            self.findings.push(Finding::new(self.object.clone(), field, problem));
+            self.inapplicable(&field, Problem::AnsweredWith500 { value: unsupported, why });
             return Err(Inapplicable::Unsupported);
         }
         let edits = if edits.is_empty() { Arc::default() } else { edits.into() };

@@ -104,6 +104,7 @@ impl Case {
             namespaces: scope.namespaces(),
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },
             limits,
+            unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
             cache: None,
             copies: None,
             cached: Vec::new(),
