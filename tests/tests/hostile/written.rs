@@ -6,12 +6,13 @@ use crate::edge::{Driver, Edge};
 use crate::endpoint::Endpoint;
 use crate::raw::{ANSWER_MAX, Client};
 
-/// Terminals interpret U+009B as the start of a command, like `ESC [`.
+/// Terminals interpret U+009B as the start of a command, like `ESC [`; U+202E reverses the direction of the text after it.
 pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     let b = Endpoint::honest("b").await;
     let edge = Edge::start(driver, &[("b", &b)]).await;
     let mut client = Client::connect(edge.http()).await.unwrap();
-    let request = b"GET /logged HTTP/1.1\r\nHost: b.test\r\nReferer: \xc2\x9b31m\r\nUser-Agent: \xc2\x80u\r\n\r\n";
+    let request =
+        b"GET /logged HTTP/1.1\r\nHost: b.test\r\nReferer: \xc2\x9b31m\r\nUser-Agent: \xc2\x80\xe2\x80\xae\r\n\r\n";
     assert_eq!(client.ask(request).await.unwrap().text(), "b /logged");
     let line = eventually("the request is logged", || async {
         let log = edge.access_log();
@@ -21,7 +22,7 @@ pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     .await;
     assert!(line.is_ascii(), "raw controls: {}", line.escape_ascii());
     let value: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
-    assert_eq!((value["referer"].as_str(), value["user_agent"].as_str()), (Some("\u{9b}31m"), Some("\u{80}u")));
+    assert_eq!((value["referer"].as_str(), value["user_agent"].as_str()), (Some("\u{9b}31m"), Some("\u{80}\u{202e}")));
 }
 
 /// A browser sends the origin of a web page; an operator's tool sends none.
