@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_ends_in_any_way_ends_the_life() {
+    fn any_end_of_a_task_ends_the_run() {
         check_end(async {}, "another ended by itself");
         check_end(async { panic!("no {}", "luck") }, "another panicked: no luck");
     }

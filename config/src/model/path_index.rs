@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_one_path_and_prefixes_by_characters_compile_no_shard() {
+    fn routes_of_one_path_and_character_prefixes_compile_no_shard() {
         let everything = PathMatch::prefix("/").unwrap();
         let by_header = |number| {
             let mut route = route(&everything, number);
@@ -361,7 +361,7 @@ mod tests {
 
     /// The worst case: docs/decisions/0036-within-a-host.md.
     #[test]
-    fn routes_that_share_more_elements_than_are_told_apart_are_compiled_together() {
+    fn routes_that_share_too_many_elements_are_compiled_together() {
         let path = |number| PathMatch::prefix(&format!("/1/2/3/4/5/6/7/8/{number}")).unwrap();
         assert_eq!(compiled_for_one(|number| route(&path(number), number)), 10_000);
     }

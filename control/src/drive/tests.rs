@@ -187,7 +187,7 @@ fn endpoints(published: &Published) -> usize {
 }
 
 #[test]
-fn nothing_is_compiled_without_what_is_known_of_the_api_server() {
+fn the_addresses_of_the_api_server_are_known_before_compiling() {
     for (at, want) in [("192.0.2.2:80", 1), ("192.0.2.1:80", 0)] {
         let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
         let (published, api_server) = (bed.published.clone(), bed.api_server.clone());
@@ -200,7 +200,7 @@ fn nothing_is_compiled_without_what_is_known_of_the_api_server() {
 }
 
 #[tokio::test]
-async fn what_is_learned_of_the_api_server_acts_although_nothing_else_happens() {
+async fn new_addresses_of_the_api_server_take_effect_without_other_events() {
     let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
     let (published, api_server, stop) = (bed.published.clone(), bed.api_server.clone(), CancellationToken::new());
     let mut generation = bed.told.generation.subscribe();
@@ -222,7 +222,7 @@ async fn what_is_learned_of_the_api_server_acts_although_nothing_else_happens() 
 }
 
 #[tokio::test]
-async fn questions_without_end_keep_no_change_waiting() {
+async fn endless_queries_do_not_delay_changes() {
     let taken = taken_under(async |_events, questions, taken| {
         loop {
             let (answer, _nobody) = oneshot::channel();
@@ -235,7 +235,7 @@ async fn questions_without_end_keep_no_change_waiting() {
 }
 
 #[tokio::test]
-async fn events_without_end_keep_no_question_waiting() {
+async fn endless_events_do_not_delay_queries() {
     let taken = taken_under(async |events, _questions, taken| {
         loop {
             let source = Source { kind: Kind::Service, namespace: None };

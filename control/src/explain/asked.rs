@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equal_headers_counts_and_its_name_has_no_case() {
+    fn header_names_ignore_case_and_the_first_value_counts() {
         let asked = Asked::new("a.example:8080", None, ["X-A: b", "x-a: c", "Content-Length: 7"]).unwrap();
         let mut all = Vec::new();
         asked.each_value("x-a", &mut |value| all.push(value.to_vec()));

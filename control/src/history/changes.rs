@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_of_routes_stay_among_many_of_endpoints() {
+    fn endpoint_changes_do_not_displace_the_causes_of_routes() {
         check("abC", "abC");
         check("abcdefghijK", "abcdefgK");
         check("ABcdefghiJkL", "ABcdefJL");

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_that_of_the_last_change_of_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let own = OwnStatus {
             conditions: vec![condition("Accepted", "True"), condition("Programmed", "False")],
             ..OwnStatus::default()
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_others_stay_and_ours_go_with_their_parents() {
+    fn entries_of_others_stay_and_ours_are_removed_with_their_parents() {
         let parent = |name: &str| -> WrittenRef { serde_json::from_value(json!({"name": name})).unwrap() };
         let own = |names: &[&str]| OwnStatus {
             parents: names

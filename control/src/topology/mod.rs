@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_attachment_is_found_under_its_new_keys_alone() {
+    fn a_replaced_attachment_is_found_only_under_its_new_keys() {
         let mut topology = Topology::default();
         topology.replace(&slice("a"), linked(&["x", "y"]));
         topology.replace(&slice("b"), linked(&["x"]));

@@ -101,7 +101,7 @@ impl Bench {
 }
 
 #[test]
-fn the_first_changes_are_settled_when_each_has_an_answer() {
+fn the_first_names_are_settled_once_each_has_an_answer() {
     let mut bench = Bench::new();
     bench.follow(Vec::new());
     bench.check(&["settled"]);
@@ -135,14 +135,14 @@ fn check_settles(answer: impl Fn() -> Answer, times: usize) {
 }
 
 #[test]
-fn one_that_cannot_be_read_holds_up_nothing_and_says_nothing_of_the_others() {
+fn an_unreadable_secret_does_not_affect_the_others() {
     check_settles(|| refused(403), 2);
     check_settles(|| refused(500), 6);
     check_settles(failed, 6);
 }
 
 #[test]
-fn one_that_was_kept_is_not_known_before_the_api_server_has_answered() {
+fn a_restored_secret_is_unconfirmed_until_the_api_server_answers() {
     let mut bench = Bench::new();
     bench.following.restored = true;
     bench.follow(begin(&["a", "b"]));
@@ -167,7 +167,7 @@ fn one_that_was_kept_is_not_known_before_the_api_server_has_answered() {
 }
 
 #[test]
-fn where_none_can_be_read_that_is_told() {
+fn a_failure_of_every_secret_is_reported() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a", "b"]));
     bench.answer(|_| refused(403));
@@ -190,7 +190,7 @@ fn where_none_can_be_read_that_is_told() {
 }
 
 #[test]
-fn what_fails_stays_as_it_was_and_is_tried_again() {
+fn a_failing_secret_keeps_its_state_and_is_retried() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a"]));
     bench.answer(found);
@@ -225,7 +225,7 @@ fn check_tries(answer: impl Fn() -> Answer, recovered: bool, want: usize) {
 }
 
 #[test]
-fn what_fails_is_tried_less_and_less_whatever_the_server_asks_for() {
+fn retries_back_off_whatever_the_server_asks_for() {
     let asked = |seconds| {
         let retry_after = Some(Duration::from_secs(seconds));
         move || Answer::Failed(Failure::Refused { code: 429, why: String::new(), retry_after })
@@ -238,7 +238,7 @@ fn what_fails_is_tried_less_and_less_whatever_the_server_asks_for() {
 }
 
 #[test]
-fn the_news_of_a_recovery_ends_every_other_wait_for_the_server() {
+fn a_recovery_ends_every_other_wait_for_the_server() {
     check_tries(failed, false, 7);
     check_tries(failed, true, 8);
     check_tries(|| refused(404), true, 7);
@@ -257,7 +257,7 @@ fn the_news_of_a_recovery_ends_every_other_wait_for_the_server() {
 }
 
 #[test]
-fn the_first_answer_after_failures_of_the_server_is_news() {
+fn the_first_answer_after_server_failures_is_a_recovery() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a", "b"]));
     bench.check_asked(&["a", "b"]);
@@ -269,7 +269,7 @@ fn the_first_answer_after_failures_of_the_server_is_news() {
 }
 
 #[test]
-fn what_is_gone_has_to_be_said_twice() {
+fn a_deletion_needs_two_answers() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a"]));
     bench.answer(found);
@@ -300,7 +300,7 @@ fn what_is_gone_has_to_be_said_twice() {
 }
 
 #[test]
-fn a_new_reference_is_asked_for_at_once_and_an_old_one_when_its_time_has_come() {
+fn new_references_are_requested_at_once_and_old_ones_when_due() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a"]));
     bench.answer(found);
@@ -316,7 +316,7 @@ fn a_new_reference_is_asked_for_at_once_and_an_old_one_when_its_time_has_come() 
 }
 
 #[test]
-fn what_nobody_refers_to_is_forgotten_after_a_while() {
+fn unreferenced_secrets_are_dropped_after_a_while() {
     let mut bench = Bench::new();
     bench.follow(begin(&["a", "b"]));
     bench.answer(found);
@@ -336,7 +336,7 @@ fn what_nobody_refers_to_is_forgotten_after_a_while() {
 }
 
 #[test]
-fn names_that_no_object_can_have_are_no_paths() {
+fn invalid_object_names_are_rejected() {
     for good in ["a", "a-1.b", &"x".repeat(253)] {
         assert!(is_name(good), "{good}");
     }
