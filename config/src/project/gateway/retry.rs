@@ -11,6 +11,9 @@ use crate::project::field::{Found, read};
 /// The maximum number of codes of one rule: as many as there can be.
 const CODES_MAX: usize = 200;
 
+/// The maximum number of attempts after the first; the proxy makes no more.
+const ATTEMPTS_MAX: u32 = 9;
+
 /// `timeouts`. Zero disables a timeout; an absent one has the default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Timeouts {
@@ -91,6 +94,10 @@ pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut Found) -> O
             .map_err(|_| found.ignored(&attempts, &number.to_string(), "is not a number of attempts"))
             .ok()
     });
+    if let Some(number) = attempts.filter(|number| *number > ATTEMPTS_MAX) {
+        let why = format!("no request is sent more than ten times, so {ATTEMPTS_MAX} applies");
+        found.without_effect(&format!("{field}.attempts"), &number.to_string(), why);
+    }
     let backoff = time(json.backoff, &format!("{field}.backoff"), found);
     Some(Retry { codes: codes.into(), attempts: attempts.unwrap_or(1), backoff })
 }
