@@ -15,6 +15,7 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, Listener};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
+use tidegate_control::options::Options;
 use tidegate_control::{ApiServer, ClosedSockets, Control, Order, SweepLimit, View};
 use tidegate_proxy::{Bound, BudgetLimits, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
@@ -104,11 +105,7 @@ impl Wired {
         control.edge =
             Arc::new(EdgeSettings { log_format: process.access_log_format.clone(), ..EdgeSettings::default() });
         control.binds = binds(&sockets);
-        let mut builder = control.sources.deis.as_mut().and_then(|deis| deis.builder.as_mut());
-        if let (Some((_, address)), Some(wish)) = (&mut builder, sockets.deis_builder) {
-            *address = wish.settle();
-        }
-        let builder = builder.map(|(_, address)| *address);
+        let builder = builder(&mut control, sockets.deis_builder);
         let believed = SweepLimit { share_max: control.pace.sweep_share_max, free: control.pace.sweep_free };
         let mut served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
@@ -153,21 +150,9 @@ impl Wired {
         (options.budget, options.upstream.pool_size) = shared_out(budget, options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.lately());
-        let (sweeper, ending) = (proxy.sweeper(), stop.clone());
-        tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
-        let (bound, ending) = (proxy.bound(), stop.clone());
-        tasks.keep("sockets", move || report_unopened(bound.clone(), failed.clone(), ending.clone()));
-        let (memory, ending) = (proxy.memory(), stop.clone());
-        tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
-
-        let pages = Admin {
-            readiness: view.readiness(),
-            cached: view.cached(),
-            bound: proxy.bound(),
-            draining: draining.clone(),
-            health: tasks.health(),
-            registry,
-        };
+        keep_beside(&proxy, failed, &mut tasks, &stop);
+        let (readiness, cached, bound, health) = (view.readiness(), view.cached(), proxy.bound(), tasks.health());
+        let pages = Admin { readiness, cached, bound, draining: draining.clone(), health, registry };
         let admin = local(admin_socket.as_ref());
         if let Some(socket) = admin_socket {
             keep_tcp("admin", socket, pages.pages(), &mut tasks, &stop);
@@ -239,6 +224,25 @@ impl InUse {
         let Self(lately) = self.clone();
         Order::by(move |object| u64::from(!lately.get().is_some_and(|lately| lately(object))))
     }
+}
+
+/// The address of the Deis builder, if there is one.
+fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
+    let (_, address) = control.sources.deis.as_mut()?.builder.as_mut()?;
+    if let Some(wish) = wish {
+        *address = wish.settle();
+    }
+    Some(*address)
+}
+
+/// Keeps the tasks that the proxy needs beside its threads.
+fn keep_beside(proxy: &Proxy, failed: watch::Sender<ClosedSockets>, tasks: &mut Supervisor, stop: &CancellationToken) {
+    let (sweeper, ending) = (proxy.sweeper(), stop.clone());
+    tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
+    let (memory, ending) = (proxy.memory(), stop.clone());
+    tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
+    let (bound, ending) = (proxy.bound(), stop.clone());
+    tasks.keep("sockets", move || report_unopened(bound.clone(), failed.clone(), ending.clone()));
 }
 
 /// Removes state that outlived its objects, at intervals.

@@ -167,6 +167,27 @@ fn waiting_routes_are_shown_with_their_reason() {
     check(&text(&NotServing::default(), "web.example/"), "held", &[]);
 }
 
+/// The listeners that addresses and ports in URLs mean.
+#[track_caller]
+fn check_addresses(objects: &[(Kind, Value)], explained: impl Fn(&str) -> String) {
+    let text = explained("udp://192.0.2.1:5353");
+    check(&text, "object", &["UDPRoute shop/names, spec.rules[0]"]);
+    check(&text, "dropped", &["(weight 1)"]);
+    check(&explained("http://192.0.2.1/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
+    // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except for bytes.
+    let none = "there is no listener for it";
+    for url in [
+        "tcp://192.0.2.1:5433",
+        "udp://192.0.2.1:5432",
+        "http://192.0.2.1:5432/",
+        "http://192.0.2.1:8080/",
+        "tcp://192.0.2.9:1",
+    ] {
+        assert_eq!(refused_in(gateway::options(&["192.0.2.1"]), objects, url), none, "{url}");
+    }
+    check(&explained("http://192.0.2.9:8080/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
+}
+
 /// A Gateway with TLS passthrough and TCP listeners, and their routes.
 #[test]
 fn tcp_and_tls_routes_are_explained() {
@@ -216,22 +237,7 @@ fn tcp_and_tls_routes_are_explained() {
         check(&text, "tls  ", &["passed on"]);
         check(&text, "object", &["TLSRoute shop/pass, spec.rules[0]"]);
     }
-    let text = explained("udp://192.0.2.1:5353");
-    check(&text, "object", &["UDPRoute shop/names, spec.rules[0]"]);
-    check(&text, "dropped", &["(weight 1)"]);
-    check(&explained("http://192.0.2.1/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
-    // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except for bytes.
-    let none = "there is no listener for it";
-    for url in [
-        "tcp://192.0.2.1:5433",
-        "udp://192.0.2.1:5432",
-        "http://192.0.2.1:5432/",
-        "http://192.0.2.1:8080/",
-        "tcp://192.0.2.9:1",
-    ] {
-        assert_eq!(refused_in(gateway::options(&["192.0.2.1"]), &objects, url), none, "{url}");
-    }
-    check(&explained("http://192.0.2.9:8080/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
+    check_addresses(&objects, explained);
     check(&explained("tls://b.pass.example"), "route", &["none, so that connections are closed"]);
     let db = VirtualHost::new(TableName::Named("shop/edge/db".into()), HostPattern::Any);
     let new = ObjectRef::new(Kind::Service, ObjectName::new("shop", "new"));
