@@ -1,7 +1,8 @@
 //! The parts that `run` and `dev` share: the control loop, the proxy and the process's own pages, wired through one
 //! published snapshot, and their orderly shutdown.
 
-use std::collections::BTreeMap;
+mod beside;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -17,7 +18,7 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
 use tidegate_control::{ApiServer, ClosedSockets, Control, Order, SweepLimit, View};
-use tidegate_proxy::{Bound, BudgetLimits, Memory, Proxy, Sweeper};
+use tidegate_proxy::{Bound, BudgetLimits, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -38,12 +39,6 @@ use crate::supervise::Supervisor;
 const LISTENERS_LOST_MAX: Duration = Duration::from_secs(5);
 /// The time for the tasks to end after the traffic has ended.
 pub(crate) const TASKS_GRACE: Duration = Duration::from_secs(5);
-
-/// The interval of checks of the memory.
-const MEMORY_EVERY: Duration = Duration::from_millis(250);
-
-/// The maximum time that series and state of removed objects are kept.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// The clients of the API server. Each belongs to the runtime that it is created on.
 #[derive(Clone)]
@@ -150,7 +145,7 @@ impl Wired {
         (options.budget, options.upstream.pool_size) = shared_out(budget, options.threads);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.lately());
-        keep_beside(&proxy, failed, &mut tasks, &stop);
+        beside::keep_beside(&proxy, failed, &mut tasks, &stop);
         let (readiness, cached, bound, health) = (view.readiness(), view.cached(), proxy.bound(), tasks.health());
         let pages = Admin { readiness, cached, bound, draining: draining.clone(), health, registry };
         let admin = local(admin_socket.as_ref());
@@ -233,55 +228,6 @@ fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
         *address = wish.settle();
     }
     Some(*address)
-}
-
-/// Keeps the tasks that the proxy needs beside its threads.
-fn keep_beside(proxy: &Proxy, failed: watch::Sender<ClosedSockets>, tasks: &mut Supervisor, stop: &CancellationToken) {
-    let (sweeper, ending) = (proxy.sweeper(), stop.clone());
-    tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
-    let (memory, ending) = (proxy.memory(), stop.clone());
-    tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
-    let (bound, ending) = (proxy.bound(), stop.clone());
-    tasks.keep("sockets", move || report_unopened(bound.clone(), failed.clone(), ending.clone()));
-}
-
-/// Removes state that outlived its objects, at intervals.
-async fn sweep(sweeper: Sweeper, stop: CancellationToken) {
-    while stop.run_until_cancelled(sleep(SWEEP_EVERY)).await.is_some() {
-        sweeper.sweep();
-    }
-}
-
-/// Compares the memory of the process with its limit, at intervals.
-async fn watch_memory(memory: Memory, stop: CancellationToken) {
-    while stop.run_until_cancelled(sleep(MEMORY_EVERY)).await.is_some() {
-        if let Some(kib) = resources::resident_kib() {
-            memory.note_resident(kib);
-        }
-    }
-}
-
-/// Tells the control loop which sockets cannot be opened, those that stay closed for longer than a moment: a process that hands its sockets over
-/// keeps them until it ends.
-async fn report_unopened(
-    mut bound: watch::Receiver<Bound>,
-    failed: watch::Sender<ClosedSockets>,
-    stop: CancellationToken,
-) {
-    loop {
-        let now: BTreeMap<BindKey, Arc<str>> =
-            bound.borrow_and_update().iter().filter_map(|(key, bind)| Some((*key, bind.error()?.into()))).collect();
-        failed.send_if_modified(|before| {
-            let moved = **before != now;
-            *before = Arc::new(now);
-            moved
-        });
-        let changed = async { bound.changed().await.is_ok() };
-        if stop.run_until_cancelled(changed).await != Some(true) {
-            return;
-        }
-        sleep(LISTENERS_LOST_MAX).await;
-    }
 }
 
 /// Completes the budget with the open files and memory of the process, and returns it with the number of idle
