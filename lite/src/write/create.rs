@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Target, Terms, Warnings, Written, admit, definition, garbage, ports};
+use super::{Target, Terms, Warnings, Written, admit, class, definition, garbage, ports};
 use crate::clock::Moment;
 use crate::custom;
 use crate::failure::Failure;
@@ -55,6 +55,7 @@ pub(super) fn insert(
     if let Tracking::Update = tracking {
         owners::track(target, None, &mut object, sent.as_ref(), terms);
     }
+    class::fill_in(state, kind, &mut object);
     if state.get(&target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
     }

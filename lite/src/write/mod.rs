@@ -2,6 +2,7 @@
 
 mod admit;
 mod apply;
+mod class;
 mod create;
 mod definition;
 mod delete;
