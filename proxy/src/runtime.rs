@@ -21,9 +21,8 @@ use crate::listen::sockets::listen;
 use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
-use crate::request::external_auth;
 use crate::shared::Shared;
-use crate::upstream::{pool, tls};
+use crate::upstream::{client, pool, tls};
 
 /// The shortest and longest pause before a failed thread is restarted.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -128,12 +127,12 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
 async fn sweep_pool(idle: Duration) -> Infallible {
     // Connections left by an earlier, failed runtime of this thread.
     pool::clear();
-    external_auth::client::clear();
+    client::clear();
     loop {
         tokio::time::sleep(POOL_SWEEP).await;
         pool::sweep(idle, clock::now());
         tls::sweep();
-        external_auth::client::sweep(idle, clock::now());
+        client::sweep(idle, clock::now());
     }
 }
 

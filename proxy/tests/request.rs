@@ -22,6 +22,7 @@ mod request {
     mod hygiene;
     mod loops;
     mod mirrors;
+    mod mirrors_http2_tls;
     mod naming;
     mod outcomes;
     mod overload;

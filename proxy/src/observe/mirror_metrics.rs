@@ -11,7 +11,7 @@ const IN_FLIGHT_MAX: i64 = 1024;
 /// The outcome of a mirrored request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// An endpoint took it.
+    /// An endpoint took it: it is written, or over HTTP/2 or TLS an answer has begun.
     Sent,
     /// No endpoint took it in time.
     Failed,
@@ -23,8 +23,6 @@ pub(crate) enum Outcome {
     NoRoom,
     /// The original request did not complete, or no endpoint took it.
     Abandoned,
-    /// The target does not use plain-text HTTP/1.1.
-    Unsupported,
 }
 
 impl Outcome {
@@ -37,7 +35,6 @@ impl Outcome {
             Self::TooLarge => "too-large",
             Self::NoRoom => "no-room",
             Self::Abandoned => "abandoned",
-            Self::Unsupported => "unsupported",
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Mirrored requests. The copies neither delay the original request nor fail it, and their responses are ignored.
 
 mod copy;
+mod copied_head;
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_config::model::{Backend, Filter, Head, Mirror};
+use tidegate_config::model::{Backend, Filter, Head, Mirror, Target};
 
+use self::copied_head::CopiedHead;
 use crate::budget::{Charge, Cost};
 use crate::clock;
-use crate::http::edited::edited;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::observe::mirror_metrics::Outcome;
@@ -21,15 +21,21 @@ use crate::upstream::balance::Draw;
 /// The maximum size of a buffered body; a larger request is not mirrored.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// The destination of a copy, and its charge.
+#[derive(Debug)]
+struct Destined {
+    target: Arc<Target>,
+    backend: Arc<Backend>,
+    _charge: Charge,
+}
+
 /// Copies in preparation: the received part of the request, and the targets.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    to: Vec<(Arc<Backend>, Charge)>,
-    head: Vec<u8>,
+    to: Vec<Destined>,
+    head: Option<CopiedHead>,
     body: Vec<u8>,
     is_large: bool,
-    /// Whether the method's requests have a `Content-Length`, which may be 0.
-    has_length: bool,
     /// The random source for choosing endpoints.
     draw: Draw,
 }
@@ -59,36 +65,20 @@ impl Copies {
         for mirror in mirrors {
             let backend = backend_of(mirror).filter(|backend| !backend.endpoints.is_empty());
             match backend {
-                _ if !mirror.to.protocol.is_plain_http1() => shared.mirrors.count(Outcome::Unsupported),
                 None => shared.mirrors.count(Outcome::NoEndpoint),
                 Some(_) if !shared.budget.charge_spare(Cost::MIRROR) => shared.mirrors.count(Outcome::NoRoom),
-                Some(backend) => to.push((backend, shared.budget.keep(Cost::MIRROR))),
+                Some(backend) => {
+                    let (target, _charge) = (Arc::clone(&mirror.to), shared.budget.keep(Cost::MIRROR));
+                    to.push(Destined { target, backend, _charge });
+                }
             }
         }
-        let (head, body) = (Vec::new(), Vec::new());
-        (!to.is_empty()).then_some(Self { to, head, body, is_large: false, has_length: false, draw })
+        (!to.is_empty()).then_some(Self { to, head: None, body: Vec::new(), is_large: false, draw })
     }
 
     /// Stores the head as sent to the endpoint, without the framing of the body.
     pub(crate) fn head<H: Head + HeaderNames>(&mut self, head: &H, edits: &Edits) {
-        let headers = edited(head, edits);
-        self.has_length = !matches!(head.method(), "GET" | "HEAD" | "DELETE" | "OPTIONS");
-        self.head.clear();
-        let out = &mut self.head;
-        // Writing to a Vec cannot fail.
-        write!(out, "{} ", head.method()).ok();
-        match (edits.target(), head.query()) {
-            (Some(target), _) => out.extend_from_slice(target),
-            (None, None) => out.extend_from_slice(head.path().as_bytes()),
-            (None, Some(query)) => drop(write!(out, "{}?{query}", head.path())),
-        }
-        out.extend_from_slice(b" HTTP/1.1\r\n");
-        for (name, value) in &headers {
-            out.extend_from_slice(name.as_str().as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value.as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
+        self.head = Some(CopiedHead::new(head, edits));
     }
 
     /// Stores a piece of the body that begins at a position: bytes that a further attempt sends again are known.
@@ -105,23 +95,19 @@ impl Copies {
 
     /// Returns `true` if the head is stored.
     pub(crate) const fn has_head(&self) -> bool {
-        !self.head.is_empty()
+        self.head.is_some()
     }
 
     /// Sends the copies, after the request is complete.
     pub(crate) fn send(mut self, shared: &Arc<Shared>, here: Here<'_>) {
-        if self.is_large {
+        let Some(head) = self.head.filter(|_| !self.is_large) else {
             self.to.iter().for_each(|_| shared.mirrors.count(Outcome::TooLarge));
             return;
-        }
-        if self.has_length || !self.body.is_empty() {
-            write!(self.head, "content-length: {}\r\n", self.body.len()).ok();
-        }
-        self.head.extend_from_slice(b"connection: close\r\n\r\n");
-        self.head.append(&mut self.body);
-        let bytes = Bytes::from(self.head);
-        for (backend, charge) in self.to {
-            copy::send(shared, (&backend, here), bytes.clone(), charge, (clock::now(), &mut self.draw));
+        };
+        let body = Bytes::from(self.body);
+        for destined in self.to {
+            let message = head.message(&destined.target, &body);
+            copy::send(shared, (destined, here), message, (clock::now(), &mut self.draw));
         }
     }
 
@@ -133,12 +119,9 @@ impl Copies {
 
 #[cfg(test)]
 mod tests {
-    use http::header::HOST;
-    use http::{HeaderName, HeaderValue};
     use tidegate_config::model::AppProtocol;
 
     use super::*;
-    use crate::sample::Sample;
     use crate::sample_model::weighted;
 
     fn mirror(numerator: u32, denominator: u32) -> Filter {
@@ -147,14 +130,7 @@ mod tests {
     }
 
     fn copies() -> Copies {
-        Copies {
-            to: Vec::new(),
-            head: Vec::new(),
-            body: Vec::new(),
-            is_large: false,
-            has_length: false,
-            draw: Draw::new(1),
-        }
+        Copies { to: Vec::new(), head: None, body: Vec::new(), is_large: false, draw: Draw::new(1) }
     }
 
     #[test]
@@ -170,27 +146,6 @@ mod tests {
         }
         assert_eq!(counts[..2], [10_000, 0]);
         assert!((1_800..2_200).contains(&counts[2]) && (2..30).contains(&counts[3]), "{counts:?}");
-    }
-
-    #[test]
-    fn a_copy_says_the_same_and_frames_it_anew() {
-        let head = Sample::get("a.test", "/x?y=1").method("POST").with("x-own", "1").with("x-own", "2");
-        let head = head.with("connection", "close, x-hop").with("x-hop", "3").with("transfer-encoding", "chunked");
-        let mut edits = Edits::default();
-        edits.set(&HOST, |out| out.extend_from_slice(b"b.internal"));
-        edits.add(&HeaderName::from_static("x-more"), &HeaderValue::from_static("4"));
-        let mut copy = copies();
-        assert!(!copy.has_head());
-        copy.head(&head, &edits);
-        let text = String::from_utf8(copy.head.clone()).unwrap();
-        let mut lines: Vec<_> = text.split_terminator("\r\n").collect();
-        assert_eq!(lines.remove(0), "POST /x?y=1 HTTP/1.1");
-        lines.sort_unstable();
-        assert_eq!(lines, ["host: b.internal", "x-more: 4", "x-own: 1", "x-own: 2"]);
-        assert!(copy.has_head() && copy.has_length);
-        edits.set_target(|out| out.extend_from_slice(b"/new"));
-        copy.head(&Sample::get("a.test", "/x"), &edits);
-        assert!(copy.head.starts_with(b"GET /new HTTP/1.1\r\n") && !copy.has_length);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod balance;
+pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod endpoint_state;

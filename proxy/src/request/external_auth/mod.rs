@@ -2,7 +2,6 @@
 //! driver awaits its [`Verdict`] and continues. Whatever the failure of a service, no request passes without its
 //! permission.
 
-pub(crate) mod client;
 mod grpc;
 mod http;
 mod messages;
@@ -30,6 +29,7 @@ use crate::request::answer::Answer;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::Draw;
+use crate::upstream::client::{self, Purpose};
 
 /// The maximum number of endpoints tried, if none takes a connection.
 const TRIES_MAX: usize = 3;
@@ -201,6 +201,7 @@ impl Drop for Counted<'_> {
 /// Tries endpoints one after the other until one takes the call.
 async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> Verdict {
     let here = Here { listening: &shared.listening, local: Some(question.facts.local.ip()) };
+    let limits = &shared.options.upstream;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));
         let chance = (now, &mut Draw::new(draw));
@@ -214,7 +215,7 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
             AuthProtocol::Grpc { request_headers } => grpc::request(question, request_headers, body.clone()),
         };
         let Some(request) = request else { return Verdict::Failed(Failure::Broken) };
-        let client = client::of(&question.service, endpoint, request.uri(), &shared.options.upstream);
+        let client = client::of(Purpose::ExternalAuth, (&question.service.target, endpoint), request.uri(), limits);
         attempts.connected(true, now);
         let mut answered = client.request(request.clone()).await;
         if answered.as_ref().is_err_and(client::was_closed) {

@@ -1,5 +1,6 @@
-//! The HTTP clients of a traffic thread for authorisation services, one for each endpoint and TLS settings, so that
-//! connections are never mixed. Each keeps its own idle connections, and is removed when it was not used for a while.
+//! The HTTP clients of a traffic thread for requests of the edge's own: calls to authorisation services, and copies for
+//! mirrors. Each purpose, endpoint and TLS settings has one, so that connections are never mixed. Each keeps its own
+//! idle connections, and is removed when it was not used for a while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -8,28 +9,30 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Uri;
+use http::uri::Authority;
 use http_body_util::Full;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tidegate_config::model::{Endpoint, EndpointId, ExternalAuth, Target, UpstreamTls};
+use tidegate_config::model::{Endpoint, EndpointId, Target, UpstreamTls};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use tower::Service;
 
+use super::connect::connect;
+use super::tls;
 use crate::clock;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
-use crate::upstream::connect::connect;
-use crate::upstream::tls;
 
 /// The maximum number of clients of a thread; beyond that the longest unused one is removed.
 const CLIENTS_MAX: usize = 64;
@@ -47,14 +50,33 @@ const IDLE_MAX: usize = 16;
 /// The maximum size in bytes of one head, and of one header list over HTTP/2.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The client of one endpoint.
-pub(super) type Asker = Client<Connector, Full<Bytes>>;
+/// The connect timeout of a copy for a mirror.
+pub(crate) const MIRROR_CONNECT: Duration = Duration::from_secs(5);
 
-/// The key of a client. Over HTTP/2 connections are separated by authority, too.
-type Key = (Arc<Target>, EndpointId, Box<str>);
+/// The client of one endpoint.
+pub(crate) type EndpointClient = Client<Connector, Full<Bytes>>;
+
+/// The purpose of a request of the edge's own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Purpose {
+    /// A call to an authorisation service.
+    ExternalAuth,
+    /// A copy for a mirror.
+    Mirror,
+}
+
+/// The key of a client.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    purpose: Purpose,
+    target: Arc<Target>,
+    endpoint: EndpointId,
+    /// The authority that separates connections; empty where it is not part of a connection.
+    authority: Box<str>,
+}
 
 struct Kept {
-    client: Asker,
+    client: EndpointClient,
     used: Instant,
 }
 
@@ -81,12 +103,18 @@ impl Drop for Open {
     }
 }
 
-/// The client for an endpoint of a service.
-pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits: &UpstreamLimits) -> Asker {
-    let target = &service.target;
+/// The client for an endpoint of a target, for requests to this URL's authority.
+pub(crate) fn of(
+    purpose: Purpose,
+    (target, endpoint): (&Arc<Target>, &Endpoint),
+    uri: &Uri,
+    limits: &UpstreamLimits,
+) -> EndpointClient {
     let http2 = target.protocol.is_http2();
-    let authority = if http2 { uri.authority().map_or("", |authority| authority.as_str()) } else { "" };
-    let (key, now) = ((Arc::clone(target), endpoint.id, authority.into()), clock::now());
+    // Calls over HTTP/1.1 have a placeholder authority; the server name of a copy may be its host.
+    let separates = http2 || purpose == Purpose::Mirror;
+    let authority = uri.authority().filter(|_| separates).map_or("", |authority| authority.as_str()).into();
+    let (key, now) = (Key { purpose, target: Arc::clone(target), endpoint: endpoint.id, authority }, clock::now());
     CLIENTS.with_borrow_mut(|clients| {
         if let Some(kept) = clients.get_mut(&key) {
             kept.used = now;
@@ -105,7 +133,7 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
             .pool_max_idle_per_host(IDLE_MAX)
             .pool_timer(TokioTimer::new())
             .set_host(false)
-            .build(Connector::new(target, endpoint.address, limits));
+            .build(Connector::new(&key, endpoint.address, limits));
         clients.insert(key, Kept { client: client.clone(), used: now });
         client
     })
@@ -113,7 +141,7 @@ pub(super) fn of(service: &ExternalAuth, endpoint: &Endpoint, uri: &Uri, limits:
 
 /// Removes the longest unused client at the limit: of the same endpoint, or of all.
 fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new: &Key) {
-    let same = |key: &Key| key.0 == new.0 && key.1 == new.1;
+    let same = |key: &Key| key.purpose == new.purpose && key.target == new.target && key.endpoint == new.endpoint;
     let is_full = clients.keys().filter(|key| same(key)).count() >= AUTHORITIES_MAX;
     if is_full || clients.len() >= CLIENTS_MAX {
         let may_go = clients.iter().filter(|(key, _)| !is_full || same(key));
@@ -123,8 +151,8 @@ fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new:
 }
 
 /// Returns `true` if the connection was closed before the answer, as an endpoint may close an idle connection just when
-/// it is used again (RFC 9112 section 9.3.1). A call has no side effects, so it may be repeated.
-pub(super) fn was_closed(error: &legacy::Error) -> bool {
+/// it is used again (RFC 9112 section 9.3.1). A request without side effects may then be repeated.
+pub(crate) fn was_closed(error: &legacy::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(|error| {
         let is_reset =
@@ -145,7 +173,7 @@ pub(crate) fn clear() {
 }
 
 /// The reason why no connection was opened, if that is the error.
-pub(super) fn refusal(error: &legacy::Error) -> Option<Reason> {
+pub(crate) fn refusal(error: &legacy::Error) -> Option<Reason> {
     if !error.is_connect() {
         return None;
     }
@@ -161,7 +189,7 @@ pub(super) fn refusal(error: &legacy::Error) -> Option<Reason> {
 
 /// The reason why a connection was not opened.
 #[derive(Debug)]
-pub(super) struct Refused(Reason);
+pub(crate) struct Refused(Reason);
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -173,7 +201,7 @@ impl Error for Refused {}
 
 /// Connects to one endpoint, whatever the URL is.
 #[derive(Clone, Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     address: SocketAddr,
     /// The TLS settings, and the server name.
     tls: Option<(UpstreamTls, Arc<str>)>,
@@ -184,17 +212,31 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    fn new(target: &Target, address: SocketAddr, limits: &UpstreamLimits) -> Self {
+    fn new(key: &Key, address: SocketAddr, limits: &UpstreamLimits) -> Self {
+        let target = &key.target;
         let tls = target.protocol.is_tls().then(|| {
             let nothing = UpstreamTls { server_name: None, verification: None, client: None };
             let tls = target.tls.clone().unwrap_or(nothing);
             let service = &target.backend.service;
-            let name = || format!("{}.{}.svc", service.name, service.namespace).into();
-            let name = tls.server_name.clone().unwrap_or_else(name);
+            let name = match key.purpose {
+                Purpose::ExternalAuth => {
+                    let name = || format!("{}.{}.svc", service.name, service.namespace).into();
+                    tls.server_name.clone().unwrap_or_else(name)
+                }
+                // As for the request itself.
+                Purpose::Mirror => {
+                    let authority = Authority::from_str(&key.authority).ok();
+                    let host = authority.as_ref().map_or("", Authority::host);
+                    tls::server_name(&tls, address, host).into()
+                }
+            };
             (tls, name)
         });
-        let (within, kept_max) = (limits.external_auth, limits.pool_size);
-        Self { address, tls, http2: target.protocol.is_http2(), within, kept_max }
+        let within = match key.purpose {
+            Purpose::ExternalAuth => limits.external_auth,
+            Purpose::Mirror => MIRROR_CONNECT,
+        };
+        Self { address, tls, http2: target.protocol.is_http2(), within, kept_max: limits.pool_size }
     }
 
     async fn connect(self) -> Result<Link, Refused> {
@@ -225,7 +267,7 @@ impl Service<Uri> for Connector {
 }
 
 /// A connection to an endpoint.
-pub(super) struct Link {
+pub(crate) struct Link {
     io: TokioIo<Either<TcpStream, TlsStream<TcpStream>>>,
     /// Whether it may be kept after its answer. The files of idle connections are not charged, but reserved.
     is_kept: bool,
@@ -276,23 +318,22 @@ impl Write for Link {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{AppProtocol, AuthProtocol, BackendKey};
+    use tidegate_config::model::{AppProtocol, BackendKey};
     use tidegate_config::object::ObjectName;
 
     use super::*;
     use crate::options::Options;
 
     /// A service over HTTP/2, and its endpoint.
-    fn service(name: &str) -> (ExternalAuth, Endpoint) {
+    fn service(name: &str) -> (Arc<Target>, Endpoint) {
         let backend = BackendKey::tcp(ObjectName::new("shop", name), 80);
         let target = Arc::new(Target { backend, protocol: AppProtocol::H2c, tls: None, fixed: None });
-        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
-        (ExternalAuth { target, protocol, body_bytes_max: 0 }, Endpoint::tcp(([10, 0, 0, 1], 80).into(), None))
+        (target, Endpoint::tcp(([10, 0, 0, 1], 80).into(), None))
     }
 
-    fn ask(service: &(ExternalAuth, Endpoint), host: &str) {
+    fn ask(service: &(Arc<Target>, Endpoint), host: &str) {
         let uri = format!("http://{host}/").parse().unwrap();
-        drop(of(&service.0, &service.1, &uri, &Options::default().upstream));
+        drop(of(Purpose::ExternalAuth, (&service.0, &service.1), &uri, &Options::default().upstream));
     }
 
     #[tokio::test]
@@ -304,9 +345,9 @@ mod tests {
         }
         CLIENTS.with_borrow(|clients| {
             assert_eq!(clients.len(), AUTHORITIES_MAX + 1);
-            assert!(clients.keys().any(|key| key.0 == other.0.target));
+            assert!(clients.keys().any(|key| key.target == other.0));
             let last = format!("host-{}.test", 2 * CLIENTS_MAX - 1);
-            assert!(clients.keys().any(|key| *key.2 == *last));
+            assert!(clients.keys().any(|key| *key.authority == *last));
         });
         clear();
     }
