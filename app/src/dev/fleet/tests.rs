@@ -203,3 +203,40 @@ async fn replicas_beyond_the_maximum_are_refused_in_words() {
     stop.cancel();
     fleet.await.unwrap();
 }
+
+#[tokio::test]
+async fn recreate_removes_the_old_pods_before_it_creates_new_ones() {
+    let lite = Lite::new();
+    let client = kube::Client::new(lite.service(), "default");
+    let deployments = Api::<Deployment>::default_namespaced(client.clone());
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let mut recreated = web(3);
+    let strategy = json!({"type": "Recreate"});
+    recreated.spec.as_mut().unwrap().strategy = Some(serde_json::from_value(strategy).unwrap());
+    deployments.create(&PostParams::default(), &recreated).await.unwrap();
+    let stop = CancellationToken::new();
+    let programs = Programs { echo: Path::new("").into(), run_commands: false };
+    let fleet = tokio::spawn(Fleet::new(client, lite.clone(), programs, watch::Sender::new(0)).run(stop.clone()));
+    let all = ListParams::default();
+    let first =
+        until("three Pods", async || Some(pods.list(&all).await.unwrap()).filter(|list| list.items.len() == 3)).await;
+    let version = first.metadata.resource_version.clone().unwrap();
+    let mut changes = pods.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    let annotated = json!({"spec": {"template": {"metadata": {"annotations": {"template": "b"}}}}});
+    let patch = kube::api::Patch::Merge(annotated);
+    deployments.patch("web", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let mut old: std::collections::BTreeSet<String> = first.iter().map(Pod::name_any).collect();
+    let mut created = 0;
+    while created < 3 {
+        match timeout(Duration::from_secs(20), changes.next()).await.expect("a change").unwrap().unwrap() {
+            WatchEvent::Added(pod) => {
+                assert!(old.is_empty(), "{} was created beside {old:?}", pod.name_any());
+                created += 1;
+            }
+            WatchEvent::Deleted(pod) => drop(old.remove(&pod.name_any())),
+            WatchEvent::Modified(_) | WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+        }
+    }
+    stop.cancel();
+    fleet.await.unwrap();
+}

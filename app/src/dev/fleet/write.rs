@@ -60,12 +60,15 @@ impl Fleet {
 
     /// Writes a Pod for every process until it has ended. Returns `true` if every write succeeded.
     async fn write_pods(&mut self) -> bool {
-        let (mut wanted, mut settled) = (BTreeSet::new(), true);
         let mut replicas: Vec<&mut Replica> = self.replicas.values_mut().map(|(replica, _)| replica).collect();
+        let name = |replica: &Replica| ObjectName::new(&*replica.workload.namespace, &*replica.pod);
+        let wanted: BTreeSet<ObjectName> = replicas.iter().map(|replica| name(replica)).collect();
+        // Pods whose processes have ended go first: with the strategy Recreate, no old Pod is there beside a new one.
+        let mut settled = self.keeper.retain(Kept::Pod, &wanted).await;
         // A new Pod is shown as ready before the one that it replaces is shown as ending.
         replicas.sort_by_key(|replica| replica.is_ending());
         for replica in replicas {
-            let name = ObjectName::new(&*replica.workload.namespace, &*replica.pod);
+            let name = name(replica);
             let set = objects::set_name(&replica.workload.name, replica.revision);
             let set_name = ObjectName::new(&*replica.workload.namespace, set);
             let set = self.keeper.uid(Kept::ReplicaSet, &set_name);
@@ -88,9 +91,8 @@ impl Fleet {
                     self.recorder.note(about, "Scheduled", placed);
                 }
             }
-            wanted.insert(name);
         }
-        self.keeper.retain(Kept::Pod, &wanted).await && settled
+        settled
     }
 
     async fn put_slice(&mut self, name: &ObjectName, slice: &EndpointSlice) -> bool {
