@@ -13,6 +13,9 @@ pub(super) const FINALIZER: &str = "tidegate.io/process";
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The annotation with the revision number that `kubectl rollout` reads.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The annotations of a ReplicaSet that say how many replicas its Deployment asks for, and how many its strategy allows.
+const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 /// The node name of Pods.
 pub(super) const NODE: &str = "dev";
 
@@ -64,6 +67,8 @@ pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Repli
     selector["matchLabels"][TEMPLATE_HASH] = label(*hash).into();
     let mut annotations = desired.annotations.clone();
     annotations.insert(REVISION.to_owned(), number.to_string());
+    annotations.insert(DESIRED_REPLICAS.to_owned(), desired.replicas.to_string());
+    annotations.insert(MAX_REPLICAS.to_owned(), desired.strategy.bounds(desired.replicas).most.to_string());
     let object = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {
@@ -89,11 +94,12 @@ pub(super) fn replica_set(template: &Template, wanted: usize, replicas: &[&Repli
 pub(super) fn pod(replica: &Replica, set: &str) -> (Value, Value) {
     let mut template = labelled(&replica.template, replica.revision);
     template["spec"]["nodeName"] = NODE.into();
-    let owner = owner("ReplicaSet", &set_name(&replica.workload.name, replica.revision), set);
+    let set_name = set_name(&replica.workload.name, replica.revision);
+    let owner = owner("ReplicaSet", &set_name, set);
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": &*replica.pod, "namespace": &*replica.workload.namespace,
+            "name": &*replica.pod, "generateName": format!("{set_name}-"), "namespace": &*replica.workload.namespace,
             "labels": template["metadata"]["labels"], "annotations": template["metadata"]["annotations"],
             "finalizers": [FINALIZER], "ownerReferences": [owner],
         },
@@ -210,6 +216,7 @@ mod tests {
         let ending = replica("b", 1, Phase::Ending(Some(2)));
         let (set, status) = replica_set(&template, 2, &[&one, &ending], 0);
         assert_eq!(set["spec"]["selector"]["matchLabels"], json!({"app": "cart", TEMPLATE_HASH: "00000001"}));
-        assert_eq!((&set["metadata"]["annotations"][REVISION], &status["replicas"]), (&json!("4"), &json!(1)));
+        assert_eq!(set["metadata"]["annotations"], json!({REVISION: "4", DESIRED_REPLICAS: "2", MAX_REPLICAS: "3"}));
+        assert_eq!(status["replicas"], 1);
     }
 }

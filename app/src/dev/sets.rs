@@ -142,6 +142,11 @@ impl Sets {
             for template in templates.iter_mut() {
                 let current = template.hash == desired.revision;
                 let count = if current { desired.replicas } else { running(template.hash) };
+                if count > 0 {
+                    // An older ReplicaSet keeps what it was told when it was last scaled.
+                    template.desired.replicas = desired.replicas;
+                    template.desired.strategy = desired.strategy;
+                }
                 let refused = if current { refused } else { 0 };
                 let (object, status) =
                     objects::replica_set(template, count, &replicas.iter().collect::<Vec<_>>(), refused);
