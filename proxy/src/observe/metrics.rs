@@ -71,6 +71,8 @@ pub(crate) struct Metrics {
     pub(crate) connect_duration: Histogram,
     /// Further attempts of requests whose first one failed.
     pub(crate) retries: IntCounter,
+    /// Retries that were not made because of the budget.
+    pub(crate) retries_over_budget: IntCounter,
     sessions: [IntCounter; 3],
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
@@ -143,6 +145,13 @@ impl Metrics {
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
             retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Retries of requests.")?)?,
+            retries_over_budget: add(
+                registry,
+                IntCounter::new(
+                    "tidegate_upstream_retries_over_budget_total",
+                    "Retries not made because of the retry budget of the Service.",
+                )?,
+            )?,
             sessions: ["kept", "began", "moved"].map(|outcome| sessions.with_label_values(&[outcome])),
             answers: Reason::ALL.map(|reason| answers.with_label_values(&[reason.as_str()])),
             log_lines_dropped: add(

@@ -223,6 +223,7 @@ impl Exchange {
             _ => Sign::Answer,
         };
         self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
+        self.end_retry();
     }
 
     /// The idle timeout of the tunnel after an upgrade.

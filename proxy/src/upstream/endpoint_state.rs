@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::sweep_trigger::SweepTrigger;
+use crate::upstream::service_state::{AtService, ServiceState};
 
 /// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
@@ -73,16 +74,6 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-/// One request in flight at a Service port, counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct AtService(Arc<AtomicU32>);
-
-impl Drop for AtService {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -155,8 +146,7 @@ pub(crate) struct EndpointStates {
     sweep_trigger: Arc<SweepTrigger>,
     states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
     turns: papaya::HashMap<BackendKey, Arc<AtomicU64>, RandomState>,
-    /// Requests in flight at Service ports.
-    services: papaya::HashMap<BackendKey, Arc<AtomicU32>, RandomState>,
+    services: papaya::HashMap<BackendKey, Arc<ServiceState>, RandomState>,
 }
 
 impl EndpointStates {
@@ -213,8 +203,7 @@ impl EndpointStates {
                 services.get_or_insert_with(backend.clone(), Arc::default)
             }
         };
-        let at = AtService(Arc::clone(service));
-        (at.0.fetch_add(1, Relaxed) < max).then_some(at)
+        AtService::enter(service, max)
     }
 
     /// The number of endpoints that rest now.

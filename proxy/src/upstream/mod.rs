@@ -9,4 +9,5 @@ pub(crate) mod endpoint_state;
 pub(crate) mod own_addresses;
 pub(crate) mod pool;
 pub(crate) mod retry;
+pub(crate) mod service_state;
 pub(crate) mod tls;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::{Balance, RetryPolicy, Settings};
 use tidegate_proxy::Driver;
+use tokio::io::AsyncWriteExt;
 
 use super::bed::{Bed, Model, closed_port};
 use super::retries::{WAYS, ask};
@@ -91,6 +92,40 @@ async fn a_policy_of_zero_attempts_disables_retries() {
         assert_eq!(ask(&refused, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
         let tried = bed(&endpoints, policy(&[503], 1), driver).await;
         assert_eq!(ask(&tried, http2, "GET", "").await, 200, "{driver:?}, HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn retries_are_limited_by_the_budget_of_the_service() {
+    let retry = RetryPolicy { statuses: [503].into(), attempts: 100, backoff: Duration::from_secs(60) };
+    let settings = Settings { retry: Some(Arc::new(retry)), ..Settings::default() };
+    for driver in [Driver::Both, Driver::Full] {
+        // Three retries are always allowed; with 20 requests in flight it is four.
+        for (held, allowed, path, want) in
+            [(0, 3, "/busy", 503), (0, 3, "/close", 502), (17, 4, "/busy", 503), (17, 4, "/close", 502)]
+        {
+            let mut upstream = Upstream::start(|seen| match seen.line.split(' ').nth(1) {
+                Some("/hold") => Reply::Silence,
+                Some("/close") => Reply::Close,
+                _ => unavailable(),
+            })
+            .await;
+            let bed = bed(&[upstream.address], settings.clone(), driver).await;
+            let mut in_flight = Vec::new();
+            for number in 0..held + allowed {
+                let mut stream = bed.connect().await;
+                let path = if number < held { "/hold" } else { path };
+                stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n").as_bytes()).await.unwrap();
+                in_flight.push(stream);
+                upstream.seen().await;
+                let retries = (number + 1_usize).saturating_sub(held);
+                bed.until_metric(&format!("tidegate_upstream_retries_total {retries}\n")).await;
+            }
+            let answer = bed.get("a.test", path, "").await;
+            assert_eq!(answer.status, want, "{driver:?}, {path} with {held} others in flight");
+            bed.until_metric("tidegate_upstream_retries_over_budget_total 1\n").await;
+            bed.until_metric(&format!("tidegate_upstream_retries_total {allowed}\n")).await;
+        }
     }
 }
 

@@ -6,14 +6,16 @@ use crate::budget::Cost;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::phase::Aimed;
-use crate::upstream::endpoint_state::AtService;
+use crate::upstream::service_state::{AtService, Retrying};
 
 /// Returned by [`Exchange::release`].
 #[derive(Debug)]
 pub(super) struct Load {
     cost: Cost,
     /// Counts the request until it is dropped.
-    _at_service: AtService,
+    at_service: AtService,
+    /// Counts the retry that is under way.
+    retrying: Option<Retrying>,
 }
 
 impl Exchange {
@@ -44,7 +46,7 @@ impl Exchange {
             client.inspect(|client| client.release(cost));
             return Err(Reason::OutOfResources);
         }
-        self.load = Some(Load { cost, _at_service: at_service });
+        self.load = Some(Load { cost, at_service, retrying: None });
         Ok(())
     }
 
@@ -56,6 +58,23 @@ impl Exchange {
 
     fn held_kib(&self) -> u32 {
         u32::try_from(self.held_bytes.div_ceil(1024)).unwrap_or(u32::MAX)
+    }
+
+    /// Counts a retry, until [`Exchange::end_retry`]. Returns `false` if the Service's retry budget is used up.
+    pub(super) fn begin_retry(&mut self) -> bool {
+        self.end_retry();
+        let Some(load) = &mut self.load else { return true };
+        load.retrying = load.at_service.begin_retry();
+        let has_room = load.retrying.is_some();
+        self.shared.metrics.retries_over_budget.inc_by((!has_room).into());
+        has_room
+    }
+
+    /// The retry was answered, or failed.
+    pub(super) fn end_retry(&mut self) {
+        if let Some(load) = &mut self.load {
+            load.retrying = None;
+        }
     }
 
     /// Replaces the charge of a request by that of a tunnel.

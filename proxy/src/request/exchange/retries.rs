@@ -69,9 +69,12 @@ impl Exchange {
         let may = policy.is_none_or(|policy| policy.attempts > 0)
             && self.attempts.count() < self.shared.options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
-        let again = may && retry::again(&failed);
-        let backoff = policy.map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
-        self.backoff = backoff.filter(|_| again && !matches!(stage, Stage::Connecting { .. }));
+        let may = may && retry::again(&failed);
+        // Without a connection no endpoint got the request, so another attempt adds no load.
+        let is_free = matches!(stage, Stage::Connecting { .. });
+        let again = may && (is_free || self.begin_retry());
+        let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
+        self.backoff = backoff.filter(|_| again && !is_free);
         if again {
             // The endpoint is not in use during the pause.
             self.attempts.leave();
