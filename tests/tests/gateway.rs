@@ -6,6 +6,8 @@
 mod datagrams;
 #[path = "gateway/external_auth.rs"]
 mod external_auth;
+#[path = "gateway/grpc_mirror.rs"]
+mod grpc_mirror;
 #[path = "gateway/ingress2gateway.rs"]
 mod ingress2gateway;
 #[path = "gateway/observed.rs"]
