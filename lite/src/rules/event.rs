@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text;
+use super::{child, default, text};
 use crate::failure::Causes;
 use crate::selector::valid_name;
 
@@ -13,6 +13,19 @@ const MESSAGE_MAX_BYTES: usize = 1024;
 
 /// The namespaces of Events about objects without a namespace.
 const NAMESPACES: &[&str] = &["default", "kube-system"];
+
+/// Fields that the real server writes even if they are empty.
+pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
+    for field in ["involvedObject", "source"] {
+        child(new, field);
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        default(new, field, "");
+    }
+    for field in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+        default(new, field, Value::Null);
+    }
+}
 
 pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
     let (about, namespace) = (text(&new["involvedObject"], "namespace"), text(&new["metadata"], "namespace"));

@@ -45,7 +45,7 @@ static RULES: &[Rules] = &[
     Rules { kind: "Service", defaults: service::defaults, validate: service::validate },
     Rules { kind: "ConfigMap", defaults: |_, _, _| {}, validate: config_map::validate },
     Rules { kind: "Secret", defaults: secret::defaults, validate: secret::validate },
-    Rules { kind: "Event", defaults: |_, _, _| {}, validate: event::validate },
+    Rules { kind: "Event", defaults: event::defaults, validate: event::validate },
     Rules { kind: "Deployment", defaults: deployment::defaults, validate: deployment::validate },
     Rules { kind: "ReplicaSet", defaults: replica_set::defaults, validate: replica_set::validate },
     Rules { kind: "Pod", defaults: pod::defaults, validate: pod::validate },

@@ -94,7 +94,15 @@ fn shown(bytes: Bytes) -> Bytes {
 
 fn show(object: &mut Value) {
     match object["kind"].as_str() {
-        Some("Event") => rename(object, new),
+        Some("Event") => {
+            rename(object, new);
+            // The newer form leaves these out if they are empty.
+            for field in ["reportingController", "reportingInstance"] {
+                if object[field] == "" {
+                    object.as_object_mut().and_then(|object| object.remove(field));
+                }
+            }
+        }
         Some("EventList") => object["items"].as_array_mut().into_iter().flatten().for_each(show),
         Some("Table") => {
             object["rows"].as_array_mut().into_iter().flatten().for_each(|row| show(&mut row["object"]));

@@ -39,7 +39,7 @@ impl Query {
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             let value = value.into_owned();
             match key.as_ref() {
-                "watch" => query.watch = flag(&key, &value)?,
+                "watch" => query.watch = flag(&value),
                 "resourceVersion" => query.version = value,
                 "resourceVersionMatch" => query.version_match = Some(value).filter(|value| !value.is_empty()),
                 "continue" => query.token = value,
@@ -48,8 +48,8 @@ impl Query {
                     let limit: i64 = number(&key, &value)?;
                     query.limit = u64::try_from(limit).unwrap_or_default();
                 }
-                "allowWatchBookmarks" => query.bookmarks = flag(&key, &value)?,
-                "sendInitialEvents" => query.send_initial_events = Some(flag(&key, &value)?),
+                "allowWatchBookmarks" => query.bookmarks = flag(&value),
+                "sendInitialEvents" => query.send_initial_events = Some(flag(&value)),
                 "timeoutSeconds" => {
                     let seconds = number(&key, &value)?;
                     query.timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
@@ -61,7 +61,7 @@ impl Query {
                 "includeObject" => query.include_object = value,
                 "fieldManager" => query.manager = value,
                 "propagationPolicy" => query.propagation = value,
-                "force" => query.force = Some(flag(&key, &value)?),
+                "force" => query.force = Some(flag(&value)),
                 _ => {}
             }
         }
@@ -161,13 +161,9 @@ impl Query {
     }
 }
 
-pub(super) fn flag(key: &str, value: &str) -> Result<bool, Failure> {
-    // A parameter without a value is true, as in Go's conversion of query strings.
-    match value.to_ascii_lowercase().as_str() {
-        "" | "1" | "t" | "true" => Ok(true),
-        "0" | "f" | "false" => Ok(false),
-        _ => Err(Failure::bad_request(format!("{key}: invalid value {value:?}: not a boolean"))),
-    }
+pub(super) fn flag(value: &str) -> bool {
+    // Every text but these two is true, even an empty one, as in Go's conversion of query strings.
+    value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 pub(super) fn number<N: FromStr>(key: &str, value: &str) -> Result<N, Failure> {
@@ -240,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_a_bad_request() {
-        check("watch=perhaps", Err(400));
+        check("watch=perhaps", Ok(()));
         check("timeoutSeconds=soon", Err(400));
         check("limit=-1", Ok(()));
         check("limit=some", Err(400));

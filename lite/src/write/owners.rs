@@ -50,6 +50,14 @@ fn without_given_out(mut object: Value, sent: &Value) -> Value {
     object
 }
 
+/// An Event without the fields that are there even if they are empty: nobody owns those.
+fn without_empty(mut event: Value) -> Value {
+    if let Some(fields) = event.as_object_mut() {
+        fields.retain(|_, value| !value.is_null() && *value != "");
+    }
+    event
+}
+
 /// The fields that a request to a target cannot change.
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
@@ -82,7 +90,11 @@ pub(super) fn track(target: &Target, old: Option<&Value>, new: &mut Value, sent:
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let given = metadata.remove("managedFields").filter(|_| target.subresource.is_none());
     let given = given.filter(|entries| !entries.is_null());
-    let bare = sent.map(|sent| without_given_out(new.clone(), sent));
+    let bare = match (sent, target.row().built_in()) {
+        (Some(sent), _) => Some(without_given_out(new.clone(), sent)),
+        (None, Some("Event")) => Some(without_empty(new.clone())),
+        (None, _) => None,
+    };
     let compared = bare.as_ref().unwrap_or(new);
     let entries = as_writer(target, terms, |node, writer| apply::track(node, (old, compared), given.as_ref(), writer));
     if let (Some(entries), Some(metadata)) = (entries, new.get_mut("metadata").and_then(Value::as_object_mut)) {
