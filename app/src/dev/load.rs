@@ -115,7 +115,6 @@ impl Load {
         refused
     }
 
-    /// Applies a change and remembers it; a refused change stays pending.
     /// Applies changes, and adds the complaints about them. Returns `true` if one of them was refused.
     async fn apply_all(&mut self, changes: Vec<Change>, complaints: &mut BTreeSet<Complaint>) -> bool {
         let mut refused = false;
@@ -128,6 +127,7 @@ impl Load {
         refused
     }
 
+    /// Applies a change and remembers it; a refused change stays pending.
     async fn apply(&mut self, change: Change) -> Result<(), Complaint> {
         match change {
             Change::Put { identity, wanted, before } => {

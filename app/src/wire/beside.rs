@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_config::model::BindKey;
 use tidegate_control::ClosedSockets;
-use tidegate_proxy::{Bound, Memory, Proxy, Sweeper};
+use tidegate_proxy::{Bound, BoundBind, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -60,17 +60,23 @@ async fn report_unopened(
     stop: CancellationToken,
 ) {
     loop {
-        let now: BTreeMap<BindKey, Arc<str>> =
-            bound.borrow_and_update().iter().filter_map(|(key, bind)| Some((*key, bind.error()?.into()))).collect();
+        let closed = |(key, bind): (&BindKey, &BoundBind)| {
+            let error = bind.error().filter(|_| bind.threads() == 0)?;
+            Some((*key, error.into()))
+        };
+        let now: BTreeMap<BindKey, Arc<str>> = bound.borrow_and_update().iter().filter_map(closed).collect();
         failed.send_if_modified(|before| {
             let moved = **before != now;
             *before = Arc::new(now);
             moved
         });
-        let changed = async { bound.changed().await.is_ok() };
+        let changed = async {
+            let is_open = bound.changed().await.is_ok();
+            sleep(LISTENERS_LOST_MAX).await;
+            is_open
+        };
         if stop.run_until_cancelled(changed).await != Some(true) {
             return;
         }
-        sleep(LISTENERS_LOST_MAX).await;
     }
 }

@@ -151,7 +151,7 @@ fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new:
 }
 
 /// Returns `true` if the connection was closed before the answer, as an endpoint may close an idle connection just when
-/// it is used again (RFC 9112 section 9.3.1). A request without side effects may then be repeated.
+/// it is used again (RFC 9112 section 9.3.1). An idempotent request may then be repeated.
 pub(crate) fn was_closed(error: &legacy::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(|error| {
@@ -215,8 +215,7 @@ impl Connector {
     fn new(key: &Key, address: SocketAddr, limits: &UpstreamLimits) -> Self {
         let target = &key.target;
         let tls = target.protocol.is_tls().then(|| {
-            let nothing = UpstreamTls { server_name: None, verification: None, client: None };
-            let tls = target.tls.clone().unwrap_or(nothing);
+            let tls = target.tls.clone().unwrap_or_default();
             let service = &target.backend.service;
             let name = match key.purpose {
                 Purpose::ExternalAuth => {

@@ -49,6 +49,9 @@ const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
+/// The number of warnings from which on no more ports are compared: far more than fit into the headers of an answer.
+const WARNINGS_MAX: usize = 1000;
+
 /// The number of ports with the same number that a port is compared with.
 const COMPARED_MAX: usize = 100;
 
@@ -224,8 +227,11 @@ impl<'a> Template<'a> {
             let key = (port["containerPort"].as_i64().unwrap_or_default(), text(port, "protocol"));
             let others = seen.entry(key).or_default();
             for (other_at, other) in others.iter().take(COMPARED_MAX) {
-                let host = |port: &Value| (text(port, "hostIP").to_owned(), port["hostPort"].as_i64().unwrap_or(0));
-                let ((ip, number), (other_ip, other_number)) = (host(port), host(other));
+                if self.warnings.len() >= WARNINGS_MAX {
+                    return;
+                }
+                let (ip, number) = (text(port, "hostIP"), port["hostPort"].as_i64().unwrap_or(0));
+                let (other_ip, other_number) = (text(other, "hostIP"), other["hostPort"].as_i64().unwrap_or(0));
                 let how = if ip == other_ip && number == other_number {
                     "duplicate"
                 } else if number == 0 || other_number == 0 {

@@ -302,7 +302,8 @@ impl ProxyHttp for PingoraDriver {
         trailers: &mut HeaderMap,
         carried: &mut Carried,
     ) -> Result<Option<Bytes>> {
-        if refuses(session, trailers) {
+        // To a client of HTTP/1 they are not sent in any case, and its body is complete.
+        if refuses(session, trailers) && session.is_http2() {
             return Err(stop(carried, Reason::UpstreamBroken));
         }
         let Some(gzip) = &mut carried.gzip else { return Ok(None) };

@@ -62,7 +62,6 @@ impl Exchange {
 
     /// Counts a retry, until [`Exchange::end_retry`]. Returns `false` if the Service's retry budget is used up.
     pub(super) fn begin_retry(&mut self) -> bool {
-        self.end_retry();
         let Some(load) = &mut self.load else { return true };
         load.retrying = load.at_service.begin_retry();
         let has_room = load.retrying.is_some();

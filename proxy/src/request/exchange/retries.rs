@@ -60,6 +60,7 @@ impl Exchange {
     }
 
     fn again(&mut self, stage: Stage) -> bool {
+        self.end_retry();
         let policy = self.retry_policy();
         let tries_max = policy.map_or(usize::from(self.effective.tries_max), |policy| {
             usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
@@ -70,11 +71,12 @@ impl Exchange {
             && self.attempts.count() < self.shared.options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
         let may = may && retry::again(&failed);
-        // Without a connection no endpoint got the request, so another attempt adds no load.
-        let is_free = matches!(stage, Stage::Connecting { .. });
-        let again = may && (is_free || self.begin_retry());
+        // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak of a Service under load.
+        let answered = matches!(stage, Stage::Answered { .. });
+        let connected = !matches!(stage, Stage::Connecting { .. });
+        let again = may && (!answered || self.begin_retry());
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
-        self.backoff = backoff.filter(|_| again && !is_free);
+        self.backoff = backoff.filter(|_| again && connected);
         if again {
             // The endpoint is not in use during the pause.
             self.attempts.leave();

@@ -95,7 +95,7 @@ async fn deliver(way: Way) -> Option<Answer> {
             written.inspect_err(failed).ok().map(Answer::Plain)
         }
         Way::Client(client, request) => {
-            // Only a request without side effects may arrive twice.
+            // Only an idempotent request may arrive twice (RFC 9110 section 9.2.2).
             let again = request.method().is_idempotent().then(|| request.clone());
             let mut answered = client.request(*request).await;
             if let Some(again) = again.filter(|_| answered.as_ref().is_err_and(client::was_closed)) {
