@@ -13,7 +13,7 @@ async fn document(client: &Client, path: &str) -> Value {
 async fn openapi_includes_kinds_without_a_schema() {
     let kinds = [
         kind("", "services", "Service", true),
-        kind("", "nodes", "Node", false),
+        kind("", "limitranges", "LimitRange", true),
         kind("gateway.networking.k8s.io", "httproutes", "HTTPRoute", true),
     ];
     let limits = ReplicaLimits { bytes_max: 1 << 20, sweep_share_max: 0.5, sweep_free: 2 };
@@ -38,7 +38,7 @@ async fn openapi_includes_kinds_without_a_schema() {
     }
     let expected = [
         "Service io.k8s.api.core.v1.Service",
-        "Node v1.Node, any fields",
+        "LimitRange v1.LimitRange, any fields",
         "strategic merge: true",
         "HTTPRoute io.k8s.networking.gateway.v1.HTTPRoute, any fields",
         "strategic merge: false",
