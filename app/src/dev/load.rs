@@ -97,7 +97,7 @@ impl Load {
             self.make_class().await;
         }
         let mut complaints = reading.complaints.clone();
-        // What needs the definitions waits for them; everything else is served before.
+        // Only objects of the Gateway API wait for their definitions; all others are applied first.
         let waits = |change: &Change| {
             !self.defined && matches!(change, Change::Put { identity, .. } if definitions::are_for(identity))
         };
@@ -215,7 +215,7 @@ metadata: {name: a, namespace: default}
 ";
 
     #[tokio::test]
-    async fn what_needs_no_definition_does_not_wait_for_them() {
+    async fn objects_of_built_in_kinds_do_not_wait_for_definitions() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("all.yaml"), MANIFESTS).unwrap();
         let (told, mut written) = mpsc::unbounded_channel();
