@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
@@ -47,6 +48,21 @@ pub struct Mirror {
     /// The denominator, at least 1. Each request is chosen at random.
     pub denominator: u32,
 }
+
+/// Headers that belong to one connection (RFC 9110 section 7.6.1) or frame a message (RFC 9112 section 6). With one of
+/// them changed, the next hop could take the body of a request for another request.
+pub const CONNECTION_HEADERS: [HeaderName; 10] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    PROXY_AUTHENTICATE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
 
 /// Header edits, applied as removals, then replacements, then additions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

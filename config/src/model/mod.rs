@@ -44,7 +44,10 @@ pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
 pub use decision::{Asker, Decision, Found, Refusal, decide};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use external_auth::{AuthProtocol, ExternalAuth};
-pub use filter::{DirectResponse, Filter, HeaderEdits, Mirror, PathRewrite, Redirect, ResponseEdits, ResponseScope};
+pub use filter::{
+    CONNECTION_HEADERS, DirectResponse, Filter, HeaderEdits, Mirror, PathRewrite, Redirect, ResponseEdits,
+    ResponseScope,
+};
 pub use guard::Guard;
 pub use host::{HostPattern, WildcardDepth, request_host};
 pub use host_expression::HostExpression;

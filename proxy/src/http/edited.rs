@@ -1,28 +1,12 @@
 //! The headers of a request with the edits of the steps, for derived requests: mirrored ones, and calls to
 //! authorisation services.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_config::model::Head;
+use tidegate_config::model::{CONNECTION_HEADERS, Head};
 
 use super::edits::{Edit, Edits};
 use super::names::HeaderNames;
-
-/// Headers of the client's connection, or about the framing of the body.
-pub(crate) const OF_CONNECTION: [HeaderName; 10] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    PROXY_AUTHENTICATE,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// The headers of a head with edits, without hop-by-hop headers. The authority is among them, as `Host`.
 pub(crate) fn edited<H: Head + HeaderNames>(head: &H, edits: &Edits) -> HeaderMap {
@@ -52,7 +36,7 @@ pub(crate) fn edited<H: Head + HeaderNames>(head: &H, edits: &Edits) -> HeaderMa
             }
         }
     }
-    OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    CONNECTION_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
     headers
 }
 

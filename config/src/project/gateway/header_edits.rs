@@ -1,12 +1,12 @@
 //! Header edits of filters.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::finding::printable;
-use crate::model::HeaderEdits;
+use crate::model::{CONNECTION_HEADERS, HeaderEdits};
 use crate::project::field::{Found, Misread, read};
 
 /// The maximum number of headers in one list.
@@ -29,20 +29,6 @@ struct HeaderJson {
     value: String,
 }
 
-/// Headers that belong to a connection (RFC 9110 section 7.6.1) or frame a message (RFC 9112 section 6). With one of them changed, the next hop
-/// could take the body of a request for another request.
-const OF_CONNECTION: [HeaderName; 9] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
 /// Reads edits, whole or not at all.
 pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Result<HeaderEdits, Misread> {
     let json: EditsJson = read(raw, field)?;
@@ -54,7 +40,7 @@ pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Re
     let [set, add] = [&edits.set, &edits.add].map(|list| list.iter().map(|(name, _)| name).collect::<Vec<_>>());
     for (below, names) in [("remove", edits.remove.iter().collect()), ("set", set), ("add", add)] {
         // A request has one Host, which may be another one, but neither none nor two.
-        let is_fixed = |name: &&&HeaderName| OF_CONNECTION.contains(name) || **name == HOST && below != "set";
+        let is_fixed = |name: &&&HeaderName| CONNECTION_HEADERS.contains(name) || **name == HOST && below != "set";
         if let Some(name) = names.iter().find(is_fixed) {
             let why = "is a header of the edge's connections, which no filter may change".to_owned();
             return Err(Misread { field: format!("{field}.{below}"), value: name.to_string(), why });

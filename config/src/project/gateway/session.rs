@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{COOKIE, HOST, SET_COOKIE};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::duration::duration;
 use crate::finding::printable;
-use crate::model::{SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
+use crate::model::{CONNECTION_HEADERS, SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
 use crate::object::Uid;
 use crate::project::cookie::{is_name, is_path};
 use crate::project::field::{Found, Misread, read};
@@ -159,14 +159,13 @@ fn carried(
 
 /// The header. It must not be one that frames messages or describes the connection.
 fn named(header: Option<HeaderJson>, session_name: Option<Arc<str>>) -> Result<HeaderName, Fault> {
-    const TAKEN: [HeaderName; 9] =
-        [CONNECTION, CONTENT_LENGTH, COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+    const TAKEN: [HeaderName; 3] = [COOKIE, HOST, SET_COOKIE];
     let name = header.and_then(|header| header.name).or(session_name);
     let name = name.ok_or((".header.name", String::new(), "is missing"))?;
     let fault = |why| (".header.name", name.as_ref().to_owned(), why);
     let header = HeaderName::from_bytes(name.as_bytes()).ok().filter(|_| is_name(&name));
     let header = header.ok_or_else(|| fault("is not the name of a header"))?;
-    if TAKEN.contains(&header) || matches!(header.as_str(), "keep-alive" | "proxy-connection") {
+    if TAKEN.contains(&header) || CONNECTION_HEADERS.contains(&header) {
         return Err(fault("is a header with another meaning"));
     }
     Ok(header)

@@ -10,14 +10,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use prost::Message;
-use tidegate_config::model::{DirectResponse, HeaderEdits};
+use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
 
 use super::messages::{
     Address, AttributeContext, AttributeRequest, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderAppendAction,
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
 use super::{Grants, Question, Shown, Verdict, header, identity, may_change, whole};
-use crate::http::edited::OF_CONNECTION;
 use crate::observe::external_auth_metrics::Failure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -175,6 +174,6 @@ fn denial(denied: &DeniedHttpResponse) -> Result<DirectResponse, Failure> {
         0 => 403,
         code => u16::try_from(code).ok().filter(|code| (200..600).contains(code)).ok_or(Failure::Broken)?,
     };
-    let headers = denied.headers.iter().filter_map(read).filter(|(name, _)| !OF_CONNECTION.contains(name));
+    let headers = denied.headers.iter().filter_map(read).filter(|(name, _)| !CONNECTION_HEADERS.contains(name));
     Ok(DirectResponse { status, headers: headers.collect(), content_type: None, body: denied.body.as_bytes().into() })
 }

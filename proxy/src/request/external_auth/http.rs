@@ -8,10 +8,10 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, DATE, HOST, SERVER, SET_COOKIE
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tidegate_config::model::{DirectResponse, HeaderEdits};
+use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
 
 use super::{Grants, Shown, Verdict, identity, may_change, whole};
-use crate::http::edited::{OF_CONNECTION, nominated};
+use crate::http::edited::nominated;
 use crate::observe::external_auth_metrics::Failure;
 
 /// The placeholder authority for HTTP/1.1, where the host is a header: connections are pooled by it.
@@ -63,7 +63,7 @@ pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]
     nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
     // A proxy may request credentials of the client, and so may the service.
     let asks = headers.get_all(http::header::PROXY_AUTHENTICATE).iter().cloned().collect::<Vec<_>>();
-    OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    CONNECTION_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
     headers.extend(asks.into_iter().map(|value| (http::header::PROXY_AUTHENTICATE, value)));
     Ok(Verdict::Denied(Arc::new(DirectResponse {
         status: status.as_u16(),

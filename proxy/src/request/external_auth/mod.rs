@@ -15,13 +15,14 @@ use std::time::{Instant, SystemTime};
 use ::http::header::HOST;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
-use tidegate_config::model::{AuthProtocol, Backend, Balance, DirectResponse, ExternalAuth, HeaderEdits};
+use tidegate_config::model::{
+    AuthProtocol, Backend, Balance, CONNECTION_HEADERS, DirectResponse, ExternalAuth, HeaderEdits,
+};
 use tokio::time::timeout_at;
 
 use crate::budget::{Charge, Cost};
 use crate::clock;
 use crate::connection::ConnectionFacts;
-use crate::http::edited::OF_CONNECTION;
 use crate::http::names::CDN_LOOP;
 use crate::observe::external_auth_metrics::{Failure, Outcome};
 use crate::reason::Reason;
@@ -272,7 +273,7 @@ fn identity<'v>(value_of: impl Fn(&HeaderName) -> Option<&'v [u8]>) -> Option<Bo
 /// Returns `true` if a service may change a header of the request. The framing of the body, the host, and the count of
 /// passes may not be changed.
 fn may_change(name: &HeaderName) -> bool {
-    !OF_CONNECTION.contains(name) && *name != HOST && *name != CDN_LOOP
+    !CONNECTION_HEADERS.contains(name) && *name != HOST && *name != CDN_LOOP
 }
 
 /// The names in a head that an endpoint may confuse with the headers that a service decides upon: many servers treat
