@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_wants_a_snapshot_and_a_socket() {
+    fn readiness_requires_a_snapshot_and_a_socket() {
         let nothing = Bound::default();
         assert_eq!(refusal(&ready(), &nothing, true), Some("the process is ending"));
         assert_eq!(refusal(&Readiness::default(), &nothing, false), Some("the first snapshot is not published"));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scrapes_that_nobody_reads_are_few() {
+    async fn stalled_scrapes_are_limited() {
         let places = Arc::new(Semaphore::new(SCRAPES_MAX));
         let registry = Registry::new();
         registry.register(Box::new(prometheus::IntCounter::new("x_total", "x").unwrap())).unwrap();

@@ -81,6 +81,6 @@ fn the_page_of_flags_is_current() {
 }
 
 #[test]
-fn the_definition_of_the_flags_is_sound() {
+fn the_definition_of_the_flags_is_valid() {
     Args::command().debug_assert();
 }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_go_in_clear_text_to_loopback_alone() {
+    async fn tokens_are_sent_in_clear_text_only_to_loopback() {
         check("https://192.0.2.1:6443/", true);
         check("https://api.example/", true);
         check("http://127.0.0.1:8001/", true);

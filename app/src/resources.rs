@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_fits_into_the_open_files() {
+    fn all_limits_fit_into_the_open_file_limit() {
         check_files(None, 2, (BudgetLimits::default().files, 512));
         check_files(Some(u64::MAX), 2, (BudgetLimits::default().files, 512));
         check_files(Some(1_048_576), 2, (1_045_248, 512));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_has_its_part_of_the_memory() {
+    fn traffic_has_its_share_of_the_memory() {
         let mut limits = BudgetLimits::default();
         share_memory(None, &mut limits);
         assert_eq!(limits, BudgetLimits::default());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_looked_for_in_every_group() {
+    fn the_limit_is_read_from_every_cgroup() {
         let shown = |groups: &str| {
             let files = limit_files(groups);
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_sizes() {
+    fn sizes_of_the_kernel_are_parsed() {
         assert_eq!(kib("MemTotal:       24689764 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(24_689_764));
         assert_eq!(kib("Name:\tx\nVmRSS:\t    1536 kB\n", "VmRSS:"), Some(1536));
         assert_eq!((kib("VmRSS: x kB", "VmRSS:"), kib("VmRSS: 1", "VmRSS:"), kib("", "VmRSS:")), (None, None, None));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_raised_to_what_is_allowed() {
+    fn the_limit_is_raised_to_the_hard_limit() {
         let raised = raise();
         let limit = getrlimit(Resource::Nofile);
         assert_eq!((raised, limit.current), (limit.maximum, limit.maximum));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_answered_whoever_holds_connections() {
+    async fn health_is_answered_while_others_hold_connections() {
         check_held("").await;
         check_held("GET /healthz HTTP/1.1\r\nHo").await;
         check_held("GET /long HTTP/1.1\r\nHost: x\r\n\r\n").await;

@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn chance_spreads_them_over_half() {
+    fn jitter_spreads_pauses_over_half() {
         check(&[0, 0], 0.0, &[125, 250]);
         check(&[0, 0], 0.5, &[187, 375]);
         check(&[0], 7.0, &[250]);
     }
 
     #[test]
-    fn a_task_that_ran_well_begins_anew() {
+    fn a_task_that_ran_well_restarts_without_a_pause() {
         check(&[0, 0, 60, 0], 1.0, &[250, 500, 250, 500]);
         check(&[0, 0, 59, 0], 1.0, &[250, 500, 1000, 2000]);
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_started_again_makes_the_process_unhealthy() {
+    async fn a_task_that_cannot_be_restarted_makes_the_process_unhealthy() {
         let stop = CancellationToken::new();
         let mut tasks = supervisor(&stop);
         let health = tasks.health();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_end_after_the_stop_is_no_fault() {
+    async fn an_end_after_the_stop_is_not_a_failure() {
         let stop = CancellationToken::new();
         let mut tasks = supervisor(&stop);
         let health = tasks.health();

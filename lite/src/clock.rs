@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timestamps_go_both_ways() {
+    fn timestamps_round_trip() {
         for (unix, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_there_twice() {
+    fn every_duplicate_field_is_found() {
         check(r#"{"a": 1, "b": {"a": null, "c": [true, 1.5, "x"]}}"#, &[]);
         check(r#"{"a": 1, "a": 2, "a": 3}"#, &["a"]);
         check(

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_done_without_never_brings_about_pressure() {
+    fn optional_work_never_causes_pressure() {
         for memory_kib in [1000, 376 * 4, 376 * 4 + 1, 376 * 16, 376 * 16 + 1, 100_000] {
             let budget = budget(1000, memory_kib);
             let count =
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_brought_into_what_can_be_counted() {
+    fn limits_are_clamped_to_the_range_of_the_counters() {
         let most = BudgetLimits::default();
         let largest = budget(u32::MAX, u64::MAX).max();
         assert_eq!((largest.files(), largest.memory_kib()), (most.files.into(), most.memory_kib));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_hold_everything_until_half_is_taken() {
+    fn a_client_may_hold_everything_until_half_of_the_budget_is_used() {
         let budget = budget(100, 1000);
         let held = Cost::new(26, 0);
         assert!(budget.is_fair(held));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_allows_fewer_files_and_never_more() {
+    fn the_configuration_can_only_lower_the_number_of_files() {
         let budget = budget(100, 1_000_000);
         let connection = Cost::new(10, 0);
         budget.allow_files(Some(20));
@@ -379,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn one_service_has_half_of_everything_at_most() {
+    fn one_service_uses_at_most_half_of_the_budget() {
         assert_eq!(budget(100, 1_000_000).service_max(), 50);
         assert_eq!(budget(100, 64 * 10).service_max(), 5);
         assert_eq!((budget(3, 1_000_000).service_max(), budget(1, 1).service_max()), (2, 1));
     }
 
     #[test]
-    fn resident_memory_counts_while_traffic_takes_its_part() {
+    fn resident_memory_counts_while_traffic_uses_its_share() {
         let budget = budget(100, 1000);
         budget.note_resident(950);
         assert!(!budget.is_pressed() && budget.charge(Cost::new(0, 250)), "the rest of the process is large");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_back_empty_and_whole() {
+    fn a_returned_buffer_is_empty_and_keeps_its_capacity() {
         let mut buffer = with(100);
         let at = buffer.as_ptr();
         buffer.advance(60);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_was_filled_and_emptied_has_its_room_again() {
+    fn a_drained_buffer_has_its_whole_capacity_again() {
         for large in [false, true] {
             let mut buffer = with(0);
             assert_eq!(large, large && buffer.grow());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_has_grown_by_itself_or_is_shared_is_let_go() {
+    fn a_grown_or_shared_buffer_is_not_pooled() {
         drop(with(10 * BUFFER_BYTES));
         // The same for a buffer with exactly as much left as another has in all.
         let mut grown = with(2 * BUFFER_BYTES);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_take_the_bytes_along_and_are_few() {
+    fn large_buffers_take_over_the_bytes_and_are_limited() {
         let mut buffer = with(BUFFER_BYTES);
         buffer.advance(7);
         assert_eq!((buffer.space(), buffer.grow(), buffer.grow()), (0, true, false));

@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn flows_take_a_quarter_of_either_and_bring_about_no_pressure() {
+    fn flows_use_at_most_a_quarter_and_cause_no_pressure() {
         check(100, 1_000_000, 25);
         check(1_000_000, 320, 10);
         check(1, 1_000_000, 1);
     }
 
     #[test]
-    fn a_full_process_takes_no_flow() {
+    fn a_full_process_accepts_no_flow() {
         let (flows, budget) = flows(8, 1000);
         assert!(budget.charge(Cost::new(8, 0)) && !flows.charge());
         budget.release(Cost::new(8, 0));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_have_all_flows_until_half_are_taken() {
+    fn a_client_may_have_all_flows_until_half_of_them_are_used() {
         let (flows, _) = flows(64, 1000);
         assert!(flows.is_fair(8));
         for _ in 0..8 {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_fails_or_panics_is_followed_by_another_after_a_pause() {
+    fn a_failed_or_panicked_run_is_repeated_after_a_pause() {
         let mut pauses = Vec::new();
         let mut whys = Vec::new();
         let cut = keep_running(

@@ -147,7 +147,7 @@ mod tests {
     use crate::sample_model::{endpoints, parts, path, published, to_backend};
 
     #[test]
-    fn what_comes_back_after_its_object_went_is_swept_too() {
+    fn state_that_returns_after_its_object_is_gone_is_swept_too() {
         let registry = Registry::new();
         let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
         let shared = Shared::new(&options, &registry).unwrap();

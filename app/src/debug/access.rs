@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unix_socket_is_its_owners_alone() {
+    fn only_the_owner_can_use_the_unix_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("debug.sock");
         let first = bind_unix(&path).unwrap();

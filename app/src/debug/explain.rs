@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_may_be_asked_with_several_times() {
+    fn a_header_may_be_given_several_times() {
         let query = "url=a.example%2Fb&header=x-a%3A+b&header=x-c%3Ad&method=PUT&format=text";
         let question = Question::of(query).unwrap();
         assert_eq!(question.headers, ["x-a: b", "x-c:d"]);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_says_the_environment_and_the_grace_period() {
+    fn the_template_sets_the_environment_and_the_grace_period() {
         let template = json!({
             "metadata": {"annotations": {COMMAND: "serve"}},
             "spec": {

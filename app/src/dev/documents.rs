@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_document_stops_no_other() {
+    fn a_broken_document_does_not_stop_the_others() {
         check(
             &format!("kind: Service\n---\n{A}---\n- a\n---\napiVersion: v1\nkind: Secret\n"),
             &["1! has no apiVersion", "2: Service shop/a", "3! is not an object", "4! has no metadata.name"],

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_takes_nothing_away() {
+    fn an_unreadable_file_deletes_nothing() {
         let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
         let before = [("1.yaml", format!("{a}{b}")), ("2.yaml", manifest("Service", "c", ""))];
         check(&before, &[("1.yaml", format!("{a}---\nkind: [\n"))], &["delete Service c"]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_name_file_document_and_reason() {
+    fn errors_name_file_document_and_reason() {
         let a = manifest("Service", "a", "");
         let folder = folder(&[("1.yaml", a.clone()), ("sub/2.yaml", format!("{a}---\nkind: Secret\n"))]);
         let reading = read(folder.path());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_takes_back_only_what_the_file_said() {
+    fn a_patch_removes_only_fields_of_the_file() {
         let before = json!({"spec": {"replicas": 2, "paused": true}, "metadata": {"labels": {"a": "1", "b": "2"}}});
         let now = json!({"spec": {"replicas": 3}, "metadata": {"labels": {"b": "2"}}});
         let want = json!({"spec": {"replicas": 3, "paused": null}, "metadata": {"labels": {"a": null, "b": "2"}}});

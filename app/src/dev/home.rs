@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_user_can_read_it_and_nothing_is_left() {
+    fn the_folder_is_private_and_removed_at_the_end() {
         let home = Home::make("token").unwrap();
         let (file, folder) = (home.kubeconfig(), home.folder.path().to_owned());
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

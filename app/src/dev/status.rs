@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_replicas() {
+    fn the_status_counts_the_replicas() {
         let (up, down) = (replica("a", 2, Phase::Ready(1)), replica("b", 2, Phase::Down));
         let (old, ending) = (replica("c", 1, Phase::Ready(1)), replica("d", 2, Phase::Ending(Some(1))));
         check(0, &[], [0, 0, 0, 0], "True", "NewReplicaSetAvailable");

@@ -299,7 +299,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_strategy_says_how_many_may_run_and_be_missing() {
+    fn a_strategy_bounds_surge_and_unavailability() {
         let rolling = |surge, unavailable| Strategy::Rolling {
             surge: Amount::Count(surge),
             unavailable: Amount::Count(unavailable),

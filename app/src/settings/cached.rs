@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routing_reads_is_served_anyway() {
+    fn the_kinds_of_routing_are_always_served() {
         let refused = |name: &str| beside(&[kind(name).unwrap()], [Kind::Service]).map_err(|why| why.to_string());
         assert!(refused("services").unwrap_err().contains("read for routing"));
         assert!(refused("secrets").unwrap_err().contains("--serve-secrets"));

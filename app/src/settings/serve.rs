@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_need_a_token_or_a_certificate() {
+    fn remote_clients_need_a_token_or_a_certificate() {
         check("127.0.0.1:0", &[], Ok(()));
         check("[::1]:8001", &["token"], Ok(()));
         check("unix:/run/api.sock", &[], Ok(()));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_for_a_server_goes_in_clear_text_to_loopback_alone() {
+    fn the_token_for_a_server_is_sent_in_clear_text_only_to_loopback() {
         check_server("https://192.0.2.1:8001", true, true);
         check_server("http://127.0.0.1:8001", true, true);
         check_server("http://[::1]:8001", true, true);

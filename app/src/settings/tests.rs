@@ -31,7 +31,7 @@ fn check(flags: &[&str], complaint: &str) {
 }
 
 #[test]
-fn complaints_name_flag_value_and_reason() {
+fn errors_name_flag_value_and_reason() {
     let address = "is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
     check(&["--http", "8080"], &format!("--http \"8080\": {address}"));
     check(&["--https", "localhost:443"], &format!("--https \"localhost:443\": {address}"));
@@ -94,7 +94,7 @@ fn complaints_name_flag_value_and_reason() {
 }
 
 #[test]
-fn complaints_about_gateways_name_the_range() {
+fn errors_about_gateways_name_the_range() {
     check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway nor deis");
     let no_address = "is not an IP address, or two with a hyphen between them";
     for (text, why) in [
@@ -149,7 +149,7 @@ fn gateways_get_services_or_local_addresses() {
 }
 
 #[test]
-fn run_listens_for_strangers_and_dev_for_its_user() {
+fn run_listens_on_all_addresses_and_dev_on_loopback() {
     let run = run(&[]).unwrap().edge;
     assert_eq!(run.sockets.http, [Wish { address: "0.0.0.0:8080".parse().unwrap(), flexible: false }]);
     assert_eq!(
@@ -172,7 +172,7 @@ fn run_listens_for_strangers_and_dev_for_its_user() {
 }
 
 #[test]
-fn what_is_given_is_taken() {
+fn given_flags_are_used() {
     let run = run(&[
         "--http",
         "[::1]:80,127.0.0.1:0",
@@ -240,7 +240,7 @@ fn what_is_given_is_taken() {
 }
 
 #[test]
-fn the_pace_is_settable() {
+fn the_pace_is_configurable() {
     let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --sweep-share-max=0.25 --sweep-free=0 \
                  --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms --audit-round=90s";
     let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -267,7 +267,7 @@ fn the_pace_is_settable() {
 }
 
 #[test]
-fn the_wait_for_an_authorisation_service_is_settable() {
+fn the_timeout_of_authorisation_services_is_configurable() {
     let wait = |flags: &[&str]| run(flags).unwrap().edge.external_auth;
     assert_eq!(wait(&[]), tidegate_proxy::Options::default().upstream.external_auth, "the page of flags says so");
     assert_eq!(wait(&["--external-auth-timeout=300ms"]), Duration::from_millis(300));
@@ -275,7 +275,7 @@ fn the_wait_for_an_authorisation_service_is_settable() {
 }
 
 #[test]
-fn the_least_rate_is_settable() {
+fn the_least_rate_is_configurable() {
     let rates = |flags: &[&str]| run(flags).unwrap().edge.rates;
     assert_eq!(rates(&[]), RateLimits::default(), "the page of flags says so");
     let flags = ["--slow-clients=close", "--min-rate=2000", "--min-rate-grace=10s"];
@@ -287,7 +287,7 @@ fn the_least_rate_is_settable() {
 }
 
 #[test]
-fn what_is_kept_is_settable() {
+fn the_history_is_configurable() {
     let flags = ["--history-generations=7", "--history-routes=0", "--history-publications=9"];
     assert_eq!(run(&flags).unwrap().edge.control.keep, Keep { generations: 7, routes: 0, publications: 9 });
     for none in ["--history-generations=0", "--history-publications=0", "--history-routes=many"] {
@@ -296,7 +296,7 @@ fn what_is_kept_is_settable() {
 }
 
 #[test]
-fn a_flexible_wish_moves_to_a_free_port() {
+fn a_flexible_port_moves_to_a_free_one() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
     assert_eq!(Wish { address, flexible: true }.settle().port(), 0);
@@ -304,7 +304,7 @@ fn a_flexible_wish_moves_to_a_free_port() {
 }
 
 #[test]
-fn what_is_told_comes_from_one_place() {
+fn status_events_and_lease_follow_from_the_flags() {
     let told = |flags: &[&str]| {
         let edge = run(flags).unwrap().edge;
         (edge.control.publish, edge.control.events, edge.lease)

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_they_are_written() {
+    fn fields_round_trip() {
         let json =
             json!({"f:a": {".": {}, "f:b": {}, "k:{\"name\":\"x\"}": {".": {}, "f:c": {}}}, "f:d": {"v:\"e\"": {}}});
         assert_eq!(fields(json.clone()).encode(), json);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_read_as_it_is_written() {
+    fn a_step_round_trips() {
         for (text, shown) in [
             ("f:a.b", ".a.b"),
             ("k:{\"port\":80,\"protocol\":\"TCP\"}", "[port=80,protocol=\"TCP\"]"),

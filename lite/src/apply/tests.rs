@@ -60,7 +60,7 @@ fn data(data: Value) -> Value {
 }
 
 #[test]
-fn what_a_manager_no_longer_applies_goes() {
+fn fields_that_a_manager_no_longer_applies_are_removed() {
     let writes = [
         Write::Apply("a", data(json!({"x": "1", "y": "1"}))),
         Write::Apply("b", data(json!({"y": "1"}))),
@@ -71,7 +71,7 @@ fn what_a_manager_no_longer_applies_goes() {
 }
 
 #[test]
-fn what_others_put_into_a_list_stays() {
+fn list_elements_of_other_managers_stay() {
     let spec = |ports: Value| json!({"metadata": {}, "spec": {"ports": ports}});
     let writes = [
         Write::Apply("a", spec(json!([{"port": 1, "name": "a"}, {"port": 3, "name": "c"}]))),
@@ -106,7 +106,7 @@ fn an_applied_order_is_kept() {
 }
 
 #[test]
-fn conflicts_name_who_is_in_the_way() {
+fn conflicts_name_the_other_manager() {
     let live = write("ConfigMap", None, &Write::Apply("a", data(json!({"x": "1", "y": "1"})))).unwrap();
     let refused = write("ConfigMap", Some(&live), &Write::Apply("b", data(json!({"x": "2"})))).unwrap_err();
     assert_eq!(refused, r#""Apply failed with 1 conflict: conflict with \"a\": .data.x""#);
@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_is_applied_is_there_and_owned(writes in writes()) {
+    fn applied_fields_are_set_and_owned(writes in writes()) {
         let shape = Node::shape_of("Deployment");
         let node = Node::root(&shape);
         let mut live: Option<Value> = None;

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_asks_has_a_name() {
+    fn the_first_definition_gets_a_name() {
         let none = Names::default();
         let foos = names("foos", &["fo"], "Foo");
         check(&foos, &none, &[], "NoConflicts", &foos);

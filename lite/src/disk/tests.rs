@@ -82,7 +82,7 @@ fn one_process_at_a_time() {
 }
 
 #[test]
-fn a_place_where_no_folder_can_be_is_named() {
+fn an_error_names_the_path_that_cannot_be_a_folder() {
     let folder = tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_are_answered() {
+    fn only_requests_for_our_own_names_are_answered() {
         for ours in [
             "localhost",
             "localhost:6443",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_wanted() {
+    fn a_token_is_required() {
         let token = Token::draw().unwrap();
         assert_eq!(token.text().len(), 64);
         let bound = "127.0.0.1:1".parse().unwrap();

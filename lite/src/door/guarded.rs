@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_peer_that_takes_nothing_is_given_up() {
+    async fn only_a_peer_that_reads_nothing_is_disconnected() {
         let (stream, mut peer) = duplex(10);
         let mut guarded = Guarded::new(stream, Duration::from_secs(30));
         let slow = async {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_reads_itself_ends_the_reading() {
+    fn a_type_with_its_own_reader_ends_the_descent() {
         let event = json!({"count": "x", "firstTimestamp": "today", "lastTimestamp": "tomorrow"});
         let why = "parsing time \"today\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"today\" as \"2006\"";
         check("Event", event, &[], Some(why));

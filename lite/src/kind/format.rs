@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_said_in_the_words_of_go() {
+    fn invalid_times_have_the_message_of_go() {
         for (text, why) in [
             ("today", " as \"2006-01-02T15:04:05Z07:00\": cannot parse \"today\" as \"2006\""),
             ("2026-01-02", " as \"2006-01-02T15:04:05Z07:00\": cannot parse \"\" as \"T\""),

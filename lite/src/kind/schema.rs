@@ -154,7 +154,7 @@ mod tests {
     use crate::kind::{KindId, Kinds};
 
     #[test]
-    fn every_name_in_the_table_is_a_line_of_it() {
+    fn every_name_in_the_table_has_a_row() {
         fn check(shape: &Shape) {
             if let Shape::Named(name, _) = shape {
                 assert!(types().contains_key(name), "{name} is not in the table");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_before_can_be_read_and_none_when_the_container_is_gone() {
+    fn the_previous_run_can_be_read_until_the_container_is_gone() {
         let (logs, log, key) = logs();
         log.begin().line(b"first");
         let second = log.begin();

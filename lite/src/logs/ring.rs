@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_lines_go_first() {
+    fn the_oldest_lines_are_dropped_first() {
         let mut ring = Ring::default();
         for nth in 0..=LINES_MAX {
             ring.push(0, nth.to_string().as_bytes());

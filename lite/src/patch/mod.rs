@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unsuitable_patches_are_refused() {
         let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "2"}]);
         check("application/json-patch+json", &failing, Err(422));
         check("application/json-patch+json", &json!([{"op": "remove", "path": "/nothing"}]), Err(422));

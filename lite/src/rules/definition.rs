@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_is_filled_in() {
+    fn missing_fields_get_defaults() {
         let made = outcome("CustomResourceDefinition", foos(), None).unwrap();
         let names = json!({"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"});
         assert_eq!(made["spec"]["names"], names);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_objects_are_kept_by_stays() {
+    fn scope_and_stored_versions_are_immutable() {
         let mut old = outcome("CustomResourceDefinition", foos(), None).unwrap();
         old["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
         let mut new = old.clone();

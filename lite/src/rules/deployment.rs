@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_has_one_replica_unless_it_says() {
+    fn a_deployment_has_one_replica_by_default() {
         let filled = outcome("Deployment", deployment("a"), None).unwrap();
         assert_eq!(filled["spec"]["replicas"], 1);
         assert_eq!(filled["spec"]["template"]["spec"]["containers"][0]["ports"][0]["protocol"], "TCP");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rolling_update_has_to_get_on() {
+    fn a_rolling_update_must_be_able_to_progress() {
         let check = |rolling: Value, why: &str| {
             let mut bad = deployment("a");
             bad["spec"]["strategy"] = json!({"rollingUpdate": rolling});

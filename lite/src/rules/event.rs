@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn new_events_say_who_and_why() {
+    fn new_events_have_a_reporter_and_a_reason() {
         assert!(outcome("Event", event(), None).is_ok());
         assert!(outcome("Event", json!({}), None).is_ok(), "of old ones none of this is asked");
         check("reason", json!(""), "reason: Required value");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_namespace_is_told_in_two_of_them() {
+    fn events_of_cluster_objects_are_in_one_of_two_namespaces() {
         for (namespace, taken) in [("default", true), ("kube-system", true), ("a", false)] {
             let mut event = event();
             event["metadata"]["namespace"] = namespace.into();

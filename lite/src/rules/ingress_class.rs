@@ -25,7 +25,7 @@ mod tests {
     use crate::rules::tests::{check_refused, outcome};
 
     #[test]
-    fn the_controller_is_there_and_stays() {
+    fn the_controller_is_required_and_immutable() {
         let class = json!({"spec": {"controller": "tidegate.io/ingress"}});
         assert!(outcome("IngressClass", class.clone(), Some(&class)).is_ok());
         check_refused("IngressClass", json!({}), None, "spec.controller: Required value");

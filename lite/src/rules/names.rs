@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_forms() {
+    fn names_have_a_syntax() {
         check(label("a-1"), &[]);
         check(label("a.b"), &["must not contain dots"]);
         check(label(&"a".repeat(64)), &["must be no more than 63"]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_forms() {
+    fn addresses_have_a_syntax() {
         check(address("10.0.0.1"), &[]);
         check(address("010.0.0.1"), &["must not have leading 0s"]);
         check(address("10.0.0.256"), &["must be a valid IP address"]);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kind_does_not_offer_is_refused() {
+    fn fields_that_a_kind_does_not_offer_are_refused() {
         for (of, text) in [
             ("Service", "spec.ports=1"),
             ("Namespace", "metadata.namespace=a"),

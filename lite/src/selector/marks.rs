@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_take_hardly_more_than_their_text() {
+    fn marks_use_little_more_memory_than_their_text() {
         let object = json!({"metadata": {"name": "a", "labels": {"app": "web"}}, "spec": {"pad": "x".repeat(10_000)}});
         let size = Marks::read(object.to_string().as_bytes(), &["spec.type".to_owned()]).size();
         assert!(size < 150, "{size}");

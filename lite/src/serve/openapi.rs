@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_keys_are_told() {
+    fn merge_keys_are_published() {
         let document = document(&Kinds::built_in(), "apps", "v1").unwrap();
         let pod = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"];
         assert_eq!(pod["containers"]["x-kubernetes-patch-merge-key"], "name");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_a_field_are_told() {
+    fn the_values_of_a_field_are_published() {
         let document = document(&Kinds::built_in(), "", "v1").unwrap();
         let service = &document["components"]["schemas"]["io.k8s.api.core.v1.ServiceSpec"]["properties"];
         assert_eq!(service["externalTrafficPolicy"]["enum"], serde_json::json!(["Cluster", "Local"]));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_written_as_protobuf_says() {
+    fn messages_are_encoded_as_protobuf() {
         assert_eq!(number(300), [0xac, 0x02]);
         assert_eq!(text(2, "testing"), *b"\x12\x07testing");
         let document = document(&Kinds::built_in());

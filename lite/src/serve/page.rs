@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_as_it_is_written() {
+    fn a_token_round_trips() {
         for namespace in ["", "a"] {
             let token = || Token { version: 7, after: Key { namespace: namespace.to_owned(), name: "b.c".to_owned() } };
             check(&token().encode(), Ok(Some(token())));

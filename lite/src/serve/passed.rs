@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_objects_are_passed_on() {
+    fn writes_of_objects_are_forwarded() {
         check_taken("POST", "/api/v1/namespaces/shop/pods", true);
         check_taken("DELETE", "/apis/apps/v1/namespaces/shop/deployments/web?dryRun=All", true);
         check_taken("PATCH", "/api/v1/nodes/one", true);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_other_server_sees_the_client_s_token_and_nothing_that_claims_to_be_somebody() {
+    async fn the_upstream_server_gets_the_client_s_token_and_no_impersonation_headers() {
         let token = ("authorization", "Bearer abc");
         let more = [
             ("x-remote-user", "admin"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_token_of_its_own_a_client_writes_nothing() {
+    async fn a_client_without_a_token_of_its_own_cannot_write() {
         for headers in [&[][..], &[("authorization", "Bearer ")], &[("authorization", "Basic YTpi")]] {
             assert_eq!(sent("/api/v1/pods", headers).await, Err(401), "{headers:?}");
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_path_leads_out_and_nothing_is_upgraded() {
+    async fn no_other_path_is_forwarded_and_no_connection_is_upgraded() {
         let token = ("authorization", "Bearer abc");
         assert_eq!(sent("/api/../metrics", &[token]).await, Err(405));
         assert_eq!(sent("/api/v1/namespaces/a/pods/b/exec", &[token, ("upgrade", "websocket")]).await, Err(405));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_ask_for_these() {
+    fn parameters_of_lists() {
         check("", Ok(()));
         check("resourceVersion=0&limit=500", Ok(()));
         check("resourceVersion=7&resourceVersionMatch=Exact", Ok(()));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_may_ask_for_these() {
+    fn parameters_of_watches() {
         check("watch=1&timeoutSeconds=3&allowWatchBookmarks=true", Ok(()));
         check("watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Ok(()));
         check("watch&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=4", Ok(()));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_a_bad_request() {
+    fn invalid_parameters_are_a_bad_request() {
         check("watch=perhaps", Ok(()));
         check("timeoutSeconds=soon", Err(400));
         check("limit=-1", Ok(()));

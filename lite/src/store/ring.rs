@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn resuming_gives_what_came_after() {
+    fn resuming_gives_the_later_changes() {
         check(&ring(5, FRESH), 10, Ok(5));
         check(&ring(5, FRESH), 13, Ok(2));
         check(&ring(5, FRESH), 15, Ok(0));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn old_entries_leave_at_the_lower_bound() {
+    fn old_entries_are_dropped_at_the_lower_bound() {
         let slow = ring(150, Duration::from_secs(60));
         assert_eq!(slow.entries.len(), 100);
         check(&slow, 60, Ok(100));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn young_entries_leave_where_they_take_too_much() {
+    fn young_entries_are_dropped_when_they_use_too_much_memory() {
         let mut ring = Ring::after_version(10).within(30);
         for version in 11..=20 {
             ring.push(Duration::ZERO, version, 10, version);

@@ -60,7 +60,7 @@ fn a_watch_that_does_not_read_is_ended() {
 }
 
 #[test]
-fn what_is_not_kept_for_ever_goes_when_nobody_writes_it() {
+fn objects_with_a_lifetime_expire() {
     let events = &KindId::built_in("Event").unwrap();
     let store = Store::new(1);
     store.write(|state| {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_rings_at_the_last_time_that_was_asked_for() {
+    async fn the_alarm_fires_at_the_last_requested_time() {
         let mut alarm = Alarm::new();
         let start = tokio::time::Instant::now();
         let at = |seconds| start.into_std() + Duration::from_secs(seconds);

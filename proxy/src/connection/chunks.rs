@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_grammar_passes_and_what_follows_is_not_looked_at() {
+    fn valid_chunks_pass_and_bytes_after_the_body_are_ignored() {
         check("5\r\nhello\r\n0\r\n\r\n", Some(15));
         check("5\r\nhello\r\n0\r\n\r\n\r\n\nnext", Some(15));
         check("1;a=b\r\nx\r\nA\r\n0123456789\r\n000\r\nT: v\r\n\r\nnext", Some(38));
     }
 
     #[test]
-    fn what_breaks_it_does_not() {
+    fn invalid_chunks_are_refused() {
         for body in ["\r\n5\r\nhello\r\n0\r\n\r\n", ";x\r\n", "2;\nxx\r\nbo\r\n", "2\r\nboo\r\n", "0\r\nT: v\n\r\n"] {
             check(body, None);
         }

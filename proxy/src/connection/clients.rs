@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_at_most_its_connections_and_is_forgotten_without_any() {
+    fn connections_of_an_address_are_limited_and_an_address_without_any_is_forgotten() {
         let (clients, _) = clients(BudgetLimits { client_connections: 2, ..BudgetLimits::default() });
         let enter = |address| clients.enter(ip(address), Cost::PLAIN);
         let (first, second) = (enter("192.0.2.1").unwrap(), enter("192.0.2.1").unwrap());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_take_no_connections_and_nothing_of_the_share_of_connections() {
+    fn flows_do_not_count_as_connections() {
         let limits = BudgetLimits { client_connections: 1, files: 8, ..BudgetLimits::default() };
         let (clients, budget) = clients(limits);
         let flow = || clients.enter_flow(ip("192.0.2.1"), |flows| flows <= 3);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_forgotten_while_it_comes_is_asked_for_anew() {
+    fn a_client_that_is_removed_while_it_connects_is_looked_up_again() {
         let (clients, _) = clients(BudgetLimits::default());
         drop(clients.enter(ip("192.0.2.1"), Cost::PLAIN));
         assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());

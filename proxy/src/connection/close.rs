@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_as_long_as_they_say() {
+    fn answers_have_the_length_that_they_announce() {
         for refusal in Refusal::HEADS.into_iter().chain([Refusal::PlainOnTls]) {
             let answer = std::str::from_utf8(refusal.answer()).unwrap();
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_that_has_waited_for_longest_goes_and_none_at_a_request() {
+    async fn the_longest_idle_connection_is_closed_and_none_with_a_request() {
         let (epoch, budget) = (clock::now(), budget());
         let at = |seconds| epoch + Duration::from_secs(seconds);
         let mut all: Vec<Connection> = (0..5).map(|number| connection(&budget, epoch, 10 - number)).collect();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_given_back_once() {
+    async fn a_connection_is_released_once() {
         let (epoch, budget) = (clock::now(), budget());
         let (one, other) = (connection(&budget, epoch, 1), connection(&budget, epoch, 2));
         let cost = give_way(List::Connections).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_are_found_at_a_time_go_in_their_order() {
+    async fn more_connections_than_one_search_finds_are_closed_in_order() {
         let (epoch, budget) = (clock::now(), budget());
         let count = FOUND_MAX as u64 + 10;
         let mut all: Vec<Connection> = (0..count).map(|number| connection(&budget, epoch, count - number)).collect();

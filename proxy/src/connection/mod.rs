@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_every_address() {
+    fn every_address_fits() {
         let long = SocketAddrV6::new(Ipv6Addr::from([0xff; 16]), u16::MAX, 0, u32::MAX);
         let text = AddressText::new(long.into(), long.port());
         assert_eq!((&*text.socket, &*text.port), (&*long.to_string(), "65535"));

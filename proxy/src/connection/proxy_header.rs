@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_known_by_its_first_bytes() {
+    async fn other_bytes_are_refused_at_the_first_that_differs() {
         for other in ["GET / HTTP/1.1\r\n", "\x16\x03\x01", "\r\n\r\n\0\rx", "PROXX", "proxy tcp4 ", "x"] {
             check(other.as_bytes(), Err(Failure::Missing)).await;
         }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_that_comes_makes_it_panic() {
+    async fn no_bytes_cause_a_panic() {
         let mut chance = fastrand::Rng::with_seed(7);
         for _ in 0..300 {
             let kept = chance.usize(..16);

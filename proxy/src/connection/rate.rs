@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_too_slow_after_the_grace() {
+    fn silence_is_too_slow_after_the_grace_period() {
         check(&LIMITS, &free(), &[(0, true, 0, Some(60)), (30, true, 0, Some(60)), (60, true, 0, Some(60))]);
     }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_make_up_for_waiting_and_each_period_is_judged_by_itself() {
+    fn each_period_is_judged_by_its_own_average() {
         check(
             &LIMITS,
             &free(),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_enforced_always_under_pressure_or_never() {
+    fn the_rate_is_enforced_always_under_pressure_or_never() {
         let under_pressure = RateLimits { enforce: Enforce::UnderPressure, ..LIMITS };
         let never = RateLimits { enforce: Enforce::Never, ..LIMITS };
         let zero = RateLimits { bytes_per_second: 0, ..LIMITS };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_becomes_fast_enough_is_forgiven() {
+    fn a_client_that_becomes_fast_enough_is_kept() {
         let limits = RateLimits { enforce: Enforce::UnderPressure, ..LIMITS };
         check(
             &limits,

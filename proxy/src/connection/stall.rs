@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_piece_that_is_taken_begins_the_time_anew() {
+    async fn every_piece_that_the_client_reads_restarts_the_timer() {
         let mut stall = Stall::new(Duration::from_secs(60));
         let (mut server, mut client) = duplex(4);
         let slow = tokio::spawn(async move {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_past_excuses_no_more_than_some_hundred_resets() {
+    fn a_long_history_excuses_only_some_hundred_resets() {
         let counts = StreamCounts::default();
         for _ in 0..1_000_000 {
             counts.started();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_requests_are_few() {
+    fn the_number_of_malformed_requests_is_limited() {
         let counts = StreamCounts::default();
         for _ in 1..MALFORMED_MAX {
             counts.malformed();

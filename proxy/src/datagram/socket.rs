@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn threads_share_an_address_and_strangers_do_not() {
+    async fn threads_share_an_address_and_other_processes_do_not() {
         let first = open(([127, 0, 0, 1], 0).into()).unwrap();
         let address = first.local_addr().unwrap().as_socket().unwrap();
         open(address).unwrap();

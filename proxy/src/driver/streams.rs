@@ -193,7 +193,7 @@ mod tests {
     use crate::clock;
 
     #[tokio::test]
-    async fn a_panic_is_counted_and_what_is_overdue_is_dropped() {
+    async fn a_panic_is_counted_and_overdue_streams_are_dropped() {
         let metrics = ConnectionMetrics::register(&Registry::new()).unwrap();
         carry(async {}, &metrics).await;
         assert_eq!(metrics.panics.get(), 0);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_end_where_their_framing_says() {
+    fn bodies_end_as_their_framing_states() {
         check(Framing::None, b"next", Ok((b"", 4)));
         check(Framing::Length(4), b"bodynext", Ok((b"body", 4)));
         check(Framing::Length(4), b"bod", Err(Malformed));

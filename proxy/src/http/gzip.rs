@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_out_whole_however_they_go_in_and_out() {
+    fn bodies_are_complete_for_every_split_of_input_and_output() {
         for content in [Vec::new(), b"x".to_vec(), text(1000), text(300_000), noise(200_000)] {
             for (piece, room) in [(1 << 20, 1 << 20), (2048, 4096), (2048, ROOM_MIN), (7, 100)] {
                 for level in [1, 5, 9] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_can_be_read_and_is_said_once() {
+    fn flushed_bytes_can_be_read_and_are_written_once() {
         for room in [ROOM_MIN, 65, 100, 4096] {
             let content = noise(30_000);
             let (mut gzip, mut out, mut into) = (Gzip::new(5), Vec::new(), vec![0; room]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_what_it_is_charged_for() {
+    fn an_encoder_uses_the_memory_that_it_is_charged_for() {
         use crate::budget::Cost;
         let taken = allocation_counter::measure(|| {
             let (mut gzip, mut into) = (Gzip::new(9), vec![0; 4096]);

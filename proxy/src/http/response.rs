@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn a_coding_takes_the_place_of_a_length() {
+    fn a_coding_overrides_a_length() {
         check(200, &["T: chunked", "L: 5"], Framing::Chunked, None);
         check(200, &["L: 5", "T: chunked", "L: x"], Framing::Chunked, None);
     }
 
     #[test]
-    fn framing_in_doubt_is_refused_whatever_the_status() {
+    fn ambiguous_framing_is_refused_for_every_status() {
         for coding in ["chunked, identity", "chunked,x", "xchunked", "chunked,", "chunked;q=1", "identity", "gzip", ""]
         {
             check_refused(&[&format!("T: {coding}")]);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_leave_in_whole_batches_and_in_order() {
+    fn lines_are_written_in_whole_batches_and_in_order() {
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 64);
         let paths: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
         for path in &paths {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_alone_leaves_in_time() {
+    async fn a_single_line_is_written_in_time() {
         let (log, received, _) = log(WAITING_BYTES_MAX, 64);
         let began = tokio::time::Instant::now();
         for _ in 0..3 {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_writer_costs_lines_and_never_time() {
+    fn a_slow_writer_loses_lines_and_delays_nothing() {
         let (log, received, dropped) = log(8 * BUFFER_BYTES, 0);
         put(&log, 10_000);
         log.flush();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_writer_does_not_hold_up_the_end() {
+    fn a_stuck_writer_does_not_delay_the_shutdown() {
         let (log, received, _) = log(WAITING_BYTES_MAX, 0);
         put(&log, 1000);
         let began = crate::clock::now();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_written_before_the_end_whichever_thread_has_it() {
+    fn pending_lines_of_every_thread_are_written_at_shutdown() {
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 4096);
         let log = Arc::new(log);
         let threads: Vec<_> = (0..4)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_two_logs_on_one_thread_do_not_meet() {
+    fn two_logs_on_one_thread_do_not_mix_their_lines() {
         let (one, from_one, _) = log(WAITING_BYTES_MAX, 64);
         let (two, from_two, _) = log(WAITING_BYTES_MAX, 64);
         for lines in 1..4 {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_fails_costs_its_lines_and_no_more() {
+    fn a_failing_sink_loses_only_its_lines() {
         let (log, received, dropped) = log(WAITING_BYTES_MAX, 1);
         drop(received);
         put(&log, 10);

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_counts_until_it_is_dropped() {
+    fn each_guard_counts_until_it_is_dropped() {
         let gauge = IntGauge::new("gauge", "help").unwrap();
         let (first, second) = (InFlight::enter(&gauge), InFlight::enter(&gauge));
         assert_eq!(gauge.get(), 2);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_was_in_use_lately_until_two_soundings_without_requests() {
+    fn an_object_is_recently_used_until_two_samples_without_requests() {
         let sweep_trigger = Arc::new(SweepTrigger::default());
         let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
         let metrics = Metrics::new(&Registry::new(), endpoints, sweep_trigger).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn series_come_with_requests_and_go_with_their_object() {
+    fn series_appear_with_requests_and_disappear_with_their_object() {
         let registry = Registry::new();
         let sweep_trigger = Arc::new(SweepTrigger::default());
         let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));

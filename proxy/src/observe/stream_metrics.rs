@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_series_of_an_object_go_with_its_last_route() {
+    fn the_series_of_an_object_disappear_with_its_last_route() {
         let (registry, sweep_trigger) = (Registry::new(), Arc::new(SweepTrigger::default()));
         let metrics = StreamMetrics::register(&registry, Arc::clone(&sweep_trigger)).unwrap();
         let bind = BindKey { address: ([127, 0, 0, 1], 5432).into(), protocol: BindProtocol::Tcp };

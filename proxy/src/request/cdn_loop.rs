@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_can_hide_the_passes_that_follow() {
+    fn no_client_can_hide_the_following_passes() {
         check(&[r#"x; a=""#], 0);
         check(&[r#"x; a=", tidegate"#], 1);
         check(&[r#"x; a="\"#, "tidegate"], 1);

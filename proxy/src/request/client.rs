@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_address_ends_the_chain() {
+    fn an_invalid_address_ends_the_chain() {
         check("10.0.0.1:9", &["unknown"], "10.0.0.1");
         check("10.0.0.1:9", &["198.51.100.1, unknown, 10.0.0.2"], "10.0.0.2");
         check("10.0.0.1:9", &["unknown, 198.51.100.1"], "198.51.100.1");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_believed_from_trusted_peers() {
+    fn the_scheme_is_taken_from_trusted_peers_only() {
         check_scheme("10.0.0.1:9", false, "https", "https");
         check_scheme("10.0.0.1:9", false, "http, HTTPS", "https");
         check_scheme("10.0.0.1:9", false, "https, http", "http");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn preflights_are_told_the_methods_and_headers_that_they_ask_for() {
+    fn preflight_answers_name_the_requested_methods_and_headers() {
         let (method, put) = (("access-control-request-method", "GET"), ("access-control-request-method", "PUT"));
         let names = ("access-control-request-headers", "x-header-1, x-own");
         let (of, age) = ("https://www.foo.com", ("access-control-max-age", "3600"));

@@ -49,7 +49,7 @@ mod tests {
     use crate::sample::Sample;
 
     #[test]
-    fn requests_of_grpc_are_known_by_their_type() {
+    fn grpc_requests_are_recognised_by_their_content_type() {
         let check = |value: &str, want: bool| {
             let head = Sample::get("a.test", "/svc/Call").with("content-type", value);
             assert_eq!(is_asked_by(&head), want, "{value:?}");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_has_a_status_of_grpc() {
+    fn every_reason_has_a_grpc_status() {
         let known = Reason::ALL.map(|reason| (reason.as_str(), status(reason.status())));
         let of = |name: &str| known.iter().find(|(own, _)| *own == name).unwrap().1;
         for (name, want) in [

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_are_asked_in_order() {
+    fn guards_are_applied_in_order() {
         let guarded = |guards: &[Guard]| Route { guards: guards.into(), ..route("r", path("/")) };
         let sources = Guard::AllowSources(["192.0.2.0/24".parse().unwrap()].into());
         let tls = Guard::RequireTls { status: 308 };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_keep_what_they_do_not_name() {
+    fn redirects_keep_the_parts_that_they_do_not_replace() {
         let to = |redirect| Route { action: Action::Redirect(Box::new(redirect)), ..route("r", path("/old")) };
         let nothing = Redirect { scheme: None, host: None, port: None, path: None, status: 302 };
         let head = Sample::get("a.test", "/old/x?y=1");

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_edge_cannot_be_nominated_away() {
+    fn headers_of_the_edge_cannot_be_removed_through_connection() {
         let nominate = |value| Sample::get("a", "/").with("connection", value);
         for value in [
             "X-Forwarded-For",
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_goes_round_ends() {
+    fn a_looping_request_ends() {
         check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, other"), Ok(("a", "/")));
         check_row(&Sample::get("a", "/").with("cdn-loop", "tidegate, tidegate, tidegate"), Err(Reason::LoopDetected));
     }
 
     #[test]
-    fn lines_have_a_limit_of_their_own_where_it_is_asked_for() {
+    fn lines_have_a_limit_of_their_own_where_it_is_configured() {
         let asked = RequestHeadLimits { line_bytes_max: Some(100), bytes_max: Some(40_000) };
         let row = |target: usize, longest_header: usize, want: Option<Reason>| {
             let sample = Sample::get("a", &format!("/{}", "x".repeat(target - 1)));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mirror_draws_its_own_lot() {
+    fn each_mirror_is_chosen_independently() {
         let filters = [mirror(1, 1), mirror(0, 1), mirror(20, 100), mirror(1, 1000), Filter::Host("x".into())];
         let mut counts = [0_u32; 4];
         let mut draw = Draw::new(7);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_segments_go() {
+    fn dot_segments_are_removed() {
         check(None, "/", "/a/../b c%3f", Some("/b%20c%3F"));
         check(None, "/", "/a/%2e%2e/b%25", Some("/b%25"));
     }
@@ -104,7 +104,7 @@ mod tests {
 
     /// The table of the Gateway API's `ReplacePrefixMatch`.
     #[test]
-    fn slashes_where_a_prefix_was_are_never_doubled() {
+    fn no_slash_is_doubled_where_a_prefix_was() {
         for (sent, matched, prefix, want) in [
             ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
             ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),

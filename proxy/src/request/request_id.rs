@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_client_stand_before_the_own_one() {
+    fn ids_of_the_client_precede_the_ids_of_the_edge() {
         check(&[], "id");
         check(&["a"], "a,id");
         check(&["a,b"], "a,b,id");

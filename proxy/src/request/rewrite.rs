@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_where_they_are_sane() {
+    fn valid_ids_are_kept() {
         let made = "00000000000000000000000000000abc";
         check_id(None, true, made);
         check_id(Some("x-1"), true, "x-1");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_asked_for_in_full_and_listed() {
+    fn upgrade_requests_are_complete_and_listed_in_connection() {
         let asked = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
         check_upgrade(&asked, Protocol::Http11, Some("WebSocket"));
         check_upgrade(&asked, Protocol::Http10, None);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_asked_for_again_only_over_http2() {
+    fn te_trailers_is_sent_on_only_over_http2() {
         let head = Sample::get("a.test", "/").with("te", "gzip, Trailers");
         let route = route("r", path("/"));
         check_set(&sent(&head, &route, AppProtocol::H2c, false), "te", Some("trailers"));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_that_came_one_by_one_leave_http2_as_one_line() {
+    fn separate_cookie_fields_of_http2_become_one_line() {
         use AppProtocol::{H2c, Http, Https};
         use Protocol::{Http2, Http11};
         check_cookies(Http2, Http, &[], None);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_routes_own_edits_come_after_ours() {
+    fn edits_of_a_route_follow_those_of_the_edge() {
         let set = (X_REAL_IP.clone(), HeaderValue::from_static("hidden"));
         let own = HeaderEdits { set: [set].into(), remove: [CDN_LOOP.clone()].into(), ..HeaderEdits::default() };
         let filters = [Filter::RequestHeaders(own), Filter::Path(PathRewrite::Full("/new".into()))].into();

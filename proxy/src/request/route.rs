@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_it() {
+    fn no_route_matches() {
         let empty = snapshot(vec![("a.test", vec![route("only", path("/only"))])], None);
         for (host, target) in [("a.test", "/"), ("b.test", "/only")] {
             let got = find(&empty, (&bind_key(), None), host, target, &Sample::get(host, target));

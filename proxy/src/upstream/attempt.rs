@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_to_ourselves_is_never_taken() {
+    fn no_attempt_leads_to_the_edge_itself() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
         assert!(!Attempts::default().leaves(&loops, here(&listening())));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_broke_is_tried_again_only_when_nothing_else_is_there() {
+    fn a_broken_endpoint_is_tried_again_only_without_another_one() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80), ([10, 0, 0, 2], 80)]);
         for seed in 0..20 {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_at_once_is_not_waited_for() {
+    fn a_connection_refused_at_once_does_not_count_as_a_try() {
         check_waited(&[], 0);
         check_waited(&[0], 0);
         check_waited(&[0, 0, 0], 0);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_quickly_is_no_virtue() {
+    fn fast_failures_do_not_attract_requests() {
         check_latency(Sign::Answer, Some(Duration::from_millis(20)), true);
         check_latency(Sign::Slowed, None, true);
         check_latency(Sign::Unable, Some(FAILURE_LATENCY), true);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tried_one_is_never_chosen_again() {
+    fn a_tried_endpoint_is_never_chosen_again() {
         for count in 1..=12 {
             let pods = pods(count);
             for tried in 0..=count {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn resting_ones_are_passed_over_but_never_all() {
+    fn resting_endpoints_are_skipped_unless_all_rest() {
         let pods = pods(3);
         let resting: BTreeSet<_> = pods.iter().take(2).map(|pod| pod.id).collect();
         for balance in [Balance::PowerOfTwo, Balance::RoundRobin] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_goes_round() {
+    fn round_robin_takes_turns() {
         let pods = pods(3);
         let order: Vec<_> = (0..6)
             .map(|turn| endpoint(&pods, Balance::RoundRobin, &Facts::default(), turn, &mut Draw::new(9)).unwrap().id)

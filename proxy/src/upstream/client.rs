@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hosts_of_one_service_have_few_clients_and_take_none_of_another_s() {
+    async fn hosts_of_one_service_share_few_clients() {
         let (many, other) = (service("many"), service("other"));
         ask(&other, "other.test");
         for number in 0..2 * CLIENTS_MAX {

@@ -186,7 +186,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn session_tickets_are_no_content_and_an_end_is_noticed() {
+    async fn session_tickets_do_not_count_as_bytes_and_an_end_does() {
         let (mut kept, _server) = over_tls().await;
         // The tickets have arrived unread.
         sleep(MOMENT).await;
@@ -204,7 +204,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn connections_of_different_identities_never_meet() {
+    fn different_identities_share_no_connections() {
         let verified = |names: &[SubjectName]| {
             let verification = UpstreamVerification { authorities: None, names: names.into() };
             UpstreamTls { verification: Some(Arc::new(verification)), ..UpstreamTls::default() }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_flight_leave_when_dropped() {
+    fn requests_in_flight_end_when_they_are_dropped() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let id = Endpoint::tcp(([10, 0, 0, 1], 80).into(), None).id;
         let first = states.enter(id);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_at_most_so_many_requests() {
+    fn the_requests_of_a_service_are_limited() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let (web, other) = (backend_key("web"), backend_key("other"));
         let (first, _second) = (states.enter_service(&web, 2).unwrap(), states.enter_service(&web, 2).unwrap());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_rises_at_once_and_falls_by_and_by() {
+    fn latency_rises_at_once_and_falls_slowly() {
         let state = EndpointState::default();
         let latency = |seconds| state.load(at(seconds)).latency_us.unwrap_or_default();
         assert_eq!(state.load(at(1.0)).latency_us, None);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_in_a_row_rests_longer_within_a_bound() {
+    fn each_consecutive_failure_rests_longer_up_to_a_limit() {
         let state = EndpointState::default();
         for (failed_at, rest) in [(10.0, 1.0), (20.0, 2.0), (30.0, 4.0), (40.0, 8.0), (60.0, 16.0), (90.0, 16.0)] {
             state.refused(at(failed_at));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_keeps_what_is_named() {
+    fn a_sweep_keeps_the_endpoints_of_backends() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let (kept, gone) = (([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into());
         let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_keeps_what_a_route_names_by_its_address() {
+    fn a_sweep_keeps_the_endpoints_that_a_route_names_by_address() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let endpoint = Endpoint::tcp(([10, 0, 0, 9], 80).into(), None);
         let id = endpoint.id;

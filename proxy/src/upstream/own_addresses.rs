@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bind_of_every_address_takes_loopback_and_the_address_it_is_known_by() {
+    fn a_bind_of_every_address_covers_loopback_and_the_published_address() {
         let check = |open: &str, local: &str, address: &str, want: bool| {
             let listening = Listening::default();
             listening.add(open.parse().unwrap());

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_used_last_comes_first_and_the_dead_never() {
+    async fn the_last_used_connection_comes_first_and_a_closed_one_never() {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _far), (second, mut chatty), (third, gone)) = (pair().await, pair().await, pair().await);
         let address = local(&first);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_behind_a_bodiless_response_are_seen_before_the_reactor_hears_of_them() {
+    async fn bytes_after_a_bodiless_response_are_seen_before_the_reactor_reports_them() {
         let (id, now) = (endpoint(1), clock::now());
         for (bodiless, want) in [(true, false), (false, true)] {
             let (stream, far) = pair().await;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_idle_for_longest_goes_whatever_came_and_went() {
+    async fn the_longest_idle_connection_is_always_the_one_closed() {
         let now = clock::now();
         let (mut streams, mut far) = (Vec::new(), Vec::new());
         for _ in 0..4 {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_has_a_limit_and_an_age() {
+    async fn pooled_connections_have_a_limit_and_a_maximum_age() {
         let (id, now) = (endpoint(1), clock::now());
         let ((first, _a), (second, _b), (third, _c)) = (pair().await, pair().await, pair().await);
         let youngest = local(&third);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_harmless_is_tried_again() {
+    fn only_safe_requests_are_tried_again() {
         check(1, Stage::Connecting { others: true }, true);
         check(1, Stage::Connecting { others: false }, false);
         check(2, Stage::Connecting { others: true }, false);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_are_a_share_of_the_requests_in_flight_and_never_fewer_than_three() {
+    fn retries_are_limited_to_a_share_of_the_requests_in_flight_and_at_least_three() {
         check_budget(3, 3);
         check_budget(4, 3);
         check_budget(19, 3);

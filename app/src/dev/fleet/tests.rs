@@ -83,7 +83,7 @@ async fn a_deleted_deployment_gets_no_replacement() {
 }
 
 #[tokio::test]
-async fn slices_of_an_earlier_life_go_even_when_the_first_list_fails() {
+async fn slices_of_an_earlier_process_are_removed_even_when_the_first_list_fails() {
     let lite = Lite::new();
     let slices: Api<EndpointSlice> = Api::default_namespaced(kube::Client::new(lite.service(), "default"));
     let stale = json!({
@@ -143,7 +143,7 @@ async fn until<T>(what: &str, asked: impl AsyncFn() -> Option<T>) -> T {
 }
 
 #[tokio::test]
-async fn replica_sets_without_a_deployment_stay_even_when_a_question_fails() {
+async fn replica_sets_without_a_deployment_stay_even_when_a_request_fails() {
     let lite = Lite::new();
     let client = kube::Client::new(lite.service(), "default");
     let deployments = Api::<Deployment>::default_namespaced(client.clone());
@@ -170,7 +170,7 @@ async fn replica_sets_without_a_deployment_stay_even_when_a_question_fails() {
 }
 
 #[tokio::test]
-async fn replicas_beyond_the_maximum_are_refused_in_words() {
+async fn replicas_beyond_the_maximum_are_refused_with_a_message() {
     let lite = Lite::new();
     let client = kube::Client::new(lite.service(), "default");
     let deployments = Api::<Deployment>::default_namespaced(client.clone());

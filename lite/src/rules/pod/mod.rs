@@ -182,7 +182,7 @@ mod tests {
     use crate::rules::tests::{check_refused, outcome};
 
     #[test]
-    fn a_pod_waits_until_it_runs() {
+    fn a_new_pod_is_pending() {
         let pod = json!({"spec": {"containers": [{"name": "c", "image": "echo"}]}});
         let filled = outcome("Pod", pod, None).unwrap();
         assert_eq!(filled["status"]["phase"], "Pending");

@@ -235,7 +235,7 @@ mod tests {
     use crate::rules::tests::{check_refused, outcome};
 
     #[test]
-    fn a_service_gets_what_routing_needs() {
+    fn a_service_gets_its_defaults() {
         let service = outcome("Service", json!({"spec": {"ports": [{"port": 80}]}}), None).unwrap();
         assert_eq!(service["spec"]["ports"], json!([{"port": 80, "protocol": "TCP", "targetPort": 80}]));
         assert_eq!(service["spec"]["clusterIP"], "10.96.0.8");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn node_ports_are_given_and_kept() {
+    fn node_ports_are_allocated_and_kept() {
         let old = outcome("Service", json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}), None).unwrap();
         assert_eq!(old["spec"]["ports"][0]["nodePort"], 30_007);
         let new =

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_complained_about_when_it_changes() {
+    fn a_changed_template_has_warnings() {
         let name = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]";
         let deployment =
             json!({"metadata": {"name": "a.b"}, "spec": {"template": {"spec": {"volumes": [{"gitRepo": {}}]}}}});

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_twice_is_surprising() {
+    fn duplicates_have_warnings() {
         let first = json!({"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}, {"name": "A", "value": "3"}]});
         let ports =
             json!([{"containerPort": 80, "name": "http"}, {"containerPort": 80, "hostPort": 8080, "name": "http"}]);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn unreadable_messages_are_refused() {
         check_refused(b"", 400);
         check_refused(b"{}", 400);
         check_refused(&body(&[0xff; 12]), 400);

@@ -91,7 +91,7 @@ async fn the_end_of_the_stream_is_seen_though_nothing_may_be_read() {
 }
 
 #[tokio::test]
-async fn what_is_held_back_has_a_limit() {
+async fn bytes_that_are_held_back_are_limited() {
     let (mut conn, mut client) = pair().await;
     conn.pass_only(0);
     let flood = tokio::spawn(async move { client.write_all(&vec![b'x'; 8 << 20]).await.is_ok() });
@@ -118,7 +118,7 @@ async fn small_writes_leave_together_and_large_ones_at_once() {
 }
 
 #[tokio::test]
-async fn what_waits_to_be_written_leaves_when_the_driver_waits_for_its_client() {
+async fn pending_writes_are_flushed_when_the_driver_waits_for_its_client() {
     let (mut conn, mut client) = pair().await;
     conn.write_all(b"head").await.unwrap();
     tokio::time::timeout(Duration::from_millis(50), conn.read_u8()).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn what_waits_to_be_written_leaves_when_the_driver_waits_for_its_client() 
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_given_up() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     let (mut conn, _client) = pair().await;
     let stuff = async {
         loop {
@@ -142,7 +142,7 @@ async fn a_client_that_takes_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_read_past_the_time_of_the_response_fails() {
+async fn a_read_after_the_deadline_of_the_response_fails() {
     let (mut conn, mut client) = pair().await;
     let due = conn.due().clone();
     due.set(crate::clock::now() + MOMENT);

@@ -153,7 +153,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_taken_is_read_alike() {
+    fn both_parsers_read_accepted_requests_alike() {
         let mut chance = fastrand::Rng::with_seed(4);
         let mut taken = 0;
         for round in 0..10_000 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_native_driver_takes_less_than_it_could() {
+    fn the_native_driver_declines_some_valid_requests() {
         // Pingora removes fragments, which the check would detect as a disagreement.
         let fragment = b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(ours(fragment), None);

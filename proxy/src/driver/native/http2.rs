@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_beyond_doubt_is_taken() {
+    fn only_unambiguous_requests_are_accepted() {
         let uri = "https://a.test/a/b;c?d=%20&e";
         check("GET", uri, &[], true);
         check("POST", "http://a.test:8080/", &[("content-length", "5"), ("content-type", "text/plain")], true);

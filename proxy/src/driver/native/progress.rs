@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_begins_when_it_begins_and_anew_with_every_sign() {
+    fn every_sign_of_progress_restarts_the_wait() {
         let start = crate::clock::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let minute = Duration::from_secs(60);

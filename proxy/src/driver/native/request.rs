@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_requests_are_taken() {
+    fn plain_requests_are_accepted() {
         check(&with(""), Some((Framing::None, false)));
         check(&with("Connection: Keep-Alive\r\n"), Some((Framing::None, false)));
         check(&with("connection: close\r\n"), Some((Framing::None, true)));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_connection_is_no_doubt() {
+    fn headers_of_the_connection_are_not_ambiguous() {
         for (lines, closes) in [
             ("Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n", false),
             ("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n", false),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_or_wrong_is_left_to_the_full_driver() {
+    fn unusual_and_malformed_requests_go_to_the_full_driver() {
         for line in [
             "Host: a.test\r\n",
             "Connection: close, x\r\n",

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_and_keep_alive_are_told_by_the_head() {
+    fn framing_and_keep_alive_follow_from_the_head() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5", Some((Framing::Length(5), true)));
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: x, Close", Some((Framing::Length(5), false)));
         check("HTTP/1.1 200 OK\r\ncontent-length: 5\r\nContent-Length: 5", None);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn other_bytes_than_a_head_are_refused() {
         let mut response = Response::default();
         for bytes in ["HTTP/2 200\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n", "SSH-2.0\r\n", "HTTP/1.1 200 OK\r\n: x\r\n\r\n"] {
             assert_eq!(response.read(bytes.as_bytes()), Read::Malformed, "{bytes:?}");

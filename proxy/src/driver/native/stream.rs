@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_the_same_in_frames() {
+    fn heads_have_the_same_meaning_in_frames() {
         let plain = "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 05\r\nx-a: 2\r\n\r\n";
         check(plain, |_| (), &[("x-a", "1"), ("x-a", "2"), ("content-length", "5")]);
         let coded = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\nX-Long: a\r\n  b\r\n\r\n";

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_can_be_sent_again() {
+    fn a_small_upload_can_be_sent_again() {
         let mut upload = Upload::default();
         assert!(upload.is_new() && upload.is_sent() && upload.is_whole());
         upload.end().extend_from_slice(b"head");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_gives_way_once_it_was_sent() {
+    fn a_large_upload_is_dropped_once_it_is_sent() {
         let mut upload = Upload::default();
         let held = upload.space();
         add(&mut upload, held);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_sooner_than_it_is_sent_has_more_room() {
+    fn an_upload_that_arrives_faster_than_it_is_sent_gets_a_larger_buffer() {
         let mut upload = Upload::default();
         let held = upload.space();
         add(&mut upload, held);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_keep_what_nobody_changes() {
+    fn requests_keep_their_unchanged_headers() {
         let name = HeaderName::from_static("x-a");
         let value = HeaderValue::from_static("3");
         let head = "GET /p?q HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-A: 1\r\nX-B: 2\r\n\r\n";
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_say_how_they_end() {
+    fn responses_state_their_framing() {
         let length = "HTTP/1.0 200 Fine\r\nContent-Length: 05\r\nDate: then\r\n\r\n";
         let want = "HTTP/1.1 200 Fine\r\nDate: then\r\nContent-Length: 5\r\n\r\n";
         check_response(length, false, want);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_too_little_is_too_slow_unless_the_endpoint_is_slow() {
+    fn a_client_that_reads_too_little_is_too_slow_unless_the_endpoint_is_slow() {
         // Taken at once: only the endpoint is slow.
         check_download(10, 20 * SECOND, 0, None);
         check_download(10, 20 * SECOND, 1, Some(3));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_may_be_as_slow_as_it_likes() {
+    fn grpc_streams_have_no_least_rate() {
         let budget = Budget::new(&BudgetLimits::default());
         let mut grpc = RequestHeader::build("POST", b"/", None).unwrap();
         grpc.insert_header(CONTENT_TYPE, "application/grpc+proto").unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_piece_is_not_held() {
+    fn the_last_piece_is_not_delayed() {
         let budget = Budget::new(&BudgetLimits::default());
         let mut rates = BodyRates::default();
         let mut only = piece(5);

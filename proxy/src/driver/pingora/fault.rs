@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_endpoints_that_end_are_told_from_other_faults() {
+    fn connections_closed_by_the_endpoint_differ_from_other_faults() {
         use ErrorSource::{Downstream, Upstream};
         use ErrorType as E;
         let no = || RetryType::Decided(false);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_edge_is_short_of_is_told_from_what_an_endpoint_does() {
+    fn a_shortage_of_the_edge_is_no_fault_of_an_endpoint() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
             check_connecting(errno, Reason::OutOfResources);
         }

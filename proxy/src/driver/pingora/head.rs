@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_are_detached_share_nothing_with_what_was_read() {
+    fn detached_values_share_no_memory_with_the_read_buffer() {
         let read = Bytes::from_static(b"one two three");
         let mut head = ResponseHeader::build(201, None).unwrap();
         for (name, range) in [("X-A", 0..3), ("X-B", 4..7), ("X-A", 8..13)] {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_before_a_status_line_are_refused_but_for_one() {
+    fn one_empty_line_before_a_status_line_is_allowed() {
         for text in ["\r\n\r\n", "\n\n", "\n\r\nHTTP/1.1 200 OK\r\n\r\n"] {
             check(text, Err(Refused::EmptyLines));
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_as_many_bytes_as_in_the_native_driver() {
+    fn the_limit_of_a_head_is_that_of_the_native_driver() {
         let sized = |bytes: usize| {
             let (begin, end) = ("HTTP/1.1 200 OK\r\nX: ", "\r\n\r\n");
             format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()))

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_are_spoken_as_named() {
+    fn each_protocol_selects_its_http_version() {
         for (protocol, by_link, tls, alpn) in [
             (AppProtocol::Http, true, false, ALPN::H1),
             (AppProtocol::Ws, true, false, ALPN::H1),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_different_targets_and_pods_never_meet() {
+    fn different_targets_and_pods_share_no_connections() {
         let h2 = |verification, client, name: Option<&str>| {
             let tls = UpstreamTls { server_name: name.map(Into::into), verification, client };
             (target(AppProtocol::H2, Some(tls)), "a")
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_bounded_by_what_is_left() {
+    fn timeouts_are_bounded_by_the_remaining_time() {
         let left = Some(Duration::from_secs(2));
         let (endpoint, target) = (endpoint("a"), target(AppProtocol::Ws, None));
         let aim = UpstreamAttempt {

@@ -62,7 +62,7 @@ fn check_accepted(lines: &[&str], want: bool) {
 }
 
 #[test]
-fn clients_say_whether_they_take_it() {
+fn clients_state_whether_they_accept_gzip() {
     for (value, want) in [
         ("gzip", true),
         ("GZip", true),
@@ -101,7 +101,7 @@ fn clients_say_whether_they_take_it() {
 }
 
 #[test]
-fn requests_may_forbid_it() {
+fn requests_may_forbid_compression() {
     check_accepted(&[GZIP, "cache-control: max-age=0, No-Transform"], false);
     check_accepted(&[GZIP, "cache-control: no-cache"], true);
     check_accepted(&[GZIP, "user-agent: Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)"], false);
@@ -129,7 +129,7 @@ fn check_worth(status: u16, length: Option<u64>, lines: &[&str], want: bool) {
 }
 
 #[test]
-fn responses_are_worth_it_or_not() {
+fn only_suitable_responses_are_compressed() {
     for (status, want) in [(200, true), (403, true), (404, true), (201, false), (206, false), (500, false)] {
         check_worth(status, None, &[HTML], want);
     }
@@ -172,7 +172,7 @@ fn responses_are_worth_it_or_not() {
 }
 
 #[test]
-fn responses_without_a_body_say_what_the_other_one_would() {
+fn responses_without_a_body_have_the_head_of_the_full_response() {
     let (head, get) = (request(&[GZIP]).method("HEAD"), request(&[GZIP]));
     let plain = request(&[]).method("HEAD");
     for (status, length, lines, want) in [
@@ -201,7 +201,7 @@ fn responses_without_a_body_say_what_the_other_one_would() {
 }
 
 #[test]
-fn endpoints_in_http2_do_not_say_whether_a_body_follows_their_heads() {
+fn heads_of_http2_endpoints_do_not_state_whether_a_body_follows() {
     let compression = Arc::new(Compression { http10: true, ..usual() });
     let fields = headers(&[HTML]);
     for (is_http10, status, length, want) in [
@@ -229,7 +229,7 @@ fn check_proxied(conditions: &[Proxied], asked: &[&str], lines: &[&str], want: b
 }
 
 #[test]
-fn what_other_proxies_get_depends_on_conditions() {
+fn responses_to_other_proxies_depend_on_conditions() {
     use Proxied::{Any, Auth, Expired, NoCache, NoEtag, NoLastModified, NoStore, Off, Private};
     check_proxied(&[Off], &[], &[], false);
     check_proxied(&[Off, Any], &[], &[], false);
@@ -279,7 +279,7 @@ fn check_edits_of(status: u16, vary: bool, here: bool, lines: &[&str], want: &[&
 }
 
 #[test]
-fn the_head_says_what_the_body_is() {
+fn the_head_describes_the_compressed_body() {
     let (vary, gzip, whole) = ("vary+Accept-Encoding", "content-encoding=gzip", "no accept-ranges");
     check_edits(true, true, &[], &[vary, gzip, whole]);
     check_edits(false, true, &[], &[gzip, whole]);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
+    fn unknown_values_are_a_dash() {
         let nothing = Entry { client: None, method: "", host: "", request_id: "", ..Entry::sample("") };
         let all = "$app_name$remote_addr$remote_user$request$request_method$request_uri$host$request_id$ssl_protocol\
                    $upstream_addr$upstream_connect_time$upstream_header_time$upstream_response_time$http_x";
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_client_sends_ends_a_field_or_a_line() {
+    fn no_bytes_of_a_client_end_a_field_or_a_line() {
         let entry = Entry { header: &|_| "a\"b\\c\nd\u{7f}\u{e9}", ..Entry::sample("/") };
         check("\"$http_x\"", &entry, r#""a\x22b\x5Cc\x0Ad\x7F\xC3\xA9""#);
         let other = ObjectRef::new(Kind::Service, ObjectName::new("deis", "deis-controller"));

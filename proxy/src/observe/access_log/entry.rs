@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_everything() {
+    fn a_line_has_every_field() {
         let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", "web"));
         let entry = Entry {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_text_has_in_it_stays_in_it() {
+    fn every_text_stays_within_its_field() {
         let marks = (0..0x700).chain(0x2000..0x2070).filter_map(char::from_u32).chain(['\u{fffd}', '\u{10ffff}']);
         for mark in marks {
             // At each position of a block that may be scanned at once.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_right_whatever_the_line_before_said() {
+    fn times_do_not_depend_on_the_line_before() {
         for millis in [1_700_000_000_123, 1_700_000_000_007, 1_700_000_001_000, 1_700_000_000_999, 0, 951_782_399_990] {
             let time = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
             let line = line(&Entry { time, ..Entry::sample("/") });

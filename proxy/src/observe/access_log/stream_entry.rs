@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_json_in_the_words_of_requests() {
+    fn a_line_is_json_with_the_fields_of_requests() {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("deis", "deis-builder"));
         let entry = StreamEntry {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),

@@ -33,7 +33,7 @@ fn check_target(prefix: &str, target: &str, want: Option<&str>) {
 }
 
 #[test]
-fn a_question_has_its_path_behind_the_prefix() {
+fn an_authorisation_request_has_the_path_after_the_prefix() {
     check_target("", "/a?b=c", Some("/a?b=c"));
     check_target("/check", "/a?b=c", Some("/check/a?b=c"));
     check_target("/check/", "/a", Some("/check/a"));
@@ -42,7 +42,7 @@ fn a_question_has_its_path_behind_the_prefix() {
 }
 
 #[test]
-fn a_question_has_its_host_where_its_protocol_has_one() {
+fn an_authorisation_request_has_its_host_in_the_place_of_its_protocol() {
     let allowed = ["x-a", "host", "content-length", "authorization"].map(HeaderName::from_static);
     let request = |http2| http::request(&shown("/"), ("", &allowed), http2, Bytes::from_static(b"abc")).unwrap();
     let http1 = request(false);
@@ -58,7 +58,7 @@ fn a_question_has_its_host_where_its_protocol_has_one() {
 }
 
 #[test]
-fn a_client_cannot_spell_a_granted_header_in_another_way() {
+fn a_client_cannot_forge_a_granted_header_by_another_spelling() {
     let value = HeaderValue::from_static("ann");
     let edits = HeaderEdits {
         remove: [HeaderName::from_static("x-gone")].into(),
@@ -71,7 +71,7 @@ fn a_client_cannot_spell_a_granted_header_in_another_way() {
 }
 
 #[test]
-fn an_identity_that_would_spoil_the_log_is_none() {
+fn an_identity_that_would_corrupt_the_log_is_ignored() {
     let of = |text: &'static str| identity(|name| (name.as_str() == "remote-user").then_some(text.as_bytes()));
     assert_eq!(of("ann").as_deref(), Some("ann"));
     assert!(of("").is_none() && of("a\nb").is_none() && of(&"x".repeat(257).leak()[..]).is_none());

@@ -83,7 +83,7 @@ fn a_token_leads_to_its_endpoint_whatever_the_weights_are() {
 }
 
 #[test]
-fn a_session_whose_endpoint_is_gone_stays_with_its_share_while_that_takes_new_ones() {
+fn a_session_without_its_endpoint_stays_with_its_target_while_that_has_weight() {
     let policy = by_cookie();
     let all = shares(&[("a", 1), ("b", 1), ("gone", 1)]);
     let stays = |share| Some(Returning { share, endpoint: None });
@@ -99,7 +99,7 @@ fn a_session_whose_endpoint_is_gone_stays_with_its_share_while_that_takes_new_on
 }
 
 #[test]
-fn two_shares_of_one_service_are_told_apart() {
+fn two_targets_of_one_service_differ() {
     let policy = by_cookie();
     let all = shares(&[("a", 1), ("b", 1), ("a", 0)]);
     for share in [0, 2] {
@@ -109,7 +109,7 @@ fn two_shares_of_one_service_are_told_apart() {
 }
 
 #[test]
-fn of_several_cookies_of_the_name_the_first_that_leads_somewhere_does() {
+fn the_first_valid_cookie_of_the_name_counts() {
     let policy = by_cookie();
     let all = shares(&[("a", 1), ("b", 1)]);
     let [first, second, gone] = [(0, 1), (1, 4), (0, 9)].map(|(share, last)| written(&policy, &all, share, last));
@@ -126,7 +126,7 @@ fn of_several_cookies_of_the_name_the_first_that_leads_somewhere_does() {
 }
 
 #[test]
-fn what_is_no_token_leads_nowhere() {
+fn an_invalid_token_is_ignored() {
     let policy = by_cookie();
     let all = shares(&[("a", 1), ("b", 1)]);
     let token = written(&policy, &all, 0, 1);
@@ -196,7 +196,7 @@ fn check_cookie(cookie: &SessionCookie, rule: &str, secure: bool, want: &str) {
 }
 
 #[test]
-fn cookies_say_as_much_as_they_have_to() {
+fn cookies_have_only_the_needed_attributes() {
     let own = cookie("a");
     check_cookie(&own, "/", false, "a=TOKEN; Path=/; HttpOnly; SameSite=Lax");
     check_cookie(&own, "/shop/", true, "a=TOKEN; Path=/shop; HttpOnly; SameSite=Lax; Secure");
@@ -211,7 +211,7 @@ fn cookies_say_as_much_as_they_have_to() {
 }
 
 #[test]
-fn the_path_of_a_rule_is_one_that_browsers_send_the_cookie_for() {
+fn browsers_send_the_cookie_for_the_path_of_the_rule() {
     let check = |path: PathMatch, want: &str| assert_eq!(path_of(&path), want, "{path}");
     check(PathMatch::exact("/login").unwrap(), "/login");
     check(PathMatch::prefix("/a/b/").unwrap(), "/a/b");

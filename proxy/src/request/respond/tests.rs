@@ -47,7 +47,7 @@ fn check_removed(status: u16, connection: &[&str], want: &[&str]) {
 }
 
 #[test]
-fn headers_of_the_connection_go() {
+fn connection_headers_are_removed() {
     let always = ["connection", "keep-alive", "proxy-connection", "upgrade"];
     check_removed(200, &[], &always);
     let nominated = [&["x-own", "x-more"], always.as_slice()].concat();
@@ -111,7 +111,7 @@ fn a_direct_response_is_given_as_it_is() {
 }
 
 #[test]
-fn a_client_of_grpc_is_told_a_failure_in_a_head_alone() {
+fn a_grpc_client_gets_a_failure_as_trailers_only() {
     let id = RequestId::of("abc");
     let labels = Labels { grpc: true, server: true, ..labels(&id) };
     let edits = edits("x-own", "1");
@@ -135,7 +135,7 @@ fn a_client_of_grpc_is_told_a_failure_in_a_head_alone() {
 }
 
 #[test]
-fn filters_say_which_responses_they_are_for() {
+fn filters_state_the_responses_that_they_apply_to() {
     let filter = |name, scope, statuses: &[u16], secure_only| {
         let (edits, statuses) = (edits(name, "1"), statuses.into());
         Filter::ResponseHeaders(ResponseEdits { edits, scope, statuses, secure_only })
@@ -189,7 +189,7 @@ fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
 }
 
 #[test]
-fn responses_name_the_request_and_the_edge_where_they_are_to() {
+fn responses_have_a_request_id_and_a_server_header_where_configured() {
     let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
     let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, grpc: false };
     let set = |has_server, filters: &[Filter]| {

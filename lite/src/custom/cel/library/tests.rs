@@ -58,7 +58,7 @@ fn quantities_are_compared_and_added() {
 }
 
 #[test]
-fn addresses_are_told_apart() {
+fn addresses_have_kinds() {
     check(
         &[
             "isIP('127.0.0.1') && isIP('::1') && !isIP('127.0.0.01') && !isIP('10.0.0.0/8') && !isIP('')",
@@ -185,7 +185,7 @@ fn lists_are_summed_and_sorted() {
 }
 
 #[test]
-fn formats_say_what_is_wrong() {
+fn formats_report_errors() {
     check(
         &[
             "format.dns1123Label().validate('my-name') == optional.none()",

@@ -120,7 +120,7 @@ async fn connected() -> (Conn, TcpStream, Connection, TcpStream) {
 }
 
 #[tokio::test]
-async fn nothing_of_an_upload_is_held_but_what_fits_into_a_large_buffer() {
+async fn an_upload_is_buffered_only_up_to_one_large_buffer() {
     const BYTES: usize = 2 << 20;
     for (framing, body) in [
         (format!("Content-Length: {BYTES}"), vec![b'x'; BYTES]),
@@ -290,7 +290,7 @@ async fn bodies_arrive_whole_over_tls() {
 }
 
 #[tokio::test]
-async fn bodies_of_every_size_arrive_whole_though_no_large_buffer_is_left() {
+async fn bodies_of_every_size_arrive_whole_without_a_large_buffer() {
     let mut others: Vec<Buffer> = (0..LARGE_MAX).map(|_| Buffer::default()).collect();
     assert!(others.iter_mut().all(Buffer::grow));
     check_all_bodies().await;

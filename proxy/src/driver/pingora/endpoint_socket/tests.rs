@@ -76,7 +76,7 @@ async fn a_head_that_trickles_is_read_in_few_pieces() {
 }
 
 #[tokio::test]
-async fn everything_arrives_however_it_is_cut() {
+async fn all_bytes_arrive_for_every_split() {
     let text = "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbody\r\n\r\nb";
     for step in 1..text.len() {
         assert_eq!(sent(text.as_bytes(), step).await.unwrap().0, text.as_bytes(), "in steps of {step}");
@@ -88,7 +88,7 @@ async fn everything_arrives_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn what_is_more_than_a_head_is_an_error() {
+async fn bytes_beyond_the_limit_of_a_head_are_an_error() {
     let large = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(128 * 1024));
     for text in [large.as_bytes(), b"\r\n\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"] {
         let error = sent(text, 1000).await.unwrap_err();

@@ -136,7 +136,7 @@ async fn tell(mut far: TcpStream, framing: &str, taken: &AtomicUsize, seen: &Not
 }
 
 #[tokio::test]
-async fn what_the_endpoint_has_sent_before_it_pauses_can_be_read() {
+async fn bytes_before_a_pause_of_the_endpoint_can_be_read() {
     for framing in ["Transfer-Encoding: chunked\r\n", "Content-Length: 100000\r\n", ""] {
         let (mut conn, mut client, mut near, far) = connected().await;
         let (taken, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
@@ -165,7 +165,7 @@ async fn what_the_endpoint_has_sent_before_it_pauses_can_be_read() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_holds_the_endpoint_back() {
+async fn a_client_that_reads_nothing_holds_the_endpoint_back() {
     const BYTES: usize = 4 << 20;
     let (mut conn, client, mut near, mut far) = connected().await;
     let sent = Arc::new(AtomicUsize::new(0));
@@ -189,7 +189,7 @@ async fn a_client_that_takes_nothing_holds_the_endpoint_back() {
 }
 
 #[tokio::test]
-async fn under_pressure_responses_are_sent_as_they_are() {
+async fn under_pressure_responses_are_not_compressed() {
     // A request and its encoder take 440 KiB, which must be less than a quarter.
     for (memory_kib, compressed) in [(1 << 20, true), (4 * 440 + 1, true), (4 * 440, false), (128, false)] {
         let mut options = Options { access_log: AccessLogSink::Off, ..Options::default() };
