@@ -21,10 +21,10 @@ struct Helm {
 impl Helm {
     /// `None`, with one printed line, if Helm or kubectl is missing.
     async fn start() -> Option<Self> {
-        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/build");
-        let built = std::process::Command::new(build).arg("--path").output().unwrap();
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build");
+        let built = std::process::Command::new(build).args(["helm", "--path"]).output().unwrap();
         if !built.status.success() {
-            println!("left out: Helm is not built (tests/helm/build)");
+            println!("left out: Helm is not built (tests/tools/build helm)");
             return None;
         }
         let binary = PathBuf::from(String::from_utf8(built.stdout).unwrap().trim());
