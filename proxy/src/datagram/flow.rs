@@ -22,7 +22,7 @@ use crate::connection::clients::FlowPlace;
 use crate::connection::idle::{Activity, Entry};
 use crate::driver::Traffic;
 use crate::observe::access_log::StreamEntry;
-use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
+use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, FlowSeries, Way};
 use crate::upstream::attempt::Attempts;
 use crate::upstream::endpoint_state::EndpointStates;
 
@@ -56,6 +56,7 @@ pub(super) struct Flow {
     pub(super) address: SocketAddr,
     upstream: UdpSocket,
     pub(super) activity: Arc<Activity>,
+    series: FlowSeries,
     began: Instant,
     passed: [Passed; 2],
     end: OnceLock<FlowEnd>,
@@ -119,6 +120,7 @@ impl Flow {
         route: Arc<StreamRoute>,
         (endpoint, upstream): (EndpointId, UdpSocket),
         activity: Arc<Activity>,
+        series: FlowSeries,
         now: Instant,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -128,6 +130,7 @@ impl Flow {
             address: upstream.peer_addr()?,
             upstream,
             activity,
+            series,
             began: now,
             passed: Default::default(),
             end: OnceLock::new(),
@@ -180,6 +183,7 @@ impl Flow {
         let passed = &self.passed[way as usize];
         passed.datagrams.fetch_add(1, Relaxed);
         passed.bytes.fetch_add(bytes as u64, Relaxed);
+        self.series.passed(way, bytes);
     }
 }
 
@@ -268,7 +272,6 @@ impl Running {
             return self.series.dropped(Dropped::Unsent);
         }
         self.flow.note(Way::Down, bytes.len());
-        self.series.passed(Way::Down, bytes.len());
     }
 }
 
@@ -279,9 +282,10 @@ impl Drop for Running {
         self.flow.over(aborted);
         self.traffic.shared.flows.leave(&self.flow);
         let end = self.flow.end.get().copied().unwrap_or(aborted);
-        self.series.ended(end);
         let flow = &self.flow;
         let FlowKey { bind, client, .. } = flow.key;
+        self.series.active.dec();
+        self.traffic.shared.metrics.flows.ended(&bind, &flow.route.origin.object, end);
         let [up, down] = &flow.passed;
         let bytes = [up, down].map(|way| way.bytes.load(Relaxed));
         tracing::debug!(peer = %client, bind = %bind.address, outcome = end.as_str(), ?bytes, "flow ended");

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::connection::idle::{self, Activity, Charged, Entry};
 use crate::driver::Traffic;
 use crate::listen::accept::{Ending, wait};
-use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, Way};
+use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd};
 
 /// The number of datagrams that are read before other sockets and flows of the thread have their turn.
 const IN_A_ROW: usize = 64;
@@ -132,9 +132,8 @@ impl Port {
 
     fn pass(&mut self, bytes: &[u8], Received { client, local, .. }: Received) {
         let key = FlowKey { bind: self.bind, client, local };
-        match self.pass_on(bytes, key) {
-            Ok(()) => self.series.passed(Way::Up, bytes.len()),
-            Err(why) => self.series.dropped(why),
+        if let Err(why) = self.pass_on(bytes, key) {
+            self.series.dropped(why);
         }
     }
 
@@ -168,7 +167,8 @@ impl Port {
         let Chosen { endpoint, socket, attempts } = choose(route, &snapshot, key.local, &traffic.shared)?;
         let now = clock::now();
         let activity = Activity::new(traffic.epoch, now);
-        let flow = Flow::new(key, Arc::clone(route), (endpoint, socket), Arc::clone(&activity), now);
+        let series = traffic.shared.metrics.flows.flow(&self.bind, &route.origin.object);
+        let flow = Flow::new(key, Arc::clone(route), (endpoint, socket), Arc::clone(&activity), series, now);
         let flow = Arc::new(flow.map_err(|_| Dropped::NoEndpoint)?);
         if !traffic.flow_room() {
             return Err(Dropped::Full);

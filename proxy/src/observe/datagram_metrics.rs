@@ -1,9 +1,16 @@
 //! Metrics of UDP datagram flows.
 
+use std::sync::Arc;
+
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
-use tidegate_config::model::BindKey;
+use tidegate_config::model::{BindKey, Snapshot};
+use tidegate_config::object::ObjectRef;
 
 use super::connection_metrics::{counter, counters, gauges};
+use super::route_series::RouteSeries;
+use crate::sweep_trigger::SweepTrigger;
+
+const DIRECTIONS: [&str; 2] = ["up", "down"];
 
 /// The outcome of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +28,8 @@ pub(crate) enum FlowEnd {
 }
 
 impl FlowEnd {
+    const ALL: [Self; 5] = [Self::Idle, Self::Refused, Self::EndpointLeft, Self::Evicted, Self::Cut];
+
     /// Its name in metrics and in the access log.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -80,29 +89,37 @@ impl Dropped {
     }
 }
 
-/// The counters of flows, by the address of their bind. There is a series for each bind that ever existed, which are
-/// few.
+/// The metrics of binds. There is a series for each bind that ever existed, which are few.
 #[derive(Debug)]
 pub(crate) struct DatagramMetrics {
-    flows: IntCounterVec,
     active: IntGaugeVec,
-    datagrams: IntCounterVec,
-    bytes: IntCounterVec,
     dropped: IntCounterVec,
     /// Flows that were closed for newer ones.
     pub(crate) evicted: IntCounter,
 }
 
-/// The counters of one bind.
+/// The metrics of one bind.
 #[derive(Debug)]
 pub(crate) struct BindSeries {
-    bind: String,
-    flows: IntCounterVec,
     /// Open flows.
     pub(crate) active: IntGauge,
+    dropped: [IntCounter; Dropped::ALL.len()],
+}
+
+/// The counters of flows, by the address of their bind and the object of their route.
+#[derive(Debug)]
+pub(crate) struct FlowMetrics {
+    flows: IntCounterVec,
+    datagrams: IntCounterVec,
+    bytes: IntCounterVec,
+    series: RouteSeries,
+}
+
+/// The counters of the datagrams of one flow, which other flows of the same bind and object share.
+#[derive(Debug)]
+pub(crate) struct FlowSeries {
     datagrams: [IntCounter; 2],
     bytes: [IntCounter; 2],
-    dropped: [IntCounter; Dropped::ALL.len()],
 }
 
 /// The direction of a datagram.
@@ -121,20 +138,7 @@ impl DatagramMetrics {
     /// If the registry has one of the names already.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            flows: counters(registry, "tidegate_udp_flows_total", "UDP flows that have ended", &["bind", "outcome"])?,
             active: gauges(registry, "tidegate_udp_flows_active", "Open UDP flows", "bind")?,
-            datagrams: counters(
-                registry,
-                "tidegate_udp_datagrams_total",
-                "UDP datagrams that were passed on",
-                &["bind", "direction"],
-            )?,
-            bytes: counters(
-                registry,
-                "tidegate_udp_bytes_total",
-                "Bytes of UDP datagrams that were passed on",
-                &["bind", "direction"],
-            )?,
             dropped: counters(
                 registry,
                 "tidegate_udp_datagrams_dropped_total",
@@ -149,36 +153,70 @@ impl DatagramMetrics {
         })
     }
 
-    /// The counters of a bind.
+    /// The metrics of a bind.
     pub(crate) fn bind(&self, bind: &BindKey) -> BindSeries {
         let bind = bind.address.to_string();
-        let ways = |of: &IntCounterVec| ["up", "down"].map(|way| of.with_label_values(&[&*bind, way]));
         BindSeries {
-            flows: self.flows.clone(),
             active: self.active.with_label_values(&[&bind]),
-            datagrams: ways(&self.datagrams),
-            bytes: ways(&self.bytes),
             dropped: Dropped::ALL.map(|reason| self.dropped.with_label_values(&[&*bind, reason.as_str()])),
-            bind,
         }
     }
 }
 
 impl BindSeries {
-    /// Counts a flow that has ended.
-    pub(crate) fn ended(&self, end: FlowEnd) {
-        self.flows.with_label_values(&[&self.bind, end.as_str()]).inc();
-        self.active.dec();
+    /// Counts a datagram that was dropped.
+    pub(crate) fn dropped(&self, why: Dropped) {
+        self.dropped[why as usize].inc();
+    }
+}
+
+impl FlowMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// If the registry has one of the names already.
+    pub(crate) fn register(registry: &Registry, sweep_trigger: Arc<SweepTrigger>) -> Result<Self, prometheus::Error> {
+        let of = |name, help, last| counters(registry, name, help, &["bind", "namespace", "object", last]);
+        Ok(Self {
+            flows: of("tidegate_udp_flows_total", "UDP flows that have ended", "outcome")?,
+            datagrams: of("tidegate_udp_datagrams_total", "UDP datagrams that were passed on", "direction")?,
+            bytes: of("tidegate_udp_bytes_total", "Bytes of UDP datagrams that were passed on", "direction")?,
+            series: RouteSeries::new(sweep_trigger),
+        })
     }
 
+    /// The counters for a flow of a route of the object.
+    pub(crate) fn flow(&self, bind: &BindKey, object: &ObjectRef) -> FlowSeries {
+        let labels = self.series.labels(bind, Some(object));
+        let ways = |of: &IntCounterVec| DIRECTIONS.map(|way| of.with_label_values(&labels.with(way)));
+        FlowSeries { datagrams: ways(&self.datagrams), bytes: ways(&self.bytes) }
+    }
+
+    /// Counts a flow that has ended.
+    pub(crate) fn ended(&self, bind: &BindKey, object: &ObjectRef, end: FlowEnd) {
+        let labels = self.series.labels(bind, Some(object));
+        self.flows.with_label_values(&labels.with(end.as_str())).inc();
+    }
+
+    /// Removes the series of objects without a route in the snapshot.
+    pub(crate) fn sweep(&self, snapshot: &Snapshot) {
+        self.series.sweep(snapshot, |labels| {
+            // An error means that there is no such series.
+            for end in FlowEnd::ALL {
+                drop(self.flows.remove_label_values(&labels.with(end.as_str())));
+            }
+            for direction in DIRECTIONS {
+                drop(self.datagrams.remove_label_values(&labels.with(direction)));
+                drop(self.bytes.remove_label_values(&labels.with(direction)));
+            }
+        });
+    }
+}
+
+impl FlowSeries {
     /// Counts a datagram that was passed on.
     pub(crate) fn passed(&self, way: Way, bytes: usize) {
         self.datagrams[way as usize].inc();
         self.bytes[way as usize].inc_by(bytes as u64);
-    }
-
-    /// Counts a datagram that was dropped.
-    pub(crate) fn dropped(&self, why: Dropped) {
-        self.dropped[why as usize].inc();
     }
 }

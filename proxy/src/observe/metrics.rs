@@ -13,6 +13,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use tidegate_config::model::Snapshot;
 use tidegate_config::object::ObjectRef;
 
+use super::datagram_metrics::FlowMetrics;
 use super::stream_metrics::StreamMetrics;
 use crate::budget::Budget;
 use crate::clock;
@@ -81,6 +82,8 @@ pub(crate) struct Metrics {
     pub(crate) gave_way: IntCounter,
     /// The metrics of connections that are passed on as bytes.
     pub(crate) streams: StreamMetrics,
+    /// UDP flows.
+    pub(crate) flows: FlowMetrics,
     objects: papaya::HashMap<ObjectRef, Arc<ObjectSeries>, RandomState>,
     /// Notified of every object that gets series.
     sweep_trigger: Arc<SweepTrigger>,
@@ -166,6 +169,7 @@ impl Metrics {
                 )?,
             )?,
             streams: StreamMetrics::register(registry, Arc::clone(&sweep_trigger))?,
+            flows: FlowMetrics::register(registry, Arc::clone(&sweep_trigger))?,
             objects: papaya::HashMap::with_hasher(RandomState::default()),
             sweep_trigger,
             requests,
@@ -239,6 +243,7 @@ impl Metrics {
     /// request that finds an old handle in between is not counted, and the next one creates new series.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.streams.sweep(snapshot);
+        self.flows.sweep(snapshot);
         let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
         let named: BTreeSet<&ObjectRef> = routes.map(|route| &route.origin.object).collect();
         let objects = self.objects.pin();

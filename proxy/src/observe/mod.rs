@@ -7,4 +7,5 @@ pub(crate) mod external_auth_metrics;
 mod in_flight;
 pub(crate) mod metrics;
 pub(crate) mod mirror_metrics;
+mod route_series;
 pub(crate) mod stream_metrics;

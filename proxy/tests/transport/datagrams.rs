@@ -145,6 +145,7 @@ async fn datagrams_of_every_size_pass_both_ways() {
         bed.until_metric("tidegate_udp_datagrams_total", Some(direction), 5.0).await;
         bed.until_metric("tidegate_udp_bytes_total", Some(direction), 76_979.0).await;
     }
+    assert_eq!(bed.metric("tidegate_udp_datagrams_total", Some("Service deis/dns")), 10.0);
     assert_eq!(bed.metric("tidegate_udp_flows_active", None), 1.0);
 }
 
@@ -380,8 +381,7 @@ async fn a_drain_ends_idle_flows_and_finally_cuts_the_others() {
     let silence = Duration::from_millis(300);
     let (bed, address) = bed(&[server("a").await], |options| options.drain.flow_silence = silence).await;
     let talking = Client::of(address).await;
-    let flow = talking.flow().await;
-    Client::of(address).await.flow().await;
+    let (flow, _) = (talking.flow().await, Client::of(address).await.flow().await);
     let registry = bed.registry.clone();
     let ended = |outcome| super::bed::metric(&registry, "tidegate_udp_flows_total", Some(outcome));
     let drained = tokio::spawn(bed.drain(Duration::from_secs(2)));
