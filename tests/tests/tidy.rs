@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test may fail loudly")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +63,49 @@ fn files_are_short() {
         let lines = text.lines().count();
         (lines > LINES_MAX).then(|| format!("has {lines} lines"))
     });
+}
+
+/// The folders of a crate, each with the other folders that its files import; tests do not count.
+fn imports_of_folders(krate: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let prefix = format!("{krate}/src/");
+    let files: Vec<(String, String)> = sources()
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.strip_prefix(&prefix)?.to_owned(), text)))
+        .filter(|(name, _)| !name.ends_with("/tests.rs") && !name.contains("/tests/"))
+        .collect();
+    let folder = |name: &str| name.split_once('/').map(|(folder, _)| folder.to_owned());
+    let mut imports: BTreeMap<String, BTreeSet<String>> =
+        files.iter().filter_map(|(name, _)| Some((folder(name)?, BTreeSet::new()))).collect();
+    let folders: BTreeSet<String> = imports.keys().cloned().collect();
+    for (name, text) in &files {
+        let Some(of) = folder(name).and_then(|folder| imports.get_mut(&folder)) else { continue };
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let names = line
+                .split("crate::")
+                .skip(1)
+                .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+            of.extend(names.filter(|name| folders.contains(*name)).map(ToOwned::to_owned));
+        }
+        of.remove(&folder(name).unwrap_or_default());
+    }
+    imports
+}
+
+#[test]
+fn folders_do_not_import_each_other_in_circles() {
+    for krate in ["config", "proxy", "app"] {
+        let mut imports = imports_of_folders(krate);
+        assert!(!imports.is_empty(), "{krate} has no folders");
+        // A folder that imports none of those left is in no circle.
+        while let Some(last) = imports.iter().find(|(_, of)| of.is_empty()).map(|(name, _)| name.clone()) {
+            imports.remove(&last);
+            for of in imports.values_mut() {
+                of.remove(&last);
+            }
+        }
+        assert!(imports.is_empty(), "{krate}: {imports:?}");
+    }
 }
 
 #[test]

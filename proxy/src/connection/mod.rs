@@ -2,9 +2,11 @@
 //! read and write ([`Conn`]), and the rules of its beginning and its end.
 
 mod alarm;
+pub(crate) mod bind_end;
 pub(crate) mod chunks;
 pub(crate) mod clients;
 pub(crate) mod close;
+pub(crate) mod copy;
 mod early_tls;
 pub(crate) mod head_scan;
 mod hello;

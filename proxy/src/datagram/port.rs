@@ -16,9 +16,9 @@ use super::flow::{Flow, FlowKey, Running, Sent, carry};
 use super::socket::{ClientSocket, Received};
 use crate::budget::Cost;
 use crate::clock;
+use crate::connection::bind_end::{Ending, wait};
 use crate::connection::idle::{self, Activity, Charged, Entry};
 use crate::driver::Traffic;
-use crate::listen::accept::{Ending, wait};
 use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd};
 
 /// The number of datagrams that are read before other sockets and flows of the thread have their turn.

@@ -1,6 +1,5 @@
 //! Accepts the connections of one bind on one thread, and ends them when the bind is removed.
 
-use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use tidegate_config::model::{BindKey, BindProtocol};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
 
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::Notice;
+use crate::connection::bind_end::{Ending, wait};
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::{self, Activity};
 use crate::driver::Traffic;
@@ -25,9 +24,6 @@ use crate::stream;
 
 /// The shortest and longest pause after a failure to accept.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
-
-/// The deadline of a bind's connections: `None` while it is open. The last value counts.
-pub(crate) type Ending = watch::Receiver<Option<Instant>>;
 
 /// Serves a bind until it ends, then waits for its connections until the deadline and aborts the rest. While the
 /// process drains, it signals that to its connections. Returns the number of aborted connections.
@@ -166,14 +162,6 @@ async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Endi
     traffic.metrics.cut.inc_by(cut as u64);
     connections.shutdown().await;
     cut
-}
-
-/// Waits until a time; for ever with `None`.
-pub(crate) async fn wait(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => pending().await,
-    }
 }
 
 fn note(ended: &Result<(), JoinError>, traffic: &Traffic) {

@@ -8,6 +8,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::connection_metrics::counters;
 use super::route_series::RouteSeries;
+use crate::connection::copy::CopyEnd;
 use crate::sweep_trigger::SweepTrigger;
 
 const DIRECTIONS: [&str; 2] = ["up", "down"];
@@ -31,6 +32,16 @@ pub(crate) enum Outcome {
     ConnectFailed,
     /// No endpoint took it in time.
     ConnectTimeout,
+}
+
+impl From<CopyEnd> for Outcome {
+    fn from(end: CopyEnd) -> Self {
+        match end {
+            CopyEnd::Closed => Self::Closed,
+            CopyEnd::Reset => Self::Reset,
+            CopyEnd::Idle => Self::Idle,
+        }
+    }
 }
 
 impl Outcome {

@@ -3,7 +3,6 @@
 //!
 //! A connection keeps its endpoint, whatever becomes of the route: a publication does not abort connections.
 
-pub(crate) mod copy;
 mod endpoint;
 
 pub(crate) use endpoint::share;
@@ -18,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::clock;
 use crate::connection::Notice;
+use crate::connection::copy::both_ways;
 use crate::driver::{Accepted, Known, Origin, TlsBytes, Traffic, open};
 use crate::observe::access_log::StreamEntry;
 use crate::observe::stream_metrics::Outcome;
@@ -91,10 +91,10 @@ async fn carry<C: AsyncRead + AsyncWrite + Unpin>(
             let address = in_flight.last().map(|attempt| attempt.address);
             let idle = route.idle_timeout;
             let (outcome, moved) = match endpoint {
-                Endpoint::Plain(mut endpoint) => copy::both_ways(client, read, &mut endpoint, idle).await,
-                Endpoint::Tls(mut endpoint) => copy::both_ways(client, read, &mut *endpoint, idle).await,
+                Endpoint::Plain(mut endpoint) => both_ways(client, read, &mut endpoint, idle).await,
+                Endpoint::Tls(mut endpoint) => both_ways(client, read, &mut *endpoint, idle).await,
             };
-            (outcome, moved, address)
+            (outcome.into(), moved, address)
         }
         Err(outcome) => (outcome, [0; 2], None),
     }

@@ -13,9 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::progress::Progress;
 use super::scratch::Room;
 use crate::connection::Conn;
-use crate::observe::stream_metrics::Outcome;
+use crate::connection::copy::{CopyEnd, both_ways};
 use crate::reason::Reason;
-use crate::stream::copy::both_ways;
 use crate::upstream::connection::Connection;
 
 /// Passes bytes on until the tunnel is over. Bytes received after the heads go first.
@@ -37,7 +36,7 @@ pub(super) async fn run(
     let (outcome, [up, down]) = both_ways(&mut Client::new(conn), &[], &mut endpoint, idle).await;
     progress.bytes_in += usize::try_from(up).unwrap_or(usize::MAX);
     progress.bytes_out += usize::try_from(down).unwrap_or(usize::MAX);
-    if outcome == Outcome::Idle { Err(Reason::TunnelIdle) } else { Ok(()) }
+    if outcome == CopyEnd::Idle { Err(Reason::TunnelIdle) } else { Ok(()) }
 }
 
 /// The client's connection without the write buffer of [`Conn`]. After the endpoint's end was passed on, nothing more

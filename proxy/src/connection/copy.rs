@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHa
 use tokio::time::sleep;
 
 use crate::clock;
-use crate::observe::stream_metrics::Outcome;
 
 /// The number of bytes read at a time, which is also the maximum buffered for a slow peer.
 const PIECE: usize = 16 * 1024;
@@ -18,6 +17,17 @@ const PIECE: usize = 16 * 1024;
 thread_local! {
     /// The read buffer. Its bytes are taken before the next read, so one buffer serves all connections.
     static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; PIECE].into());
+}
+
+/// The outcome of copying.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyEnd {
+    /// Both sides closed the connection.
+    Closed,
+    /// One side reset it.
+    Reset,
+    /// No byte passed for the idle timeout.
+    Idle,
 }
 
 /// Copies until both directions have ended, one of them fails, or the idle timeout expires; the bytes already read from
@@ -30,7 +40,7 @@ pub(crate) async fn both_ways<C, E>(
     read: &[u8],
     endpoint: &mut E,
     idle: Duration,
-) -> (Outcome, [u64; 2])
+) -> (CopyEnd, [u64; 2])
 where
     C: AsyncRead + AsyncWrite + Unpin,
     E: AsyncRead + AsyncWrite + Unpin,
@@ -43,10 +53,10 @@ where
     let down = one_way(from_endpoint, to_client, &[], &moved, &moved.down);
     let outcome = tokio::select! {
         both = async { tokio::try_join!(up, down) } => match both {
-            Ok((End::Passed, End::Passed)) => Outcome::Closed,
-            Ok(_) | Err(_) => Outcome::Reset,
+            Ok((End::Passed, End::Passed)) => CopyEnd::Closed,
+            Ok(_) | Err(_) => CopyEnd::Reset,
         },
-        () = moved.silence(idle) => Outcome::Idle,
+        () = moved.silence(idle) => CopyEnd::Idle,
     };
     (outcome, [moved.up.into_inner(), moved.down.into_inner()])
 }
