@@ -1,6 +1,7 @@
 //! One object as the API server sends it: its identity read, its other parts still raw. An item of a list has no
 //! `apiVersion` and `kind`, so they are not read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -129,7 +130,7 @@ impl<'a> Source<'a> {
         let name = metadata.name.and_then(text).ok_or(Unidentified::NoName)?;
         let resource_version = metadata.resource_version.and_then(text).ok_or(Unidentified::NoVersion)?;
         let namespace: Arc<str> = match metadata.namespace {
-            Some(raw) if kind.namespaced() => lenient(raw).ok_or(Unidentified::NoMetadata)?,
+            Some(raw) if kind.namespaced() => shared(lenient(raw).ok_or(Unidentified::NoMetadata)?),
             Some(_) | None => Arc::default(),
         };
         if !is_segment(&name) || !is_segment(&namespace) {
@@ -198,6 +199,19 @@ pub(super) fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
 /// The field name of an annotation.
 pub(super) fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
+}
+
+/// A namespace; the last one of this thread, if it is the same. Lists are in the order of namespaces, so the objects of a namespace share its name.
+fn shared(namespace: Arc<str>) -> Arc<str> {
+    thread_local! {
+        static LAST: RefCell<Arc<str>> = RefCell::default();
+    }
+    LAST.with_borrow_mut(|last| {
+        if *last != namespace {
+            *last = namespace;
+        }
+        Arc::clone(last)
+    })
 }
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
