@@ -19,6 +19,7 @@ mod event;
 mod world;
 mod queue;
 mod order;
+mod recent;
 mod reconcile;
 mod command;
 mod sources;

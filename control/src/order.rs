@@ -63,8 +63,6 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tidegate_config::model::{HostPattern, VirtualHost};
     use tidegate_config::object::{Age, ObjectName};
 
@@ -97,11 +95,7 @@ mod tests {
             missing: Box::default(),
         };
         let to = Key::Object(ObjectRef::new(Kind::Service, service(to)));
-        Attachment {
-            claims: [Arc::new(Claim::new(host(of), terms))].into(),
-            links: [to].into(),
-            ..Attachment::default()
-        }
+        Attachment { claims: [Claim::new(host(of), terms)].into(), links: [to].into(), ..Attachment::default() }
     }
 
     #[track_caller]

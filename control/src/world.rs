@@ -1,6 +1,6 @@
 //! World: the current projection of every object. An update that changes no projection has no effect beyond it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tidegate_config::project::{
 };
 
 use crate::event::ClosedSockets;
+use crate::recent::Recent;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
@@ -48,7 +49,7 @@ macro_rules! world {
             /// Every existing object, whether it can be read or not, with metadata for reports.
             present: BTreeMap<ObjectRef, Present>,
             /// The parents of recent routes: most routes of a namespace have the same.
-            recent_parents: RecentParents,
+            recent_parents: Recent<[ParentRef]>,
         }
 
         impl World {
@@ -60,12 +61,11 @@ macro_rules! world {
                 }
             }
 
-            /// Packs the maps after lists have filled them. A map that is filled in ascending order leaves half of its
-            /// space unused.
+            /// Packs the maps after lists have filled them.
             pub fn compact(&mut self) {
                 self.share();
                 $(pack(&mut self.$map);)*
-                self.present = std::mem::take(&mut self.present).into_iter().collect();
+                pack(&mut self.present);
             }
 
             fn put(&mut self, name: &ObjectName, object: Object) -> bool {
@@ -233,16 +233,10 @@ impl World {
     }
 }
 
-/// The parents of the most recent routes, to share them.
-type RecentParents = VecDeque<Arc<[ParentRef]>>;
-
-/// The number of recent parents that are kept.
-const RECENT_PARENTS_MAX: usize = 16;
-
 /// The values that objects share with existing ones.
 struct Shared<'w> {
     services: &'w Objects<Service>,
-    recent_parents: &'w mut RecentParents,
+    recent_parents: &'w mut Recent<[ParentRef]>,
 }
 
 impl Kept for Shared<'_> {
@@ -253,18 +247,13 @@ impl Kept for Shared<'_> {
     }
 
     fn parents(&mut self, parents: &mut Arc<[ParentRef]>) {
-        match self.recent_parents.iter().find(|kept| *kept == parents) {
-            Some(kept) => *parents = Arc::clone(kept),
-            None => {
-                self.recent_parents.truncate(RECENT_PARENTS_MAX - 1);
-                self.recent_parents.push_front(Arc::clone(parents));
-            }
-        }
+        self.recent_parents.share(parents);
     }
 }
 
-fn pack<T>(objects: &mut Objects<T>) {
-    *objects = std::mem::take(objects).into_iter().collect();
+/// Packs a tree. One that is filled in ascending order leaves half of its space unused.
+pub(crate) fn pack<T: Default + IntoIterator<Item = I> + FromIterator<I>, I>(tree: &mut T) {
+    *tree = std::mem::take(tree).into_iter().collect();
 }
 
 fn put<T: PartialEq>(objects: &mut Objects<T>, name: &ObjectName, object: Arc<T>) -> bool {

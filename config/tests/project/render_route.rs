@@ -44,10 +44,12 @@ fn http_rule(out: &mut String, it: &HttpRule) {
         share(out, &backend.share);
         filters(out, "    ", &backend.filters);
     }
-    set(out, "request timeout", it.timeouts.request.as_ref());
-    set(out, "backend request timeout", it.timeouts.backend_request.as_ref());
-    set(out, "retry", it.retry.as_ref());
-    set(out, "session", it.session.as_ref());
+    if let Some(it) = &it.settings {
+        set(out, "request timeout", it.timeouts.request.as_ref());
+        set(out, "backend request timeout", it.timeouts.backend_request.as_ref());
+        set(out, "retry", it.retry.as_ref());
+        set(out, "session", it.session.as_ref());
+    }
 }
 
 fn set<T: Debug>(out: &mut String, what: &str, value: Option<&T>) {

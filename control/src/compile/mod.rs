@@ -37,7 +37,7 @@ use crate::history::Changes;
 use crate::options::Options;
 use crate::sources::Verdict;
 use crate::topology::Topology;
-use crate::world::World;
+use crate::world::{World, pack};
 
 /// The input of the compiler.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +184,10 @@ impl Compiled {
             unit.compile(&mut compiled, inputs, &mut pass);
             last = Some(unit);
         }
+        pack(&mut compiled.verdicts);
+        pack(&mut compiled.backends);
+        pack(&mut compiled.uses);
+        pack(&mut compiled.hosts);
         compiled
     }
 

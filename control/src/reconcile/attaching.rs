@@ -33,8 +33,8 @@ impl Reconciler {
         }
         let reason = Reason { own: false, ..reason };
         self.wake_waiting(object, &reason);
-        let namespace = Arc::clone(&object.name.namespace);
-        let keys = [Key::Object(object.clone()), Key::InNamespace(object.kind, namespace), Key::Any(object.kind)];
+        let in_namespace = Key::in_namespace(object.kind, &object.name.namespace);
+        let keys = [Key::Object(object.clone()), in_namespace, Key::Any(object.kind)];
         for key in keys {
             let dependents: Vec<ObjectRef> = self.topology.dependents(&key).cloned().collect();
             self.attach_all(&dependents, &reason);
@@ -89,7 +89,7 @@ impl Reconciler {
     pub(super) fn resolved(&mut self, name: &Arc<str>, now: Instant) {
         let cause = Arc::new(Cause::Resolved { name: Arc::clone(name) });
         let reason = Reason { cause, lane: Lane::Fast, received: now, own: false };
-        let services: Vec<ObjectRef> = self.topology.dependents(&Key::Name(Arc::clone(name))).cloned().collect();
+        let services: Vec<ObjectRef> = self.topology.dependents(&Key::of_name(name)).cloned().collect();
         for service in services {
             self.wake_waiting(&service, &reason);
             self.endpoints_changed(service.name, &reason);
@@ -171,7 +171,7 @@ impl Reconciler {
         for owner in counting {
             self.reporting.counts_differ(owner);
         }
-        let offer = offers_else.then(|| Key::Offer(object.clone()));
+        let offer = offers_else.then(|| Key::Offer(object.name.clone()));
         for key in offer.into_iter().chain(named_else.into_iter().map(Key::RoutesTo)) {
             let dependents: Vec<ObjectRef> = self.topology.dependents(&key).cloned().collect();
             self.attach_all(&dependents, &Reason { own: false, ..reason.clone() });
@@ -237,7 +237,7 @@ fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k
     gone.chain(other.iter().filter(|key| one.binary_search(key).is_err()))
 }
 
-/// Returns `true` if an attachment has the same claim object.
-fn holds(attachment: &Attachment, claim: &Arc<Claim>) -> bool {
-    attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(other, claim))
+/// Returns `true` if an attachment has the same claim: the same terms, and not only equal ones.
+fn holds(attachment: &Attachment, claim: &Claim) -> bool {
+    attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(&other.terms, &claim.terms))
 }

@@ -59,7 +59,7 @@ impl LookedUp {
         }
         let mut names = Names::new();
         for name in topology.names() {
-            let services = topology.dependents(&Key::Name(Arc::clone(name)));
+            let services = topology.dependents(&Key::of_name(name));
             let wanted = |service: &&ObjectRef| {
                 topology.has_dependents(&Key::Object((*service).clone())) || compiled.uses(&service.name, held)
             };

@@ -22,7 +22,7 @@ use crate::world::World;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attachment {
     /// The claims to virtual hosts, in the order of the hosts, one for each.
-    pub claims: Box<[Arc<Claim>]>,
+    pub claims: Box<[Claim]>,
     /// The dependencies besides the object itself, whether they exist or not: in ascending order, without duplicates.
     /// When one of them changes, the object is attached again.
     pub links: Box<[Key]>,
@@ -154,7 +154,7 @@ impl Attachment {
 
     /// The claim to a host, if there is one.
     #[must_use]
-    pub fn claim(&self, host: &VirtualHost) -> Option<&Arc<Claim>> {
+    pub fn claim(&self, host: &VirtualHost) -> Option<&Claim> {
         let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
         self.claims.get(place)
     }
@@ -193,7 +193,7 @@ impl Attachment {
     /// listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
-        let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(scope.clone()));
+        let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(Box::new(scope.clone())));
         let streams = self.besides().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
         let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
         let own = hosts.chain(scopes).chain(streams).chain(binds);

@@ -126,7 +126,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp,
     }
     let parent = (!all.is_empty()).then(|| router.to_string().into());
     let report = Report { verdict: Some(parent.map_or(Verdict::Others, Verdict::Served)), findings: claims.findings };
-    let claims = all.into_values().map(Arc::new).collect();
+    let claims = all.into_values().collect();
     Attachment { claims, report: report.unless_empty(), ..Attachment::default() }
 }
 

@@ -63,11 +63,11 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let mut claims = Claims { reader, object, ingress, missing: BTreeSet::new(), findings };
     let fallback = ingress.default_backend.as_ref().map(|default| claims.fallback(default));
     let fallback_missing = std::mem::take(&mut claims.missing);
-    let all: Vec<Arc<Claim>> = ingress
+    let all: Vec<Claim> = ingress
         .hosts()
         .map(|host| {
             claims.missing.clone_from(&fallback_missing);
-            Arc::new(claims.of(host, fallback.as_ref()))
+            claims.of(host, fallback.as_ref())
         })
         .collect();
     let mut findings = claims.findings;

@@ -9,8 +9,6 @@ mod gateway;
 mod ingress;
 mod reader;
 
-use std::sync::Arc;
-
 pub(crate) use attachment::backends;
 pub use attachment::{Attachment, Besides, BindClaim, Claim, ClaimTerms, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
@@ -75,7 +73,7 @@ fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
     let Some(service) = world.services.get(&object.name) else { return Attachment::reporting(object, world) };
     if let ServiceKind::ExternalName(name) = &service.kind {
-        reader.note(Key::Name(Arc::clone(name)));
+        reader.note(Key::of_name(name));
     }
     let Some(deis) = &reader.options.sources.deis else { return Attachment::reporting(object, world) };
     let mut attachment = match &service.deis {

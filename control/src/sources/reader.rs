@@ -75,7 +75,7 @@ impl<'w> Reader<'w> {
 
     /// The oldest application in a namespace that lists a domain.
     pub(super) fn deis_app(&mut self, namespace: &Arc<str>, domain: &DeisDomain) -> Option<&'w DeisApp> {
-        self.note(Key::InNamespace(Kind::Service, Arc::clone(namespace)));
+        self.note(Key::in_namespace(Kind::Service, namespace));
         let names = self.world.names_of(Kind::Service, Some(namespace));
         let apps = names.filter_map(|object| self.world.services.get(&object.name)?.deis.as_deref());
         apps.filter(|app| app.domains.binary_search(domain).is_ok()).min_by(|a, b| a.age.cmp(&b.age))
@@ -194,7 +194,7 @@ impl<'w> Reader<'w> {
 
     /// The offer of a Gateway; `None` if it does not exist or is not ours.
     pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
-        self.note(Key::Offer(gateway.clone()));
+        self.note(Key::Offer(gateway.name.clone()));
         self.topology.offer(gateway).cloned()
     }
 
@@ -241,7 +241,7 @@ impl<'w> Reader<'w> {
         if own == other {
             return true;
         }
-        self.note(Key::InNamespace(Kind::ReferenceGrant, Arc::clone(other)));
+        self.note(Key::in_namespace(Kind::ReferenceGrant, other));
         let mut grants = self.world.names_of(Kind::ReferenceGrant, Some(other));
         let kind = GroupKind::Known(from.kind);
         grants.any(|grant| self.world.grants.get(&grant.name).is_some_and(|grant| grant.permits(&kind, own, to)))

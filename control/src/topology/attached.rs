@@ -11,22 +11,6 @@ use crate::options::Options;
 use crate::sources::{Attachment, Offer, attach, contested};
 use crate::world::World;
 
-#[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
-impl Key {
-    /// The object of an offer.
-    pub(crate) const fn offer(&self) -> Option<&ObjectRef> {
-        match self {
-            Self::Offer(object) => Some(object),
-            _ => None,
-        }
-    }
-
-    /// The key of the routes that older routes keep off a listener.
-    pub(crate) fn contested(&self) -> Option<Self> {
-        self.listener().map(|listener| Self::Contested(Arc::clone(listener)))
-    }
-}
-
 impl Topology {
     /// The non-empty attachments of the objects after one, in the order of objects.
     pub(crate) fn attachments_after(

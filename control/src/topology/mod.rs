@@ -2,122 +2,22 @@
 //! exist are kept, so that the dependents are found when such an object is created.
 
 mod attached;
+mod key;
 mod listener_ref;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use serde::Serialize;
 use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::options::Options;
-use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, attach};
+use crate::recent::Recent;
+use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, Report, attach};
 use crate::world::World;
+pub use key::Key;
 pub use listener_ref::ListenerRef;
-
-/// The key of a dependency or a claim. Every route has a dozen of them, each twice, so what would make them larger than three words is boxed.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Key {
-    /// One object, whether it exists or not.
-    Object(ObjectRef),
-    /// Every object of a kind in a namespace: for selectors, whose objects have no name yet.
-    InNamespace(Kind, Arc<str>),
-    /// Every object of a kind.
-    Any(Kind),
-    /// A claimed virtual host.
-    Host(VirtualHost),
-    /// A scope with settings.
-    Scope(ScopeId),
-    /// A host whose connections are claimed, to be passed on as bytes.
-    Stream(VirtualHost),
-    /// A socket with listeners.
-    Bind(Box<BindKey>),
-    /// The offer of a Gateway.
-    Offer(ObjectRef),
-    /// The routes that refer to a Service, and the listeners that they are attached to.
-    RoutesTo(ObjectName),
-    /// A listener with attached routes.
-    Listener(Arc<ListenerRef>),
-    /// The same for routes that an older route of another kind keeps off the listener.
-    Contested(Arc<ListenerRef>),
-    /// The endpoints of a Service, for its EndpointSlices.
-    EndpointsOf(ObjectName),
-    /// A DNS name.
-    Name(Arc<str>),
-}
-
-#[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
-impl Key {
-    /// The object, if the key is one of this kind.
-    #[must_use]
-    pub fn object(&self, kind: Kind) -> Option<&ObjectRef> {
-        match self {
-            Self::Object(object) => (object.kind == kind).then_some(object),
-            _ => None,
-        }
-    }
-
-    /// The virtual host, if the key is one.
-    const fn host(&self) -> Option<&VirtualHost> {
-        match self {
-            Self::Host(host) => Some(host),
-            _ => None,
-        }
-    }
-
-    /// The scope, if the key is one.
-    const fn scope(&self) -> Option<&ScopeId> {
-        match self {
-            Self::Scope(scope) => Some(scope),
-            _ => None,
-        }
-    }
-
-    /// The host of connections, if the key is one.
-    const fn stream(&self) -> Option<&VirtualHost> {
-        match self {
-            Self::Stream(host) => Some(host),
-            _ => None,
-        }
-    }
-
-    /// The socket, if the key is one.
-    const fn bind(&self) -> Option<&BindKey> {
-        match self {
-            Self::Bind(bind) => Some(bind),
-            _ => None,
-        }
-    }
-
-    /// The listener, if the key is one.
-    #[must_use]
-    pub const fn listener(&self) -> Option<&Arc<ListenerRef>> {
-        match self {
-            Self::Listener(listener) => Some(listener),
-            _ => None,
-        }
-    }
-
-    /// The Service, if the key is that of its endpoints.
-    #[must_use]
-    pub const fn endpoints_of(&self) -> Option<&ObjectName> {
-        match self {
-            Self::EndpointsOf(service) => Some(service),
-            _ => None,
-        }
-    }
-
-    /// The DNS name, if the key is one.
-    #[must_use]
-    pub const fn name(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Name(name) => Some(name),
-            _ => None,
-        }
-    }
-}
 
 /// The attachments of all objects, and an index of the objects by key.
 #[derive(Debug, Default)]
@@ -128,6 +28,8 @@ pub struct Topology {
     by_key: BTreeSet<(Key, ObjectRef)>,
     /// The claims that were added, replaced or removed since the last [`Topology::take_moved`].
     moved: BTreeSet<(VirtualHost, ObjectRef)>,
+    /// The reports on recent objects without findings: most objects with the same parents have the same.
+    recent_reports: Recent<Report>,
 }
 
 impl Topology {
@@ -138,7 +40,8 @@ impl Topology {
         for layer in LAYERS {
             let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
             let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
-            let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+            let mut attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+            attached.iter_mut().for_each(|(_, attachment)| topology.share_report(attachment));
             if attached.is_empty() {
                 continue;
             }
@@ -153,20 +56,21 @@ impl Topology {
         topology
     }
 
-    /// Replaces the attachment of an object and returns the previous one. Unchanged claims stay the same allocations,
+    /// Replaces the attachment of an object and returns the previous one. The terms of unchanged claims stay the same allocations,
     /// and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
         let before = self.attachments.remove(object).unwrap_or_default();
+        self.share_report(&mut attachment);
         // Terms that claims to several hosts share are still shared afterwards.
         let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
         for claim in &mut attachment.claims {
-            if let Some(same) = before.claim(&claim.host).filter(|same| *same == claim) {
-                *claim = Arc::clone(same);
+            let same = before.claim(&claim.host);
+            if let Some(same) = same.filter(|same| *same == claim) {
+                claim.clone_from(same);
                 continue;
             }
             self.moved.insert((claim.host.clone(), object.clone()));
-            let same = before.claim(&claim.host);
-            if let Some((claim, same)) = Arc::get_mut(claim).zip(same) {
+            if let Some(same) = same {
                 let known = kept.iter().find(|(made, _)| Arc::ptr_eq(made, &claim.terms)).map(|(_, kept)| kept);
                 let terms = known.cloned().unwrap_or_else(|| {
                     let terms = Arc::new(claim.terms.with_routes_of(same));
@@ -189,6 +93,12 @@ impl Topology {
             self.attachments.insert(object.clone(), attachment);
         }
         before
+    }
+
+    fn share_report(&mut self, attachment: &mut Attachment) {
+        if let Some(report) = attachment.report.as_mut().filter(|report| report.findings.is_empty()) {
+            self.recent_reports.share(report);
+        }
     }
 
     /// The claims that have changed since the last call, by host and object.
@@ -214,7 +124,7 @@ impl Topology {
     }
 
     /// The claims to a host.
-    pub fn claims_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Arc<Claim>> + use<'t> {
+    pub fn claims_of<'t>(&'t self, host: &VirtualHost) -> impl Iterator<Item = &'t Claim> + use<'t> {
         let host = host.clone();
         let claimants = self.dependents(&Key::Host(host.clone()));
         claimants.filter_map(move |object| self.attachments.get(object)?.claim(&host))
@@ -232,9 +142,8 @@ impl Topology {
         let first = Key::Object(ObjectRef::new(kind, ObjectName::default()));
         let by_name = self.by_key.range((first, nobody())..);
         let by_name = by_name.take_while(move |(key, _)| key.object(kind).is_some());
-        let of_namespace = self.by_key.range((Key::InNamespace(kind, Arc::default()), nobody())..);
-        let of_namespace =
-            of_namespace.take_while(move |(key, _)| matches!(key, Key::InNamespace(of, _) if *of == kind));
+        let of_namespace = self.by_key.range((Key::in_namespace(kind, &Arc::default()), nobody())..);
+        let of_namespace = of_namespace.take_while(move |(key, _)| matches!(key, Key::InNamespace(of) if of.0 == kind));
         let all = by_name.chain(of_namespace).map(|(_, object)| object);
         all.chain(self.dependents(&Key::Any(kind)))
     }
@@ -253,7 +162,7 @@ impl Topology {
 
     /// The DNS names with dependents, without duplicates, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        distinct(self.from(Key::Name(Arc::default()), Key::name))
+        distinct(self.from(Key::of_name(&Arc::default()), Key::name))
     }
 
     /// The first object with an attachment after another object, or of all.
@@ -281,14 +190,14 @@ impl Topology {
         scope: &ScopeId,
     ) -> impl Iterator<Item = (&'t ObjectRef, &'t Arc<Settings>)> + use<'t> {
         let scope = scope.clone();
-        let objects = self.dependents(&Key::Scope(scope.clone()));
+        let objects = self.dependents(&Key::Scope(Box::new(scope.clone())));
         objects.filter_map(move |object| Some((object, self.attachments.get(object)?.settings_of(&scope)?)))
     }
 
     /// The first scope with settings after another one, or of all.
     pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
         let first = last.cloned().unwrap_or_else(|| ScopeId::Host(HostPattern::Exact(Arc::default())));
-        self.from(Key::Scope(first), Key::scope).find(|scope| Some(*scope) != last)
+        self.from(Key::Scope(Box::new(first)), Key::scope).find(|scope| Some(*scope) != last)
     }
 
     /// The routes of the connections for a host, in the order of their objects.
@@ -330,32 +239,6 @@ impl Topology {
 fn distinct<'t, T: PartialEq + ?Sized + 't>(values: impl Iterator<Item = &'t T>) -> impl Iterator<Item = &'t T> {
     let mut last = None;
     values.filter(move |value| last.replace(*value) != Some(*value))
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Object(object) => write!(f, "{object}"),
-            Self::InNamespace(kind, namespace) => write!(f, "any {kind} in {namespace}"),
-            Self::Any(kind) => write!(f, "any {kind}"),
-            Self::Host(host) => write!(f, "host {host}"),
-            Self::Scope(scope) => write!(f, "scope {scope}"),
-            Self::Stream(host) => write!(f, "connections for {host}"),
-            Self::Bind(bind) => write!(f, "socket {}", bind.address),
-            Self::Offer(object) => write!(f, "listeners of {object}"),
-            Self::RoutesTo(service) => write!(f, "routes to {service}"),
-            Self::Listener(listener) => write!(f, "{listener}"),
-            Self::Contested(listener) => write!(f, "contested {listener}"),
-            Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
-            Self::Name(name) => write!(f, "name {name}"),
-        }
-    }
-}
-
-impl Serialize for Key {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
     let (mut page, mut count, mut last, mut next) = (Page::default(), 0, None, None);
     for (object, attachment) in known.topology.attachments_after(query.after.as_ref()) {
         if !is_shown(object, attachment)
-            || !(query.names(object) || known.parents(object, attachment).into_iter().any(|parent| query.names(parent)))
+            || !(query.names(object)
+                || known.parents(object, attachment).into_iter().any(|parent| query.names(&parent)))
         {
             continue;
         }
@@ -70,9 +71,9 @@ fn is_shown(object: &ObjectRef, attachment: &Attachment) -> bool {
 
 impl<'k> Known<'k> {
     /// The Gateways and ListenerSets that a route refers to.
-    fn parents(self, object: &ObjectRef, attachment: &'k Attachment) -> Vec<&'k ObjectRef> {
+    fn parents(self, object: &ObjectRef, attachment: &Attachment) -> Vec<ObjectRef> {
         let links = attachment.links.iter().filter(|_| object.kind.is_route());
-        links.filter_map(|key| key.offer().or_else(|| key.object(Kind::ListenerSet))).collect()
+        links.filter_map(|key| key.offer().or_else(|| key.object(Kind::ListenerSet).cloned())).collect()
     }
 
     /// The class of an object with hosts of its own.
@@ -152,7 +153,7 @@ impl<'k> Known<'k> {
         }
         let parents = self.parents(object, attachment).into_iter();
         for gateway in parents.filter(|parent| parent.kind == Kind::Gateway) {
-            let refused = refusals(self.world, self.topology, gateway, object);
+            let refused = refusals(self.world, self.topology, &gateway, object);
             if let Some(node) = self.gateway(page, &gateway.name) {
                 node.refused.extend(refused);
             }

@@ -49,6 +49,13 @@ pub struct HttpRule {
     pub filters: HttpFilters,
     /// The backends.
     pub backends: Box<[HttpBackend]>,
+    /// Its settings; `None` if it has none.
+    pub settings: Option<Box<RuleSettings>>,
+}
+
+/// The settings of a rule, which most rules do not have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RuleSettings {
     /// `timeouts`.
     pub timeouts: Timeouts,
     /// `retry`; `None` for the default behaviour of the edge.
@@ -151,9 +158,7 @@ fn every_rule() -> HttpRule {
         matches: [every_request()].into(),
         filters: HttpFilters::default(),
         backends: Box::default(),
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
+        settings: None,
     }
 }
 
@@ -171,15 +176,20 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
     let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
     let found = &mut *rules.found;
+    let filters = filters(json.filters, &format!("{field}.filters"), within, found);
+    let backends = shares(json.backend_refs, field, within, found);
+    let settings = RuleSettings {
+        timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
+        retry: retry(json.retry, &format!("{field}.retry"), found),
+        session,
+    };
     Ok(HttpRule {
         place,
         name,
         matches,
-        filters: filters(json.filters, &format!("{field}.filters"), within, found),
-        backends: shares(json.backend_refs, field, within, found),
-        timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
-        retry: retry(json.retry, &format!("{field}.retry"), found),
-        session,
+        filters,
+        backends,
+        settings: (settings != RuleSettings::default()).then(|| Box::new(settings)),
     })
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct ClaimIndex {
     /// The number of claims and routes up to which a host is compiled whole.
     whole_max: usize,
     /// All claims, by object.
-    claims: BTreeMap<ObjectRef, Arc<Claim>>,
+    claims: BTreeMap<ObjectRef, Claim>,
     /// The routes of the claims in effect. The first of those with equal matches serves.
     contenders: BTreeSet<Contender>,
     /// The claims in effect with a fallback, the oldest first.
@@ -50,7 +50,7 @@ pub(crate) struct ClaimIndex {
 /// The effect of changed claims on their host.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    claims: BTreeMap<ObjectRef, Option<Arc<Claim>>>,
+    claims: BTreeMap<ObjectRef, Option<Claim>>,
     gone: Sides,
     come: Sides,
     /// The serving route among those with the same match as a removed or added one.
@@ -130,7 +130,7 @@ impl Eq for Contender {}
 
 /// A claim in the order of precedence of claims.
 #[derive(Clone, Debug)]
-struct ByAge(Arc<Claim>);
+struct ByAge(Claim);
 
 impl Ord for ByAge {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -162,9 +162,9 @@ impl Change {
 }
 
 impl Sides {
-    fn add(&mut self, claim: &Arc<Claim>) {
+    fn add(&mut self, claim: &Claim) {
         self.contenders.extend(Contender::all_of(claim));
-        let by_age = || ByAge(Arc::clone(claim));
+        let by_age = || ByAge(Claim::clone(claim));
         self.fallbacks.extend(claim.fallback.is_some().then(by_age));
         self.last_resorts.extend((claim.fallback.is_some() && claim.last_resort).then(by_age));
         self.certified.extend((!claim.certificates.is_empty()).then(by_age));
@@ -173,14 +173,14 @@ impl Sides {
 
 impl ClaimIndex {
     /// The index of these claims of one host, which compile to these routes; `None` if there are few.
-    pub(super) fn of(rights: Rights, claims: &[&Arc<Claim>], routes: &HostRoutes, whole_max: usize) -> Option<Self> {
+    pub(super) fn of(rights: Rights, claims: &[&Claim], routes: &HostRoutes, whole_max: usize) -> Option<Self> {
         if claims.len().max(routes.len()) <= whole_max {
             return None;
         }
         let mut sides = Sides::default();
         claims.iter().filter(|claim| rights.has_effect(claim)).for_each(|claim| sides.add(claim));
         let Sides { contenders, fallbacks, last_resorts, certified } = sides;
-        let claims = claims.iter().map(|claim| (claim.object.clone(), Arc::clone(claim))).collect();
+        let claims = claims.iter().map(|claim| (claim.object.clone(), Claim::clone(claim))).collect();
         let mut leads = BTreeMap::new();
         for key in routes.all().flat_map(|route| backends(route)) {
             *leads.entry(key.clone()).or_default() += 1;
@@ -193,7 +193,7 @@ impl ClaimIndex {
     pub(super) fn change(
         &self,
         host: &VirtualHost,
-        claims: BTreeMap<ObjectRef, Option<Arc<Claim>>>,
+        claims: BTreeMap<ObjectRef, Option<Claim>>,
         before: &HostRoutes,
     ) -> Option<Change> {
         if claims.len() > (self.claims.len() / MUCH).max(MUCH) {
@@ -203,7 +203,7 @@ impl ClaimIndex {
         let mut count = self.claims.len();
         for (object, now) in &change.claims {
             let was = self.claims.get(object);
-            if self.rights.moves(object, now.as_deref()) {
+            if self.rights.moves(object, now.as_ref()) {
                 return None;
             }
             count = (count + usize::from(now.is_some())).saturating_sub(usize::from(was.is_some()));
@@ -344,7 +344,7 @@ impl ClaimIndex {
 }
 
 /// The part of a claim that the certificates of a host depend on.
-fn certified(claim: Option<&Arc<Claim>>) -> Option<(&Age, &[Named])> {
+fn certified(claim: Option<&Claim>) -> Option<(&Age, &[Named])> {
     claim.filter(|claim| !claim.certificates.is_empty()).map(|claim| (&claim.age, &*claim.certificates))
 }
 

@@ -57,7 +57,7 @@ impl Kind for Hosts {
         if let Some(unit) = changed(inputs, compiled, host) {
             return unit;
         }
-        let mut claims: Vec<&Arc<Claim>> = inputs.topology.claims_of(host).collect();
+        let mut claims: Vec<&Claim> = inputs.topology.claims_of(host).collect();
         claims.sort_by(|a, b| a.by_age(b));
         let Some(rights) = Rights::of(inputs.options.host_ownership, host, &claims) else {
             return HostUnit { routes: None, made: Made::Whole(Vec::new(), None) };

@@ -39,7 +39,7 @@ struct Oldest {
 
 impl Rights {
     /// The rules for a host with these claims, the oldest first; `None` if there are none.
-    pub(super) fn of(ownership: HostOwnership, host: &VirtualHost, claims: &[&Arc<Claim>]) -> Option<Self> {
+    pub(super) fn of(ownership: HostOwnership, host: &VirtualHost, claims: &[&Claim]) -> Option<Self> {
         let oldest = claims.iter().find(|claim| !claim.guest).or(claims.first())?;
         let oldest = Oldest { object: oldest.object.clone(), age: oldest.age.clone(), guest: oldest.guest };
         // In the table of a listener, the listener decides about claims.
@@ -67,9 +67,9 @@ impl Rights {
 }
 
 /// Compiles a host from the claims for it, the oldest first.
-pub(super) fn compile(rights: &Rights, host: &VirtualHost, claims: &[&Arc<Claim>]) -> (HostRoutes, Vec<Finding>) {
+pub(super) fn compile(rights: &Rights, host: &VirtualHost, claims: &[&Claim]) -> (HostRoutes, Vec<Finding>) {
     let mut findings: Vec<Finding> = claims.iter().filter_map(|claim| host_owned(host, claim, rights)).collect();
-    let claims: Vec<&Arc<Claim>> = claims.iter().copied().filter(|claim| rights.has_effect(claim)).collect();
+    let claims: Vec<&Claim> = claims.iter().copied().filter(|claim| rights.has_effect(claim)).collect();
     let paths = claims.iter().flat_map(|claim| &claim.routes).cloned().collect();
     let (fallback, last_resort) = fallbacks(host, &claims, &mut findings);
     let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
@@ -103,7 +103,7 @@ pub(super) fn rule_lost(host: &VirtualHost, route: &Route, winner: &Route) -> Fi
 /// one, the oldest that is for them too.
 fn fallbacks(
     host: &VirtualHost,
-    claims: &[&Arc<Claim>],
+    claims: &[&Claim],
     findings: &mut Vec<Finding>,
 ) -> (Option<Arc<Route>>, Option<Arc<Route>>) {
     let mut fallback: Option<Arc<Route>> = None;
@@ -143,7 +143,7 @@ fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &
 }
 
 /// The certificates of the claims, the oldest one's first, each once per name.
-pub(super) fn certificates<'c>(claims: impl Iterator<Item = &'c Arc<Claim>>) -> ServerCertificates {
+pub(super) fn certificates<'c>(claims: impl Iterator<Item = &'c Claim>) -> ServerCertificates {
     let mut by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>> = BTreeMap::new();
     let mut seen: BTreeSet<(&HostPattern, &Arc<Certificate>)> = BTreeSet::new();
     for (name, certificate) in claims.flat_map(|claim| &claim.certificates) {

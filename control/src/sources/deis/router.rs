@@ -46,7 +46,7 @@ pub(in crate::sources) fn attach_router(world: &World, options: &Options, object
             }
         }
     }
-    attachment.claims = [Arc::new(unknown_hosts(object, fallback))].into();
+    attachment.claims = [unknown_hosts(object, fallback)].into();
     attachment
 }
 

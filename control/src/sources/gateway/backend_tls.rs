@@ -39,7 +39,7 @@ impl<'w> Reader<'w> {
     /// one.
     fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
         let (service, world) = (&backend.service, self.world());
-        self.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&service.namespace)));
+        self.note(Key::in_namespace(Kind::BackendTlsPolicy, &service.namespace));
         let port = world
             .services
             .get(service)?
@@ -115,7 +115,7 @@ fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &Pol
     {
         return absent(format!("{} has no port with the name {section}", target.object));
     }
-    reader.note(Key::InNamespace(Kind::BackendTlsPolicy, Arc::clone(&name.namespace)));
+    reader.note(Key::in_namespace(Kind::BackendTlsPolicy, &name.namespace));
     let others = world.names_of(Kind::BackendTlsPolicy, Some(&name.namespace));
     let mut older = others.filter_map(|other| world.backend_tls_policies.get(&other.name));
     let rival = older.find(|other| other.age < policy.age && other.targets.contains(target))?;

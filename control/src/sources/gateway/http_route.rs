@@ -36,14 +36,21 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
     let Some(route) = reader.world().http_routes.get(&object.name) else {
         return Attachment::reporting(object, reader.world());
     };
-    let rules = route.rules.iter().map(|rule| Rule {
-        place: rule.place,
-        name: rule.name.as_ref(),
-        matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
-        filters: &rule.filters,
-        backends: &rule.backends,
-        settings: settings(&rule.timeouts, rule.retry.as_ref(), rule.session.as_ref()),
-        unkept: unkept(rule.session.as_ref()),
+    let rules = route.rules.iter().map(|rule| {
+        let own = rule.settings.as_deref();
+        let settings = own.map_or_else(
+            || Settings::default().shared(),
+            |own| settings(&own.timeouts, own.retry.as_ref(), own.session.as_ref()),
+        );
+        Rule {
+            place: rule.place,
+            name: rule.name.as_ref(),
+            matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
+            filters: &rule.filters,
+            backends: &rule.backends,
+            settings,
+            unkept: unkept(own.and_then(|own| own.session.as_ref())),
+        }
     });
     let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
     attach(reader, &seeker, rules.collect(), &route.dropped)
@@ -152,7 +159,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
                 Arc::new(ClaimTerms { routes, ..ClaimTerms::clone(&terms) })
             }
         };
-        Arc::new(Claim { host, terms })
+        Claim { host, terms }
     };
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
     let said = Said { refused, unresolved, partly, accepted: unkept };

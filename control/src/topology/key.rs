@@ -1,0 +1,176 @@
+//! The keys of dependencies and claims.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_config::model::{BindKey, ScopeId, VirtualHost};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+use super::ListenerRef;
+
+/// The key of a dependency or a claim. Every route has a dozen of them, each twice, so a key is two words: what would make it larger is
+/// boxed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    /// One object, whether it exists or not.
+    Object(ObjectRef),
+    /// Every object of a kind in a namespace: for selectors, whose objects have no name yet.
+    InNamespace(Arc<(Kind, Arc<str>)>),
+    /// Every object of a kind.
+    Any(Kind),
+    /// A claimed virtual host.
+    Host(VirtualHost),
+    /// A scope with settings.
+    Scope(Box<ScopeId>),
+    /// A host whose connections are claimed, to be passed on as bytes.
+    Stream(VirtualHost),
+    /// A socket with listeners.
+    Bind(Box<BindKey>),
+    /// The offer of a Gateway.
+    Offer(ObjectName),
+    /// The routes that refer to a Service, and the listeners that they are attached to.
+    RoutesTo(ObjectName),
+    /// A listener with attached routes.
+    Listener(Arc<ListenerRef>),
+    /// The same for routes that an older route of another kind keeps off the listener.
+    Contested(Arc<ListenerRef>),
+    /// The endpoints of a Service, for its EndpointSlices.
+    EndpointsOf(ObjectName),
+    /// A DNS name.
+    Name(Box<DnsName>),
+}
+
+/// A DNS name in a [`Key`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DnsName(Arc<str>);
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "each asks whether a key is of one kind")]
+impl Key {
+    /// Every object of a kind in a namespace.
+    pub(crate) fn in_namespace(kind: Kind, namespace: &Arc<str>) -> Self {
+        Self::InNamespace(Arc::new((kind, Arc::clone(namespace))))
+    }
+
+    /// A DNS name.
+    pub(crate) fn of_name(name: &Arc<str>) -> Self {
+        Self::Name(Box::new(DnsName(Arc::clone(name))))
+    }
+
+    /// The object, if the key is one of this kind.
+    #[must_use]
+    pub fn object(&self, kind: Kind) -> Option<&ObjectRef> {
+        match self {
+            Self::Object(object) => (object.kind == kind).then_some(object),
+            _ => None,
+        }
+    }
+
+    /// The virtual host, if the key is one.
+    pub(super) const fn host(&self) -> Option<&VirtualHost> {
+        match self {
+            Self::Host(host) => Some(host),
+            _ => None,
+        }
+    }
+
+    /// The scope, if the key is one.
+    pub(super) const fn scope(&self) -> Option<&ScopeId> {
+        match self {
+            Self::Scope(scope) => Some(scope),
+            _ => None,
+        }
+    }
+
+    /// The host of connections, if the key is one.
+    pub(super) const fn stream(&self) -> Option<&VirtualHost> {
+        match self {
+            Self::Stream(host) => Some(host),
+            _ => None,
+        }
+    }
+
+    /// The socket, if the key is one.
+    pub(super) const fn bind(&self) -> Option<&BindKey> {
+        match self {
+            Self::Bind(bind) => Some(bind),
+            _ => None,
+        }
+    }
+
+    /// The listener, if the key is one.
+    #[must_use]
+    pub const fn listener(&self) -> Option<&Arc<ListenerRef>> {
+        match self {
+            Self::Listener(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The Service, if the key is that of its endpoints.
+    #[must_use]
+    pub const fn endpoints_of(&self) -> Option<&ObjectName> {
+        match self {
+            Self::EndpointsOf(service) => Some(service),
+            _ => None,
+        }
+    }
+
+    /// The DNS name, if the key is one.
+    #[must_use]
+    pub const fn name(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Name(name) => Some(&name.0),
+            _ => None,
+        }
+    }
+
+    /// The Gateway of an offer.
+    pub(crate) fn offer(&self) -> Option<ObjectRef> {
+        match self {
+            Self::Offer(gateway) => Some(ObjectRef::new(Kind::Gateway, gateway.clone())),
+            _ => None,
+        }
+    }
+
+    /// The key of the routes that older routes keep off a listener.
+    pub(crate) fn contested(&self) -> Option<Self> {
+        self.listener().map(|listener| Self::Contested(Arc::clone(listener)))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(object) => write!(f, "{object}"),
+            Self::InNamespace(of) => write!(f, "any {} in {}", of.0, of.1),
+            Self::Any(kind) => write!(f, "any {kind}"),
+            Self::Host(host) => write!(f, "host {host}"),
+            Self::Scope(scope) => write!(f, "scope {scope}"),
+            Self::Stream(host) => write!(f, "connections for {host}"),
+            Self::Bind(bind) => write!(f, "socket {}", bind.address),
+            Self::Offer(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
+            Self::RoutesTo(service) => write!(f, "routes to {service}"),
+            Self::Listener(listener) => write!(f, "{listener}"),
+            Self::Contested(listener) => write!(f, "contested {listener}"),
+            Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
+            Self::Name(name) => write!(f, "name {}", name.0),
+        }
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_two_words() {
+        assert_eq!(size_of::<Key>(), 2 * size_of::<usize>());
+    }
+}
