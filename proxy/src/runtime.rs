@@ -22,7 +22,7 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::upstream::{client, pool, tls};
+use crate::upstream::{client, http2, pool, tls};
 
 /// The shortest and longest pause before a failed thread is restarted.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -127,10 +127,12 @@ fn run(thread: usize, process: &Process, pause: Duration) -> io::Result<usize> {
 async fn sweep_pool(idle: Duration) -> Infallible {
     // Connections left by an earlier, failed runtime of this thread.
     pool::clear();
+    http2::clear();
     client::clear();
     loop {
         tokio::time::sleep(POOL_SWEEP).await;
         pool::sweep(idle, clock::now());
+        http2::sweep(idle, clock::now());
         tls::sweep();
         client::sweep(idle, clock::now());
     }

@@ -17,6 +17,7 @@ mod request {
     mod external_auth_reuse;
     mod forwarding;
     mod http2;
+    mod http2_endpoints;
     mod http2_heads;
     mod http2_limits;
     mod hygiene;

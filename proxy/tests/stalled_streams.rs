@@ -1,28 +1,27 @@
-//! The memory for HTTP/2 streams whose clients do not read long responses. The edge runs in a separate process, so that
-//! the memory of clients and endpoint is not counted.
+//! The memory for HTTP/2 streams whose clients do not read long responses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
 #![allow(dead_code, reason = "the bed is that of other tests too")]
 
 mod anyone;
+mod edge_process;
 #[path = "drivers/secure.rs"]
 mod secure;
 mod request {
     pub mod bed;
 }
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use edge_process::Edge;
 use h2::client::{Builder, SendRequest};
-use request::bed::{Bed, Model, PATIENCE, route};
+use request::bed::PATIENCE;
 use tidegate_config::model::AppProtocol;
 use tidegate_proxy::Driver;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -58,84 +57,6 @@ impl<R: AsyncRead + Unpin> AsyncRead for Deaf<R> {
     }
 }
 
-/// The process with the edge.
-struct Edge {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Edge {
-    fn start(driver: Driver, protocol: AppProtocol, endpoint: SocketAddr) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "edge", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        writeln!(child.stdin.as_mut().unwrap(), "{driver:?} {protocol:?} {endpoint}").unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let address = said.find_map(|line| line.split_once("edge at ")?.1.parse().ok()).expect("no edge");
-        // Later output is discarded, and must not block it.
-        std::thread::spawn(move || said.for_each(drop));
-        Self { child, address }
-    }
-
-    /// The resident memory in KiB.
-    fn resident(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches("kB").trim().parse().unwrap()
-    }
-
-    /// The same, once it has not grown for a second.
-    async fn settled(&self) -> usize {
-        let mut resident = self.resident();
-        loop {
-            sleep(Duration::from_secs(1)).await;
-            let now = self.resident();
-            if now <= resident {
-                return now;
-            }
-            resident = now;
-        }
-    }
-
-    async fn client(&self, stall: Stall) -> SendRequest<Bytes> {
-        let window = if stall == Stall::Window { 0 } else { 1 << 30 };
-        let mut builder = Builder::new();
-        builder.initial_window_size(window).initial_connection_window_size(1 << 30);
-        builder.initial_max_send_streams(STREAMS);
-        let stream = TcpStream::connect(self.address).await.unwrap();
-        let (read, write) = stream.into_split();
-        let stream = tokio::io::join(Deaf { read, is_deaf: stall == Stall::Socket }, write);
-        let (send, connection) = builder.handshake(stream).await.unwrap();
-        tokio::spawn(connection);
-        send.ready().await.unwrap()
-    }
-}
-
-impl Drop for Edge {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-#[tokio::test]
-#[ignore = "the process with the edge, which the other test starts"]
-async fn edge() {
-    let mut asked = String::new();
-    std::io::stdin().read_line(&mut asked).unwrap();
-    let [driver, protocol, endpoint] = asked.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
-    let driver = if driver == "Full" { Driver::Full } else { Driver::Both };
-    let known = [AppProtocol::Http, AppProtocol::Https, AppProtocol::H2c];
-    let protocol = known.into_iter().find(|known| format!("{known:?}") == protocol).unwrap();
-    let model = Model::default().route("a.test", route("web", protocol)).backend("web", &[endpoint.parse().unwrap()]);
-    let bed = Bed::with(model, |options| options.driver = driver).await;
-    println!("edge at {}", bed.address);
-    std::future::pending::<()>().await;
-}
-
 /// An endpoint with responses larger than all buffers.
 async fn endpoint(protocol: AppProtocol) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -158,6 +79,12 @@ async fn endpoint(protocol: AppProtocol) -> SocketAddr {
         }
     });
     address
+}
+
+#[tokio::test]
+#[ignore = "the process with the edge, which the other test starts"]
+async fn edge() {
+    edge_process::serve().await;
 }
 
 /// Answers every request of a connection with as much as its windows allow.
@@ -203,12 +130,26 @@ async fn answer(mut endpoint: impl AsyncRead + AsyncWrite + Unpin) {
     }
 }
 
+/// A client that takes nothing.
+async fn client(edge: &Edge, stall: Stall) -> SendRequest<Bytes> {
+    let window = if stall == Stall::Window { 0 } else { 1 << 30 };
+    let mut builder = Builder::new();
+    builder.initial_window_size(window).initial_connection_window_size(1 << 30);
+    builder.initial_max_send_streams(STREAMS);
+    let stream = TcpStream::connect(edge.address).await.unwrap();
+    let (read, write) = stream.into_split();
+    let stream = tokio::io::join(Deaf { read, is_deaf: stall == Stall::Socket }, write);
+    let (send, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    send.ready().await.unwrap()
+}
+
 /// Checks the maximum memory in KiB of a stream whose client reads nothing.
 async fn check(driver: Driver, protocol: AppProtocol, path: &str, stall: Stall, kib_max: usize) {
     let edge = Edge::start(driver, protocol, endpoint(protocol).await);
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        connections.push(edge.client(stall).await);
+        connections.push(client(&edge, stall).await);
     }
     let before = edge.settled().await;
     let (answered, count) = (ANSWERED.load(Relaxed), STREAMS * CONNECTIONS);
@@ -243,7 +184,6 @@ async fn a_stalled_stream_needs_little_memory() {
         }
         // The connection to the endpoint is counted, with the state of TLS.
         check(Driver::Both, AppProtocol::Https, "/", stall, 80 + more).await;
-        // As many pieces as Pingora reads ahead, each no larger than the window, and the window.
-        check(Driver::Both, AppProtocol::H2c, "/", stall, 192 + more).await;
+        check(Driver::Both, AppProtocol::H2c, "/", stall, 64 + more).await;
     }
 }

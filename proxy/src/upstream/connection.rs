@@ -1,7 +1,7 @@
-//! Connections to HTTP/1.1 endpoints, in plain text or over TLS.
+//! Connections to endpoints, in plain text or over TLS.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -57,17 +57,17 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Opens a connection, with a handshake for TLS.
+    /// Opens a connection, with a handshake for TLS, for HTTP/1.1 or HTTP/2.
     ///
     /// # Errors
     /// The reason why there is none.
-    pub(crate) async fn open(key: &ConnectionKey, within: Duration) -> Result<Self, Reason> {
+    pub(crate) async fn open(key: &ConnectionKey, within: Duration, http2: bool) -> Result<Self, Reason> {
         match &key.tls {
             None => connect::connect(key.address, within).await.map(Self::Plain),
             // Boxed: the state of the handshake is larger than the rest of a request, and short-lived.
             Some(identity) => {
                 let TlsIdentity { transport, server_name } = &**identity;
-                let shaken = Box::pin(tls::connect(key.address, within, transport, server_name, false)).await?;
+                let shaken = Box::pin(tls::connect(key.address, within, transport, server_name, http2)).await?;
                 Ok(Self::Tls(Box::new(shaken)))
             }
         }
@@ -120,6 +120,24 @@ impl AsyncWrite for Connection {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -178,7 +196,7 @@ pub(crate) mod tests {
             TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap()
         };
         let key = self::key(&target(AppProtocol::Https, None), listener.local_addr().unwrap(), "a", "a.test");
-        let (opened, accepted) = tokio::join!(Connection::open(&key, Duration::from_secs(5)), accepted);
+        let (opened, accepted) = tokio::join!(Connection::open(&key, Duration::from_secs(5), false), accepted);
         let Ok(Connection::Tls(opened)) = opened else { panic!("no TLS") };
         // So small that writes have to wait.
         SockRef::from(opened.get_ref().0).set_send_buffer_size(8 * 1024).unwrap();

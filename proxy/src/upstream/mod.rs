@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod endpoint_state;
+pub(crate) mod http2;
 pub(crate) mod own_addresses;
 pub(crate) mod pool;
 pub(crate) mod retry;

@@ -1,7 +1,6 @@
-//! TLS with endpoints by rustls itself: for the native driver, and in the full one for the settings that Pingora's
-//! connector does not support, which are the verification of other names than the server name, and client certificates
-//! without access to their private key. A configuration is created once for each combination of settings and thread, so
-//! that sessions are resumed; it is removed when no snapshot refers to its settings any more.
+//! TLS with endpoints by rustls itself, for both drivers: Pingora's connector verifies no other names than the server
+//! name, and needs the private key of a client certificate. A configuration is created once for each combination of
+//! settings and thread, so that sessions are resumed; it is removed when no snapshot refers to its settings any more.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

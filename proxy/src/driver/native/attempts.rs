@@ -178,7 +178,7 @@ impl<C: Downstream> Transfer<'_, C> {
             let mut endpoint = match pooled {
                 Some(endpoint) => endpoint,
                 None => {
-                    let opened = Connection::open(&attempt.key, attempt.connect).await;
+                    let opened = Connection::open(&attempt.key, attempt.connect, false).await;
                     now = clock::now();
                     match opened {
                         Ok(endpoint) => endpoint,

@@ -23,8 +23,8 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body_rates::Held;
+use super::fault;
 use super::head_guard::{Ended, HeadGuard};
-use super::own_tls;
 use crate::clock;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
@@ -124,7 +124,7 @@ impl L4Connect for ByLink {
         link.reused.store(pooled.is_some(), Relaxed);
         let connection = match pooled {
             Some(connection) => connection,
-            None => Connection::open(&link.key, *within).await.map_err(own_tls::error)?,
+            None => Connection::open(&link.key, *within, false).await.map_err(fault::connecting)?,
         };
         let stage = Stage::Head(HeadGuard::default());
         let (link, held) = (Arc::clone(link), Vec::new());

@@ -3,7 +3,9 @@
 
 use std::io::{self, ErrorKind};
 
+use h2::Reason as Code;
 use pingora::{Error, ErrorSource, ErrorType, RetryType};
+use rustix::io::Errno;
 
 use crate::reason::Reason;
 use crate::upstream::connect;
@@ -45,6 +47,42 @@ pub(crate) fn reason(error: &Error) -> Reason {
     }
 }
 
+/// The equivalent error of Pingora for a connection that could not be opened.
+pub(super) fn connecting(reason: Reason) -> Box<Error> {
+    let kind = match reason == Reason::ConnectTimeout {
+        true => ErrorType::ConnectTimedout,
+        false => ErrorType::ConnectError,
+    };
+    if reason == Reason::OutOfResources {
+        let of_system = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        return Error::because(ErrorType::SocketError, "", of_system).into_up();
+    }
+    Error::new_up(kind)
+}
+
+/// The equivalent error of Pingora for a stream to an HTTP/2 endpoint, before or after the head of the response.
+pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
+    // RFC 9113 section 8.7.
+    let unprocessed = error.is_remote()
+        && match error.reason() {
+            Some(Code::REFUSED_STREAM) => error.is_reset(),
+            Some(Code::NO_ERROR) => error.is_go_away(),
+            Some(_) | None => false,
+        };
+    let cut = error.get_io().is_some_and(|error| {
+        use ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+        error.raw_os_error().is_some()
+            || matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | UnexpectedEof)
+    });
+    let mut error = Error::because(if cut { ErrorType::ReadError } else { ErrorType::H2Error }, "", error).into_up();
+    error.retry = match (unprocessed && !answered, cut) {
+        (true, _) => RetryType::Decided(true),
+        (false, true) => RetryType::ReusedOnly,
+        (false, false) => RetryType::Decided(false),
+    };
+    error
+}
+
 /// Returns `true` if [`crate::connection`] has refused the bytes read.
 fn is_malformed(error: &Error) -> bool {
     has_cause(error, ErrorKind::InvalidData)
@@ -71,8 +109,6 @@ fn system(error: &Error) -> Option<&io::Error> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
 
     #[track_caller]

@@ -22,11 +22,12 @@ use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
 use super::carried::{Carried, GRACE};
 use super::compress;
+use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
-use super::http10::NoChunks;
+use super::http2;
 use super::peer::{Need, peer};
-use super::session::{discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, stage, write_answer};
+use super::session::{discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, write_answer};
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
@@ -37,7 +38,6 @@ use crate::request::exchange::{Decided, End, Exchange};
 use crate::request::phase;
 use crate::request::respond::Received;
 use crate::shared::Shared;
-use crate::upstream::retry::Stage;
 
 /// Proxies requests according to the newest snapshot.
 #[derive(Debug)]
@@ -50,6 +50,11 @@ impl PingoraDriver {
     /// A driver that reads these snapshots.
     pub(crate) const fn new(published: Published, shared: Arc<Shared>) -> Self {
         Self { published, shared }
+    }
+
+    /// What it shares with others.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 }
 
@@ -75,9 +80,7 @@ impl ProxyHttp for PingoraDriver {
     }
 
     /// None of Pingora's: compression is shared by both drivers.
-    fn init_downstream_modules(&self, modules: &mut HttpModules) {
-        modules.add_module(Box::new(NoChunks));
-    }
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
         set_deadlines(session, &self.shared);
@@ -115,6 +118,16 @@ impl ProxyHttp for PingoraDriver {
         Ok(true)
     }
 
+    /// Requests to HTTP/2 endpoints are forwarded without Pingora.
+    async fn proxy_upstream_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
+        if !carried.is_over_http2() {
+            return Ok(true);
+        }
+        // Boxed, because other requests should not have its size.
+        Box::pin(http2::forward(self, session, carried)).await?;
+        Ok(false)
+    }
+
     async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
         // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
         let uploads = !session.is_http2() && !session.is_body_empty();
@@ -122,13 +135,7 @@ impl ProxyHttp for PingoraDriver {
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
-        let need = Need {
-            host: &host,
-            idle: limits.idle,
-            http2_streams_max: limits.http2_streams_max,
-            pool_size: limits.pool_size,
-            pause,
-        };
+        let need = Need { host: &host, pool_size: limits.pool_size, pause };
         if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
             sleep(pause).await;
         }
@@ -137,12 +144,12 @@ impl ProxyHttp for PingoraDriver {
             let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
             *grace = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
             let (peer, made) = peer(&attempt, &need);
-            *link = made;
-            Ok((aimed.target.protocol, Box::new(peer)))
+            *link = Some(made);
+            Ok(Box::new(peer))
         });
-        carried.uploads = uploads && attempt.as_ref().is_ok_and(|(protocol, _)| !protocol.is_http2());
+        carried.uploads = uploads && attempt.is_ok();
         carried.agree();
-        attempt.map(|(_, peer)| peer).map_err(|reason| stop(carried, reason))
+        attempt.map_err(|reason| stop(carried, reason))
     }
 
     async fn connected_to_upstream(
@@ -312,38 +319,19 @@ impl ProxyHttp for PingoraDriver {
         Ok(rest)
     }
 
-    fn fail_to_connect(
-        &self,
-        _: &mut Session,
-        _: &HttpPeer,
-        carried: &mut Carried,
-        mut error: Box<Error>,
-    ) -> Box<Error> {
-        let (reason, now) = (fault::reason(&error), clock::now());
-        let Carried { exchange, aimed, .. } = carried;
-        error.set_retry(aimed.as_ref().is_some_and(|aimed| exchange.connect_failed(aimed, reason, now)));
-        error
+    fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, carried: &mut Carried, error: Box<Error>) -> Box<Error> {
+        connect_failed(carried, error)
     }
 
     fn error_while_proxy(
         &self,
         _: &HttpPeer,
         session: &mut Session,
-        mut error: Box<Error>,
+        error: Box<Error>,
         carried: &mut Carried,
         reused: bool,
     ) -> Box<Error> {
-        if std::mem::take(&mut carried.passed_over) {
-            carried.response_seen = false;
-            error.set_retry(true);
-            return error;
-        }
-        let stage =
-            if carried.response_seen { Stage::Later } else { stage(session, &error, carried.is_reused(reused)) };
-        let (reason, now) = (fault::reason(&error), clock::now());
-        let reason = carried.exchange.in_time(reason, now);
-        error.set_retry(carried.exchange.broke(reason, stage, now));
-        error
+        broke(session, error, carried, reused)
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
@@ -390,11 +378,4 @@ impl ProxyHttp for PingoraDriver {
     fn suppress_proxy_warn_log(&self, _: &Session, _: &Carried, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
     }
-}
-
-/// Ends the request with an answer of the edge's own, through an error that Pingora does not retry.
-fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
-    let status = carried.exchange.failed(reason).status;
-    carried.agree();
-    Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
 }

@@ -1,0 +1,152 @@
+//! Requests to HTTP/2 endpoints, on streams of our own connections: Pingora's would decode heads of 16 MiB and read
+//! seven pieces ahead of a client that takes none. The client's half is Pingora's session, as for other requests.
+
+mod head;
+mod relay;
+mod response;
+mod upload;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Request;
+use pingora::Result;
+use pingora::proxy::Session;
+use tidegate_config::model::{Head as _, request_host};
+use tokio::time::sleep;
+
+use super::carried::{Carried, GRACE};
+use super::failed::{broke, connect_failed, stop};
+use super::fault;
+use super::head::Parsed;
+use super::proxy_http::PingoraDriver;
+use crate::clock;
+use crate::options::UpstreamLimits;
+use crate::reason::Reason;
+use crate::request::exchange::UpstreamAttempt;
+use crate::upstream::connection::ConnectionKey;
+use crate::upstream::http2::{self, Place};
+use relay::Relay;
+use response::Response;
+use upload::Upload;
+
+/// The settings of an attempt.
+struct Try {
+    key: ConnectionKey,
+    connect: Duration,
+    times: Times,
+    scheme: &'static str,
+}
+
+/// The maximum waits for the endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// For its next bytes.
+    read: Duration,
+    /// Until it takes the next bytes of the request.
+    write: Duration,
+}
+
+impl Try {
+    fn of(aim: &UpstreamAttempt<'_>, host: impl FnOnce() -> String) -> Self {
+        let connect = aim.effective.connect_timeout;
+        Self {
+            key: ConnectionKey::new(aim.target, aim.endpoint, host),
+            connect: aim.remaining.map_or(connect, |left| left.min(connect)),
+            times: Times { read: aim.effective.read_timeout, write: aim.effective.write_timeout },
+            scheme: if aim.target.protocol.is_tls() { "https" } else { "http" },
+        }
+    }
+}
+
+/// Carries a request to its end. Endpoints are tried until one has answered.
+///
+/// # Errors
+/// The error of the last attempt.
+pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, carried: &mut Carried) -> Result<()> {
+    let limits = &driver.shared().options.upstream;
+    let mut tries = 1;
+    loop {
+        match attempt(driver, session, carried, limits).await {
+            // The exchange decides; the count bounds what endpoints can make it excuse.
+            Err(error) if error.retry() && tries < limits.tries_max => tries += 1,
+            ended => return ended,
+        }
+    }
+}
+
+async fn attempt(
+    driver: &PingoraDriver,
+    session: &mut Session,
+    carried: &mut Carried,
+    limits: &UpstreamLimits,
+) -> Result<()> {
+    if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
+        sleep(pause).await;
+    }
+    // The deadline is kept here; the one of the connection is for clients that take nothing.
+    carried.grace = GRACE;
+    let plan = plan(session, carried);
+    carried.agree();
+    let plan = plan.map_err(|reason| stop(carried, reason))?;
+    let (place, send, reused) = match place(&plan, limits).await {
+        Ok(found) => found,
+        Err(reason) => return Err(connect_failed(carried, fault::connecting(reason))),
+    };
+    carried.exchange.connected(reused, clock::now());
+    carried.agree();
+    let relayed = match head::request(driver, session, carried, plan.scheme).await {
+        Ok(request) => relay(driver, session, carried, (&place, plan.times), (send, request)).await,
+        Err(error) => Err(error),
+    };
+    relayed.map_err(|error| broke(session, error, carried, reused))
+}
+
+fn plan(session: &Session, carried: &mut Carried) -> Result<Try, Reason> {
+    let Carried { exchange, aimed, .. } = carried;
+    let aimed = aimed.as_ref().ok_or(Reason::Internal)?;
+    let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
+    let head = Parsed::new(session.req_header());
+    let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
+    Ok(Try::of(&attempt, host))
+}
+
+/// A place on a connection that is ready for a request, and whether it served one before.
+async fn place(plan: &Try, limits: &UpstreamLimits) -> Result<(Place, SendRequest<Bytes>, bool), Reason> {
+    while let Some(place) = http2::take(&plan.key, limits) {
+        // An endpoint may have said since that it takes no more.
+        match place.ready().await {
+            Ok(send) => return Ok((place, send, true)),
+            Err(_) => place.retire(),
+        }
+    }
+    let place = http2::open(&plan.key, plan.connect, limits).await?;
+    let send = place.ready().await.map_err(|_| Reason::ConnectFailed)?;
+    Ok((place, send, false))
+}
+
+async fn relay(
+    driver: &PingoraDriver,
+    session: &mut Session,
+    carried: &mut Carried,
+    (place, times): (&Place, Times),
+    (mut send, request): (SendRequest<Bytes>, Request<()>),
+) -> Result<()> {
+    let is_empty = session.as_mut().is_body_empty();
+    let sent = send.send_request(request, is_empty);
+    let (answered, stream) = sent.map_err(|error| fault::of_stream(error, false))?;
+    drop(send);
+    session.as_mut().enable_retry_buffering();
+    let relay = Relay {
+        driver,
+        session,
+        carried,
+        place,
+        times,
+        upload: Upload::new(stream, is_empty),
+        response: Response::new(answered),
+        heard: clock::now(),
+    };
+    relay.run().await
+}

@@ -1,0 +1,254 @@
+//! One attempt at an HTTP/2 endpoint: the request's body one way and the response the other, at once.
+
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::StatusCode;
+use pingora::protocols::http::HttpTask;
+use pingora::proxy::{ProxyHttp, Session};
+use pingora::{Error, ErrorType, Result};
+use tokio::task::unconstrained;
+use tokio::time::{Sleep, sleep_until};
+
+use super::Times;
+use super::response::Response;
+use super::upload::Upload;
+use crate::clock;
+use crate::driver::pingora::carried::Carried;
+use crate::driver::pingora::failed::stop;
+use crate::driver::pingora::fault;
+use crate::driver::pingora::proxy_http::PingoraDriver;
+use crate::reason::Reason;
+use crate::upstream::http2::Place;
+
+/// The maximum number of parts of a response that are written at once: usually its head, its body and its trailers.
+const PARTS_MAX: usize = 4;
+
+/// A request between its client and its endpoint.
+pub(super) struct Relay<'a> {
+    pub(super) driver: &'a PingoraDriver,
+    pub(super) session: &'a mut Session,
+    pub(super) carried: &'a mut Carried,
+    pub(super) place: &'a Place,
+    pub(super) times: Times,
+    pub(super) upload: Upload,
+    pub(super) response: Response,
+    /// When the endpoint was last awaited.
+    pub(super) heard: Instant,
+}
+
+/// The expected event on the client's side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    /// The next piece of the body.
+    Piece,
+    /// Nothing but its end.
+    End,
+    /// Nothing but its end, and it may send more of the body, which is not read.
+    Closing,
+}
+
+/// What happened.
+enum Event {
+    Client(Result<Option<Bytes>>),
+    Pushed,
+    Refused,
+    Endpoint(Result<HttpTask, h2::Error>),
+    Overdue,
+}
+
+/// Waits for the client.
+async fn client(session: &mut Session, expected: Expected) -> Result<Option<Bytes>> {
+    match expected {
+        Expected::Piece => session.downstream_session.read_body_or_idle(false).await,
+        Expected::End => session.downstream_session.read_body_or_idle(true).await,
+        Expected::Closing => match session.downstream_session.watch_h2_stream_close() {
+            Some(closed) => {
+                closed.await.and_then(|_| Error::e_explain(ErrorType::H2Error, "the client reset the stream"))
+            }
+            None => pending().await,
+        },
+    }
+}
+
+impl Relay<'_> {
+    /// Carries the attempt to its end.
+    pub(super) async fn run(mut self) -> Result<()> {
+        self.resend().await?;
+        let mut timer = pin!(sleep_until((self.heard + self.times.read).into()));
+        while !(self.upload.is_over() && self.response.is_over()) {
+            match self.next(timer.as_mut()).await {
+                Event::Client(piece) => self.piece(piece.map_err(Error::into_down)?).await?,
+                Event::Pushed => self.upload.note(clock::now()),
+                Event::Refused => self.upload.refuse(),
+                Event::Endpoint(Ok(task)) => self.deliver(task).await?,
+                Event::Endpoint(Err(error)) => return Err(self.failed(error)),
+                Event::Overdue => self.overdue()?,
+            }
+        }
+        if self.upload.is_refused() {
+            // The rest of the body is unread.
+            self.session.set_keepalive(None);
+        }
+        Ok(())
+    }
+
+    /// Sends what an earlier attempt, or an authorisation service, has read of the body.
+    async fn resend(&mut self) -> Result<()> {
+        let is_done = self.session.as_mut().is_body_done();
+        let held = self.session.as_mut().get_retry_buffer();
+        if !self.upload.is_over() && (held.is_some() || is_done) {
+            self.send(held, is_done).await?;
+        }
+        Ok(())
+    }
+
+    /// The next event, of whichever side.
+    async fn next(&mut self, mut timer: Pin<&mut Sleep>) -> Event {
+        let until = self.until();
+        if let Some(until) = until.filter(|until| timer.deadline().into_std() > *until) {
+            timer.as_mut().reset(until.into());
+        }
+        let Self { session, upload, response, .. } = self;
+        let (waits, is_over) = (upload.waits(), response.is_over());
+        let expected = match (upload.is_over(), waits) {
+            (false, false) => Expected::Piece,
+            (true, _) if !upload.is_refused() => Expected::End,
+            _ => Expected::Closing,
+        };
+        let endpoint = |cx: &mut Context<'_>| {
+            if waits && upload.poll_push(cx).is_ready() {
+                return Poll::Ready(Event::Pushed);
+            }
+            if is_over && !upload.is_over() && upload.poll_reset(cx).is_ready() {
+                return Poll::Ready(Event::Refused);
+            }
+            if is_over { Poll::Pending } else { response.poll_next(cx).map(Event::Endpoint) }
+        };
+        tokio::select! {
+            piece = client(session, expected) => Event::Client(piece),
+            event = poll_fn(endpoint) => event,
+            () = timer.as_mut(), if until.is_some() => {
+                if let Some(until) = until.filter(|until| *until > clock::now()) {
+                    timer.reset(until.into());
+                }
+                Event::Overdue
+            }
+        }
+    }
+
+    /// The time until which something has to happen.
+    fn until(&self) -> Option<Instant> {
+        [self.read_end(), self.write_end(), self.carried.exchange.due()].into_iter().flatten().min()
+    }
+
+    /// The time until which the endpoint has to send more, or to take more.
+    fn read_end(&self) -> Option<Instant> {
+        let heard = self.upload.moved().map_or(self.heard, |moved| moved.max(self.heard));
+        (!self.response.is_over()).then_some(heard + self.times.read)
+    }
+
+    /// The time until which it has to take more of the body.
+    fn write_end(&self) -> Option<Instant> {
+        self.upload.moved().filter(|_| self.upload.waits()).map(|moved| moved + self.times.write)
+    }
+
+    /// Fails if the endpoint, or the whole response, is overdue.
+    fn overdue(&mut self) -> Result<()> {
+        let now = clock::now();
+        let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= now);
+        if is_past(self.read_end()) {
+            // It may be the connection that does not answer.
+            self.place.retire();
+        } else if !is_past(self.carried.exchange.due()) {
+            if is_past(self.write_end()) {
+                // Its response may come nevertheless.
+                self.upload.refuse();
+            }
+            return Ok(());
+        }
+        Err(Error::explain(ErrorType::ReadTimedout, "an HTTP/2 endpoint is overdue").into_up())
+    }
+
+    /// A piece of the request's body from the client; `None` at its end.
+    async fn piece(&mut self, piece: Option<Bytes>) -> Result<()> {
+        let is_last = self.session.as_mut().is_body_done() || piece.is_none();
+        self.send(piece, is_last).await
+    }
+
+    async fn send(&mut self, mut piece: Option<Bytes>, is_last: bool) -> Result<()> {
+        self.driver.request_body_filter(self.session, &mut piece, is_last, self.carried).await?;
+        let piece = piece.unwrap_or_default();
+        if is_last || !piece.is_empty() {
+            self.upload.give(piece, is_last, clock::now());
+        }
+        Ok(())
+    }
+
+    /// Gives the client a part of the response, and those that have arrived with it.
+    async fn deliver(&mut self, first: HttpTask) -> Result<()> {
+        let mut parts = Vec::with_capacity(PARTS_MAX);
+        let mut failed = None;
+        parts.push(self.edited(first).await?);
+        while parts.len() < PARTS_MAX && !self.response.is_over() {
+            let next = unconstrained(poll_fn(|cx| self.response.poll_next(cx)));
+            match next.now_or_never() {
+                None => break,
+                Some(Ok(part)) => parts.push(self.edited(part).await?),
+                Some(Err(error)) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let is_end = self.session.write_response_tasks(parts).await?;
+        if let Some(error) = failed {
+            return Err(self.failed(error));
+        }
+        if is_end {
+            self.response.end();
+        }
+        self.response.taken();
+        self.heard = clock::now();
+        Ok(())
+    }
+
+    /// A part of the response as the client gets it.
+    async fn edited(&mut self, part: HttpTask) -> Result<HttpTask> {
+        let Self { driver, session, carried, .. } = self;
+        Ok(match part {
+            HttpTask::Header(mut head, is_end) => {
+                // Frames leave no room for another protocol (RFC 9113 section 8.6).
+                if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    return Err(stop(carried, Reason::UpstreamBroken));
+                }
+                driver.response_filter(session, &mut head, carried).await?;
+                HttpTask::Header(head, is_end)
+            }
+            HttpTask::Body(mut piece, is_end) => {
+                driver.response_body_filter(session, &mut piece, is_end, carried)?;
+                HttpTask::Body(piece, is_end)
+            }
+            HttpTask::Trailer(Some(mut trailers)) => {
+                match driver.response_trailer_filter(session, &mut trailers, carried).await? {
+                    Some(rest) => HttpTask::Body(Some(rest), true),
+                    None => HttpTask::Trailer(Some(trailers)),
+                }
+            }
+            other @ (HttpTask::Trailer(None) | HttpTask::UpgradedBody(..) | HttpTask::Done | HttpTask::Failed(_)) => {
+                other
+            }
+        })
+    }
+
+    fn failed(&self, error: h2::Error) -> Box<Error> {
+        if error.is_go_away() {
+            self.place.retire();
+        }
+        fault::of_stream(error, self.carried.response_seen)
+    }
+}

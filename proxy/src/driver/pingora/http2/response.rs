@@ -1,0 +1,106 @@
+//! The response of an HTTP/2 endpoint, piece by piece. The endpoint may send as much again as the client has taken.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream};
+use pingora::http::ResponseHeader;
+use pingora::protocols::http::HttpTask;
+
+/// The response's half of a stream.
+#[derive(Debug)]
+pub(super) struct Response {
+    stage: Stage,
+    /// The bytes that the client was given, and the endpoint may not send again yet.
+    given: usize,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Head(ResponseFuture),
+    Body(RecvStream),
+    Over,
+}
+
+impl Response {
+    /// The response to a request.
+    pub(super) const fn new(answered: ResponseFuture) -> Self {
+        Self { stage: Stage::Head(answered), given: 0 }
+    }
+
+    /// Returns `true` if nothing more follows.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// The client wants no more. The stream is reset if the endpoint has not ended it.
+    pub(super) fn end(&mut self) {
+        self.stage = Stage::Over;
+    }
+
+    /// The next part. Interim responses are left out.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<HttpTask, h2::Error>> {
+        loop {
+            match &mut self.stage {
+                Stage::Head(answered) => {
+                    let (parts, mut body) = ready!(Pin::new(answered).poll(cx))?.into_parts();
+                    let is_end = ends(&mut body, cx)?;
+                    self.stage = if is_end { Stage::Over } else { Stage::Body(body) };
+                    return Poll::Ready(Ok(HttpTask::Header(Box::new(ResponseHeader::from(parts)), is_end)));
+                }
+                Stage::Body(body) => match ready!(body.poll_data(cx)) {
+                    Some(piece) => {
+                        let piece: Bytes = piece?;
+                        self.given += piece.len();
+                        let is_end = ends(body, cx)?;
+                        if is_end {
+                            self.stage = Stage::Over;
+                        } else if piece.is_empty() {
+                            continue;
+                        }
+                        return Poll::Ready(Ok(HttpTask::Body(Some(piece), is_end)));
+                    }
+                    None => {
+                        let trailers = match ready!(body.poll_trailers(cx)) {
+                            Err(error) if !is_stop(&error) => return Poll::Ready(Err(error)),
+                            trailers => trailers.ok().flatten(),
+                        };
+                        self.stage = Stage::Over;
+                        return Poll::Ready(Ok(match trailers {
+                            Some(trailers) => HttpTask::Trailer(Some(Box::new(trailers))),
+                            None => HttpTask::Body(None, true),
+                        }));
+                    }
+                },
+                Stage::Over => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The client has taken what it was given, and the endpoint may send as much again.
+    pub(super) fn taken(&mut self) {
+        let given = std::mem::take(&mut self.given);
+        if let Stage::Body(body) = &mut self.stage {
+            // It fails for a stream that is over.
+            body.flow_control().release_capacity(given).ok();
+        }
+    }
+}
+
+/// Returns `true` if nothing follows. h2 says so of a stream that has failed, too, and tells its error afterwards.
+fn ends(body: &mut RecvStream, cx: &mut Context<'_>) -> Result<bool, h2::Error> {
+    if !body.is_end_stream() {
+        return Ok(false);
+    }
+    match body.poll_data(cx) {
+        Poll::Ready(Some(Err(error))) => Err(error),
+        Poll::Ready(Some(Ok(_)) | None) | Poll::Pending => Ok(true),
+    }
+}
+
+/// Returns `true` if an endpoint asks for no more of the request (RFC 9113 section 8.1).
+fn is_stop(error: &h2::Error) -> bool {
+    error.is_remote() && error.reason() == Some(Reason::NO_ERROR)
+}

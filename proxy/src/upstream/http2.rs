@@ -1,0 +1,379 @@
+//! Connections to HTTP/2 endpoints, each for many requests at once: their limits, and the pool of a traffic thread. h2
+//! handles the frames.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout_at;
+
+use super::connection::{Connection, ConnectionKey as Key};
+use crate::clock;
+use crate::http::response::HEAD_BYTES_MAX;
+use crate::options::UpstreamLimits;
+use crate::reason::Reason;
+
+/// The number of response bytes that an endpoint may send on a stream before the client has taken them.
+const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
+
+/// The number of request bytes of a stream that wait in h2 for the connection.
+const SEND_BUFFER_BYTES: usize = 32 * 1024;
+
+/// The minimum and maximum window of a connection (RFC 9113 sections 6.9.1 and 6.9.2).
+const WINDOW_BYTES_LEAST: u32 = (1 << 16) - 1;
+const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
+
+/// The maximum size of a decoded header list (RFC 9113 section 6.5.2), where each field counts 32 bytes more. Below it
+/// the driver decides. Beyond it h2 resets the stream of a head, but only drops the further fields of trailers; hence it
+/// is twice the limit of a head, so that no trailers that come near this limit lose any.
+const HEADER_LIST_BYTES_MAX: u32 = 2 * HEAD_BYTES_MAX as u32;
+
+/// The bytes that a connection reads before other tasks have their turn. h2 keeps decoded heads until their requests
+/// take them, and a byte can be a field.
+const TURN_BYTES: usize = 16 * 1024;
+
+/// An open connection.
+#[derive(Debug)]
+struct Open {
+    key: Key,
+    send: SendRequest<Bytes>,
+    /// The number of its requests.
+    streams: AtomicUsize,
+    /// Whether it takes no further requests. Shared with its task, which must not keep it open.
+    is_over: Arc<AtomicBool>,
+}
+
+impl Open {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
+    }
+
+    fn has_room(&self, streams_max: usize) -> bool {
+        self.streams.load(Relaxed) < streams_max.min(self.send.current_max_send_streams())
+    }
+}
+
+/// A place for one request on a connection.
+#[derive(Debug)]
+pub(crate) struct Place {
+    open: Arc<Open>,
+    pool_size: usize,
+}
+
+impl Place {
+    fn new(open: Arc<Open>, limits: &UpstreamLimits) -> Self {
+        open.streams.fetch_add(1, Relaxed);
+        Self { open, pool_size: limits.pool_size }
+    }
+
+    /// The handle for the request, once the connection can take it.
+    ///
+    /// # Errors
+    /// If it takes no further requests.
+    pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
+        self.open.send.clone().ready().await
+    }
+
+    /// Gives the connection no further requests.
+    pub(crate) fn retire(&self) {
+        self.open.is_over.store(true, Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.open.streams.fetch_sub(1, Relaxed) == 1 {
+            // It fails when the thread ends.
+            POOL.try_with(|pool| pool.borrow_mut().rest(&self.open, self.pool_size, clock::now())).ok();
+        }
+    }
+}
+
+/// The time during which a connection has no requests.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    since: Instant,
+    /// Its number among all of the thread.
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    open: Arc<Open>,
+    rest: Option<Rest>,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// The oldest first: it gets the next request, so that the others can end.
+    open: HashMap<Key, Vec<Entry>, foldhash::fast::RandomState>,
+    resting: usize,
+    /// The order of the rests. Entries of those that are over are skipped later, so that a request needs no search here.
+    rests: VecDeque<(Key, u64)>,
+    numbers: u64,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+impl Pool {
+    fn take(&mut self, key: &Key, limits: &UpstreamLimits) -> Option<Place> {
+        let list = self.open.get_mut(key)?;
+        let usable = |entry: &Entry| entry.open.is_over() || entry.open.has_room(limits.http2_streams_max);
+        while let Some(at) = list.iter().position(usable) {
+            let entry = &mut list[at];
+            self.resting -= usize::from(entry.rest.take().is_some());
+            if !entry.open.is_over() {
+                return Some(Place::new(Arc::clone(&entry.open), limits));
+            }
+            list.remove(at);
+        }
+        None
+    }
+
+    /// Notes that a connection has no requests; beyond `max`, the one that rests for longest is closed.
+    fn rest(&mut self, open: &Arc<Open>, max: usize, now: Instant) {
+        let Some(list) = self.open.get_mut(&open.key) else { return };
+        let Some(at) = list.iter().position(|entry| Arc::ptr_eq(&entry.open, open)) else { return };
+        if open.is_over() {
+            list.remove(at);
+            return;
+        }
+        self.numbers += 1;
+        list[at].rest = Some(Rest { since: now, number: self.numbers });
+        self.resting += 1;
+        // At the latest after `max` insertions, so that the amortised cost of each is constant.
+        if self.rests.len() >= 2 * (max + 1) {
+            self.tidy();
+        }
+        self.rests.push_back((open.key.clone(), self.numbers));
+        if self.resting > max {
+            self.evict();
+        }
+    }
+
+    /// Closes the connection that rests for longest. Each entry of the queue is visited once.
+    fn evict(&mut self) {
+        while let Some((key, number)) = self.rests.pop_front() {
+            let Some(list) = self.open.get_mut(&key) else { continue };
+            if let Some(at) = list.iter().position(|entry| entry.is(number)) {
+                list.remove(at);
+                self.resting -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Removes the entries of rests that are over.
+    fn tidy(&mut self) {
+        let Self { open, rests, .. } = self;
+        rests.retain(|(key, number)| open.get(key).is_some_and(|list| list.iter().any(|entry| entry.is(*number))));
+    }
+}
+
+impl Entry {
+    /// Returns `true` during the rest with this number.
+    fn is(&self, number: u64) -> bool {
+        self.rest.is_some_and(|rest| rest.number == number)
+    }
+}
+
+/// A place on an open connection.
+pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<Place> {
+    POOL.with_borrow_mut(|pool| pool.take(key, limits))
+}
+
+/// A place on a new connection, which later requests share.
+///
+/// # Errors
+/// The reason why there is none.
+pub(crate) async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Place, Reason> {
+    let end = clock::now() + within;
+    let stream = Connection::open(key, within, true).await?;
+    let streams = u32::try_from(limits.http2_streams_max).unwrap_or(u32::MAX);
+    // Room for all streams, so that slow clients do not block the other streams.
+    let window = streams.saturating_mul(STREAM_WINDOW_BYTES).clamp(WINDOW_BYTES_LEAST, WINDOW_BYTES_MOST);
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .initial_max_send_streams(limits.http2_streams_max)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(window)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .max_send_buffer_size(SEND_BUFFER_BYTES);
+    let shaken = timeout_at(end.into(), builder.handshake(Turns { stream, left: TURN_BYTES })).await;
+    let (send, connection) = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|_| Reason::ConnectFailed)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&is_over);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to an HTTP/2 endpoint ended");
+        }
+        ended.store(true, Relaxed);
+    });
+    let open = Arc::new(Open { key: key.clone(), send, streams: AtomicUsize::new(0), is_over });
+    POOL.with_borrow_mut(|pool| {
+        let entry = Entry { open: Arc::clone(&open), rest: None };
+        pool.open.entry(key.clone()).or_default().push(entry);
+    });
+    Ok(Place::new(open, limits))
+}
+
+/// Closes connections that have been without requests for too long, and forgets those that have ended. The cost grows
+/// with the pool, so this is called periodically.
+pub(crate) fn sweep(limit: Duration, now: Instant) {
+    POOL.with_borrow_mut(|pool| {
+        let rests = |rest: Rest| now.saturating_duration_since(rest.since) < limit;
+        pool.open.retain(|_, list| {
+            list.retain(|entry| !entry.open.is_over() && entry.rest.is_none_or(rests));
+            !list.is_empty()
+        });
+        pool.resting = pool.open.values().flatten().filter(|entry| entry.rest.is_some()).count();
+        pool.tidy();
+    });
+}
+
+/// Closes all connections: they belong to the runtime that opened them.
+pub(crate) fn clear() {
+    POOL.take();
+}
+
+/// A connection that lets other tasks have their turn.
+struct Turns {
+    stream: Connection,
+    /// The bytes that may be read before.
+    left: usize,
+}
+
+impl AsyncRead for Turns {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.left == 0 {
+            this.left = TURN_BYTES;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = into.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
+        this.left = this.left.saturating_sub(into.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Turns {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{AppProtocol, Endpoint, Target};
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::sample_model::backend_key;
+
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    /// An endpoint that counts its open connections.
+    async fn endpoint() -> (Key, watch::Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::tcp(listener.local_addr().unwrap(), None);
+        let target = Target { backend: backend_key("web"), protocol: AppProtocol::H2c, tls: None, fixed: None };
+        let (tell, open) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let tell = tell.clone();
+                tell.send_modify(|open| *open += 1);
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while connection.accept().await.is_some() {}
+                    tell.send_modify(|open| *open -= 1);
+                });
+            }
+        });
+        (Key::new(&target, &endpoint, || panic!("nobody asks for a name")), open)
+    }
+
+    fn limits() -> UpstreamLimits {
+        UpstreamLimits { http2_streams_max: 2, pool_size: 1, ..Options::default().upstream }
+    }
+
+    fn same(one: &Place, other: &Place) -> bool {
+        Arc::ptr_eq(&one.open, &other.open)
+    }
+
+    async fn until(open: &mut watch::Receiver<usize>, count: usize) {
+        tokio::time::timeout(WITHIN, open.wait_for(|open| *open == count)).await.expect("too many or few").unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_oldest_connection_with_room_is_used_and_few_are_kept_idle() {
+        let ((key, mut open), limits) = (endpoint().await, limits());
+        assert!(take(&key, &limits).is_none());
+        let first = super::open(&key, WITHIN, &limits).await.unwrap();
+        let second = take(&key, &limits).unwrap();
+        assert!(same(&first, &second) && take(&key, &limits).is_none(), "two requests are its maximum");
+        let other = super::open(&key, WITHIN, &limits).await.unwrap();
+        let again = take(&key, &limits).unwrap();
+        assert!(same(&other, &again));
+        drop((second, again));
+        let again = take(&key, &limits).unwrap();
+        assert!(same(&first, &again));
+        until(&mut open, 2).await;
+        drop((first, again));
+        drop(other);
+        // The one that rested first is closed.
+        until(&mut open, 1).await;
+        let kept = take(&key, &limits).unwrap();
+        kept.ready().await.unwrap();
+        drop(kept);
+        sweep(Duration::ZERO, clock::now());
+        until(&mut open, 0).await;
+        assert!(take(&key, &limits).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_retired_connection_gets_no_further_request() {
+        let ((key, mut open), limits) = (endpoint().await, limits());
+        let place = super::open(&key, WITHIN, &limits).await.unwrap();
+        place.retire();
+        assert!(take(&key, &limits).is_none());
+        until(&mut open, 1).await;
+        drop(place);
+        until(&mut open, 0).await;
+    }
+}

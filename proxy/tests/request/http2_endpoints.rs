@@ -1,0 +1,241 @@
+//! Endpoints in HTTP/2: connections that requests share, streams that break on either side, and bodies both ways at once.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tidegate_config::model::AppProtocol;
+use tidegate_proxy::Driver;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::bed::{Bed, Model, PATIENCE, route};
+use super::streams::{client, get, post, push, response, rest};
+
+type Asked = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// How an endpoint ends a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// With GOAWAY.
+    Graceful,
+    /// Without a word.
+    Sudden,
+}
+
+/// A connection from the edge, whose requests the test answers.
+struct Served {
+    requests: UnboundedReceiver<Asked>,
+    end: oneshot::Sender<End>,
+}
+
+impl Served {
+    async fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) = timeout(PATIENCE, listener.accept()).await.expect("no connection").unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let ((give, requests), (end, mut ended)) = (unbounded_channel(), oneshot::channel());
+        tokio::spawn(async move {
+            let mut is_ending = false;
+            loop {
+                tokio::select! {
+                    asked = connection.accept() => match asked {
+                        Some(Ok(asked)) => drop(give.send(asked)),
+                        Some(Err(_)) | None => return,
+                    },
+                    end = &mut ended, if !is_ending => match end {
+                        Ok(End::Graceful) => {
+                            is_ending = true;
+                            connection.graceful_shutdown();
+                        }
+                        Ok(End::Sudden) => return,
+                        Err(_) => is_ending = true,
+                    },
+                }
+            }
+        });
+        Self { requests, end }
+    }
+
+    async fn asked(&mut self) -> Asked {
+        timeout(PATIENCE, self.requests.recv()).await.expect("no request").unwrap()
+    }
+}
+
+async fn beds() -> Vec<(Driver, Bed, TcpListener)> {
+    let mut beds = Vec::new();
+    for driver in [Driver::Both, Driver::Full] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoints = [listener.local_addr().unwrap()];
+        let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &endpoints);
+        beds.push((driver, Bed::with(model, |options| options.driver = driver).await, listener));
+    }
+    beds
+}
+
+fn ok(mut respond: SendResponse<Bytes>) {
+    respond.send_response(Response::new(()), true).unwrap();
+}
+
+#[tokio::test]
+async fn requests_share_a_connection_until_the_endpoint_ends_it() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let mut ask = async |served: &mut Served, request| {
+            let answered = client.send_request(request, true).unwrap().0;
+            ok(served.asked().await.1);
+            assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        };
+        for end in [End::Graceful, End::Sudden] {
+            let opened = async { Served::accept(&listener).await };
+            let answered = client_get(&bed);
+            let (mut served, answered) = tokio::join!(opened, answered);
+            ok(served.asked().await.1);
+            assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+            ask(&mut served, get("/")).await;
+            ask(&mut served, post(None)).await;
+            served.end.send(end).unwrap();
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+/// A GET of a client of its own.
+async fn client_get(bed: &Bed) -> h2::client::ResponseFuture {
+    client(bed, 65_535).await.send_request(get("/"), true).unwrap().0
+}
+
+#[tokio::test]
+async fn a_stream_that_the_endpoint_refuses_is_sent_again_and_no_other() {
+    for (driver, bed, listener) in beds().await {
+        for (reason, status) in [(Reason::REFUSED_STREAM, 200), (Reason::CANCEL, 502), (Reason::INTERNAL_ERROR, 502)] {
+            let mut client = client(&bed, 65_535).await;
+            let (answered, mut body) = client.send_request(post(Some(5)), false).unwrap();
+            body.send_data(Bytes::from_static(b"hello"), true).unwrap();
+            let mut served = Served::accept(&listener).await;
+            let (request, mut respond) = served.asked().await;
+            assert_eq!(rest(&mut request.into_body()).await.unwrap(), 5);
+            respond.send_reset(reason);
+            if status == 200 {
+                let (request, respond) = served.asked().await;
+                assert_eq!(rest(&mut request.into_body()).await.unwrap(), 5, "{driver:?}");
+                ok(respond);
+            }
+            assert_eq!(response(answered).await.status(), status, "{driver:?} {reason:?}");
+            served.end.send(End::Graceful).unwrap();
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels_the_stream() {
+    for (driver, bed, listener) in beds().await {
+        let mut served: Option<Served> = None;
+        for stage in ["head", "upload", "response"] {
+            let mut client = client(&bed, 65_535).await;
+            let (answered, mut body) = client.send_request(post(None), stage != "upload").unwrap();
+            if served.is_none() {
+                served = Some(Served::accept(&listener).await);
+            }
+            let (request, mut respond) = served.as_mut().unwrap().asked().await;
+            let mut sent = None;
+            if stage == "upload" {
+                body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+            }
+            if stage == "response" {
+                sent = Some(respond.send_response(Response::new(()), false).unwrap());
+                drop(response(answered).await);
+            } else {
+                drop(answered);
+            }
+            body.send_reset(Reason::CANCEL);
+            let reset = poll_fn(|cx| match &mut sent {
+                Some(stream) => stream.poll_reset(cx),
+                None => respond.poll_reset(cx),
+            });
+            let reason = timeout(PATIENCE, reset).await.expect("no reset").unwrap();
+            assert_eq!(reason, Reason::CANCEL, "{driver:?} {stage}");
+            drop(request);
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_sides_may_speak_at_once() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let mut request = post(None);
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        let (answered, mut up) = client.send_request(request, false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (request, mut respond) = served.asked().await;
+        let (mut heard, mut down) = (request.into_body(), respond.send_response(Response::new(()), false).unwrap());
+        let mut answer = response(answered).await;
+        for round in 0..20 {
+            let message = Bytes::from(format!("message {round}"));
+            up.send_data(message.clone(), false).unwrap();
+            let got = timeout(PATIENCE, heard.data()).await.expect("no message").unwrap().unwrap();
+            assert_eq!(got, message, "{driver:?}");
+            down.send_data(got, false).unwrap();
+            let back = timeout(PATIENCE, answer.body_mut().data()).await.expect("no answer").unwrap().unwrap();
+            assert_eq!(back, message, "{driver:?}");
+        }
+        // The client ends first, and the endpoint afterwards.
+        up.send_data(Bytes::new(), true).unwrap();
+        assert_eq!(rest(&mut heard).await.unwrap(), 0);
+        let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]);
+        down.send_trailers(trailers).unwrap();
+        assert_eq!(rest(answer.body_mut()).await.unwrap(), 0);
+        let trailers = timeout(PATIENCE, answer.body_mut().trailers()).await.expect("no trailers").unwrap();
+        assert_eq!(trailers.unwrap()["grpc-status"], "0", "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_may_answer_before_the_end_of_an_upload() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let (answered, mut body) = client.send_request(post(None), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (request, mut respond) = served.asked().await;
+        let head = Response::builder().status(413).body(()).unwrap();
+        respond.send_response(head, false).unwrap().send_data(Bytes::from_static(b"too much"), true).unwrap();
+        // h2 resets the stream with NO_ERROR (RFC 9113 section 8.1).
+        drop((request, respond));
+        let mut answer = response(answered).await;
+        assert_eq!((answer.status().as_u16(), rest(answer.body_mut()).await.unwrap()), (413, 8), "{driver:?}");
+        // Nor is the client expected to go on.
+        let reset = timeout(PATIENCE, poll_fn(|cx| body.poll_reset(cx))).await.expect("no reset").unwrap();
+        assert_eq!(reset, Reason::NO_ERROR, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_waits_for_the_endpoint_and_holds_little() {
+    const MUCH: usize = 8 << 20;
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let (answered, mut body) = client.send_request(post(Some(MUCH)), false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (request, respond) = served.asked().await;
+        let sent = push(&mut body, MUCH).await;
+        assert!(sent < 1 << 20, "{driver:?}: {sent} bytes");
+        let more = tokio::spawn(async move {
+            let mut all = sent;
+            while all < MUCH {
+                all += push(&mut body, MUCH - all).await;
+            }
+            body.send_data(Bytes::new(), true).ok();
+        });
+        assert_eq!(rest(&mut request.into_body()).await.unwrap(), MUCH, "{driver:?}");
+        ok(respond);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        more.await.unwrap();
+    }
+}
