@@ -32,8 +32,8 @@ impl Cost {
     pub(crate) const HTTP2: Self = Self::new(0, 40);
     /// A request in the native driver: its upstream connection, and a buffer for each end of both directions.
     pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
-    /// A request in the full driver, where Pingora buffers up to ten pieces of a response for a slow client (160 KiB
-    /// from an HTTP/2 endpoint), and h2 decodes heads before they can be refused.
+    /// A request in the full driver, where Pingora buffers up to ten pieces of a response for a slow client, and h2
+    /// decodes up to 128 KiB of a head before it can be refused.
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly idle.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);

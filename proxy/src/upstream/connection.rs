@@ -46,6 +46,11 @@ impl ConnectionKey {
         });
         Self { address: endpoint.address, endpoint: endpoint.id, tls }
     }
+
+    /// The address of the endpoint.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// A connection to an endpoint.

@@ -1,26 +1,26 @@
 //! Connections to HTTP/2 endpoints, each for many requests at once: their limits, and the pool of a traffic thread. h2
 //! handles the frames.
 
+mod state;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::timeout_at;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout_at};
 
 use super::connection::{Connection, ConnectionKey as Key};
 use crate::clock;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
+use state::{Ends, State, Turns};
 
 /// The number of response bytes that an endpoint may send on a stream before the client has taken them.
 const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
@@ -37,9 +37,12 @@ const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
 /// is twice the limit of a head, so that no trailers that come near this limit lose any.
 const HEADER_LIST_BYTES_MAX: u32 = 2 * HEAD_BYTES_MAX as u32;
 
-/// The bytes that a connection reads before other tasks have their turn. h2 keeps decoded heads until their requests
-/// take them, and a byte can be a field.
-const TURN_BYTES: usize = 16 * 1024;
+/// The time in which a connection without requests that is no longer in the pool has to end.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// The streams that h2 remembers after they were reset, and for how long. Frames that are still on their way to other
+/// reset streams count as errors, of which too many end the connection.
+const RESET_STREAMS: (usize, Duration) = (1_000, Duration::from_secs(10));
 
 /// An open connection.
 #[derive(Debug)]
@@ -48,13 +51,14 @@ struct Open {
     send: SendRequest<Bytes>,
     /// The number of its requests.
     streams: AtomicUsize,
-    /// Whether it takes no further requests. Shared with its task, which must not keep it open.
-    is_over: Arc<AtomicBool>,
+    state: Arc<State>,
+    /// Tells its task that there are no more requests for it.
+    _last: oneshot::Sender<()>,
 }
 
 impl Open {
     fn is_over(&self) -> bool {
-        self.is_over.load(Relaxed)
+        self.state.is_over()
     }
 
     fn has_room(&self, streams_max: usize) -> bool {
@@ -66,13 +70,16 @@ impl Open {
 #[derive(Debug)]
 pub(crate) struct Place {
     open: Arc<Open>,
+    /// When it was given.
+    asked: u64,
     pool_size: usize,
 }
 
 impl Place {
     fn new(open: Arc<Open>, limits: &UpstreamLimits) -> Self {
         open.streams.fetch_add(1, Relaxed);
-        Self { open, pool_size: limits.pool_size }
+        let asked = open.state.asked(clock::now());
+        Self { asked, open, pool_size: limits.pool_size }
     }
 
     /// The handle for the request, once the connection can take it.
@@ -85,15 +92,17 @@ impl Place {
 
     /// Gives the connection no further requests.
     pub(crate) fn retire(&self) {
-        self.open.is_over.store(true, Relaxed);
+        self.open.state.end();
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.open.streams.fetch_sub(1, Relaxed) == 1 {
+        let (now, was_last) = (clock::now(), self.open.streams.fetch_sub(1, Relaxed) == 1);
+        self.open.state.left(self.asked, was_last, now);
+        if was_last {
             // It fails when the thread ends.
-            POOL.try_with(|pool| pool.borrow_mut().rest(&self.open, self.pool_size, clock::now())).ok();
+            POOL.try_with(|pool| pool.borrow_mut().rest(&self.open, self.pool_size, now)).ok();
         }
     }
 }
@@ -210,18 +219,27 @@ pub(crate) async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(window)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .max_concurrent_reset_streams(RESET_STREAMS.0)
+        .reset_stream_duration(RESET_STREAMS.1)
         .max_send_buffer_size(SEND_BUFFER_BYTES);
-    let shaken = timeout_at(end.into(), builder.handshake(Turns { stream, left: TURN_BYTES })).await;
+    let state = Arc::new(State::new(clock::now()));
+    let shaken = timeout_at(end.into(), builder.handshake(Turns::new(stream, Arc::clone(&state)))).await;
     let (send, connection) = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|_| Reason::ConnectFailed)?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&is_over);
+    let (ends, (last, over)) = (Ends::new(&state), oneshot::channel::<()>());
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to an HTTP/2 endpoint ended");
+        let _ends = ends;
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection to an HTTP/2 endpoint ended");
+            },
+            // h2 waits for as long as the endpoint does not read.
+            () = async {
+                over.await.ok();
+                sleep(END_MAX).await;
+            } => {}
         }
-        ended.store(true, Relaxed);
     });
-    let open = Arc::new(Open { key: key.clone(), send, streams: AtomicUsize::new(0), is_over });
+    let open = Arc::new(Open { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last });
     POOL.with_borrow_mut(|pool| {
         let entry = Entry { open: Arc::clone(&open), rest: None };
         pool.open.entry(key.clone()).or_default().push(entry);
@@ -246,54 +264,6 @@ pub(crate) fn sweep(limit: Duration, now: Instant) {
 /// Closes all connections: they belong to the runtime that opened them.
 pub(crate) fn clear() {
     POOL.take();
-}
-
-/// A connection that lets other tasks have their turn.
-struct Turns {
-    stream: Connection,
-    /// The bytes that may be read before.
-    left: usize,
-}
-
-impl AsyncRead for Turns {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.left == 0 {
-            this.left = TURN_BYTES;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let before = into.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
-        this.left = this.left.saturating_sub(into.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Turns {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Endpoints in HTTP/2: connections that requests share, streams that break on either side, and bodies both ways at once.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use tidegate_config::model::AppProtocol;
-use tidegate_proxy::Driver;
+use tidegate_config::model::{AppProtocol, Settings};
+use tidegate_proxy::{Driver, Options};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
@@ -16,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::bed::{Bed, Model, PATIENCE, route};
 use super::streams::{client, get, post, push, response, rest};
+use super::timeouts::MOMENT;
 
 type Asked = (Request<RecvStream>, SendResponse<Bytes>);
 
@@ -67,12 +69,23 @@ impl Served {
 }
 
 async fn beds() -> Vec<(Driver, Bed, TcpListener)> {
+    beds_with(&Settings::default(), |_| ()).await
+}
+
+/// Beds whose route has these settings.
+async fn beds_with(settings: &Settings, set: impl Fn(&mut Options)) -> Vec<(Driver, Bed, TcpListener)> {
     let mut beds = Vec::new();
     for driver in [Driver::Both, Driver::Full] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoints = [listener.local_addr().unwrap()];
-        let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &endpoints);
-        beds.push((driver, Bed::with(model, |options| options.driver = driver).await, listener));
+        let mut route = route("web", AppProtocol::H2c);
+        route.settings = Arc::new(settings.clone());
+        let model = Model::default().route("a.test", route).backend("web", &endpoints);
+        let bed = Bed::with(model, |options| {
+            options.driver = driver;
+            set(options);
+        });
+        beds.push((driver, bed.await, listener));
     }
     beds
 }
@@ -237,5 +250,106 @@ async fn an_upload_waits_for_the_endpoint_and_holds_little() {
         ok(respond);
         assert_eq!(response(answered).await.status(), 200, "{driver:?}");
         more.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pause_of_the_client_is_not_the_endpoints_fault() {
+    let settings = Settings { read_timeout: Some(MOMENT), ..Settings::default() };
+    for (driver, bed, listener) in beds_with(&settings, |options| options.client.body_read_stall = 3 * MOMENT).await {
+        let mut client = client(&bed, 65_535).await;
+        let (answered, mut body) = client.send_request(post(Some(10)), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (request, respond) = served.asked().await;
+        sleep(2 * MOMENT).await;
+        body.send_data(Bytes::from_static(b"hello"), true).unwrap();
+        assert_eq!(rest(&mut request.into_body()).await.unwrap(), 10, "{driver:?}");
+        ok(respond);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        // One that never ends its body.
+        let (answered, mut body) = client.send_request(post(Some(10)), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        let _asked = served.asked().await;
+        assert_eq!(response(answered).await.status(), 408, "{driver:?}");
+        bed.until_metric("tidegate_answers_total{reason=\"body-stalled\"} 1").await;
+        // The connection is still in use.
+        let answered = client.send_request(get("/"), true).unwrap().0;
+        ok(served.asked().await.1);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_never_ends_after_the_response_is_given_up() {
+    for (driver, bed, listener) in
+        beds_with(&Settings::default(), |options| options.client.body_read_stall = MOMENT).await
+    {
+        let mut client = client(&bed, 65_535).await;
+        let (answered, mut body) = client.send_request(post(None), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (_request, respond) = served.asked().await;
+        ok(respond);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_endpoint_is_silent_gets_no_further_request() {
+    let settings = Settings { request_timeout: Some(4 * MOMENT), ..Settings::default() };
+    for (driver, bed, listener) in beds_with(&settings, |_| ()).await {
+        let mut client = client(&bed, 65_535).await;
+        let answered = client.send_request(get("/"), true).unwrap().0;
+        let (stream, _) = timeout(PATIENCE, listener.accept()).await.expect("no connection").unwrap();
+        // It is not read any more, as after the loss of a host.
+        let _silent: h2::server::Connection<_, Bytes> = h2::server::handshake(stream).await.unwrap();
+        assert_eq!(response(answered).await.status(), 504, "{driver:?}");
+        let answered = client.send_request(get("/"), true).unwrap().0;
+        ok(Served::accept(&listener).await.asked().await.1);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn small_frames_for_a_client_that_takes_nothing_affect_no_other_request() {
+    for (driver, bed, listener) in beds().await {
+        let mut stalled = client(&bed, 0).await;
+        let answered = stalled.send_request(get("/"), true).unwrap().0;
+        let mut served = Served::accept(&listener).await;
+        let (_request, mut respond) = served.asked().await;
+        let mut down = respond.send_response(Response::new(()), false).unwrap();
+        let answer = response(answered).await;
+        let mut sent = 0;
+        // As many as the window of the stream allows.
+        while sent < 16_000 {
+            down.send_data(Bytes::from_static(b"."), false).unwrap();
+            sent += 1;
+            if sent % 100 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let answered = client_get(&bed).await;
+        ok(served.asked().await.1);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        drop(answer);
+    }
+}
+
+#[tokio::test]
+async fn the_edge_itself_answers_an_expectation() {
+    for (driver, bed, listener) in beds().await {
+        let asked =
+            bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello");
+        let served = async {
+            let mut served = Served::accept(&listener).await;
+            let (request, respond) = served.asked().await;
+            assert_eq!(request.headers().get("expect"), None, "{driver:?}");
+            assert_eq!(rest(&mut request.into_body()).await.unwrap(), 5);
+            ok(respond);
+        };
+        let (answer, ()) = tokio::join!(asked, served);
+        assert!(answer.head.starts_with("http/1.1 100 "), "{driver:?}: {}", answer.head);
     }
 }

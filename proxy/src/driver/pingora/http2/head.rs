@@ -1,6 +1,8 @@
 //! The head of a request for an HTTP/2 endpoint.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION};
+use std::net::SocketAddr;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Request, Uri, Version};
@@ -25,7 +27,7 @@ pub(super) async fn request(
     driver: &PingoraDriver,
     session: &mut Session,
     carried: &mut Carried,
-    scheme: &'static str,
+    (scheme, endpoint): (&'static str, SocketAddr),
 ) -> Result<Request<()>> {
     let mut head = session.req_header().clone();
     if head.version != Version::HTTP_2 {
@@ -34,7 +36,7 @@ pub(super) async fn request(
     head.set_version(Version::HTTP_2);
     driver.upstream_request_filter(session, &mut head, carried).await?;
     let host = head.remove_header(&HOST);
-    let uri = uri(&head, host.as_ref(), scheme).ok_or_else(|| stop(carried, Reason::Internal))?;
+    let uri = uri(&head, host.as_ref(), scheme, endpoint).ok_or_else(|| stop(carried, Reason::Internal))?;
     let mut parts: Parts = head.into();
     parts.uri = uri;
     Ok(Request::from_parts(parts, ()))
@@ -51,8 +53,8 @@ fn strip(head: &mut RequestHeader) -> Result<(), Reason> {
     }
     nominated.iter().for_each(|name| drop(head.remove_header(name)));
     for name in CONNECTION_HEADERS.into_iter().chain(FOR_NEXT_HOP) {
-        // These two are the endpoint's as well.
-        if name != CONTENT_LENGTH && name != EXPECT {
+        // This one is the endpoint's as well.
+        if name != CONTENT_LENGTH {
             head.remove_header(&name);
         }
     }
@@ -60,13 +62,13 @@ fn strip(head: &mut RequestHeader) -> Result<(), Reason> {
 }
 
 /// The target, with the authority from `Host`, or else from the target itself. The edits have left only a path, or an
-/// asterisk, of one in absolute form.
-fn uri(head: &RequestHeader, host: Option<&HeaderValue>, scheme: &'static str) -> Option<Uri> {
+/// asterisk, of one in absolute form. A request of HTTP/1.0 may have none, and gets the address of the endpoint.
+fn uri(head: &RequestHeader, host: Option<&HeaderValue>, scheme: &'static str, endpoint: SocketAddr) -> Option<Uri> {
     let mut parts = http::uri::Parts::default();
     parts.scheme = Scheme::try_from(scheme).ok();
     parts.authority = match host {
         Some(host) => Some(Authority::try_from(host.as_bytes()).ok()?),
-        None => head.uri.authority().cloned(),
+        None => head.uri.authority().cloned().or_else(|| Authority::try_from(endpoint.to_string()).ok()),
     };
     parts.authority.as_ref().filter(|authority| !authority.as_str().contains('@'))?;
     parts.path_and_query = head.uri.path_and_query().cloned();

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use http::Request;
-use pingora::Result;
+use http::header::EXPECT;
+use http::{Request, Version};
 use pingora::proxy::Session;
+use pingora::{Error, Result};
 use tidegate_config::model::{Head as _, request_host};
 use tokio::time::sleep;
 
@@ -39,22 +40,24 @@ struct Try {
     scheme: &'static str,
 }
 
-/// The maximum waits for the endpoint.
+/// The maximum waits for the endpoint and the client.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     /// For its next bytes.
     read: Duration,
     /// Until it takes the next bytes of the request.
     write: Duration,
+    /// For the client's next bytes of the request.
+    body: Duration,
 }
 
 impl Try {
-    fn of(aim: &UpstreamAttempt<'_>, host: impl FnOnce() -> String) -> Self {
+    fn of(aim: &UpstreamAttempt<'_>, body: Duration, host: impl FnOnce() -> String) -> Self {
         let connect = aim.effective.connect_timeout;
         Self {
             key: ConnectionKey::new(aim.target, aim.endpoint, host),
             connect: aim.remaining.map_or(connect, |left| left.min(connect)),
-            times: Times { read: aim.effective.read_timeout, write: aim.effective.write_timeout },
+            times: Times { read: aim.effective.read_timeout, write: aim.effective.write_timeout, body },
             scheme: if aim.target.protocol.is_tls() { "https" } else { "http" },
         }
     }
@@ -87,7 +90,7 @@ async fn attempt(
     }
     // The deadline is kept here; the one of the connection is for clients that take nothing.
     carried.grace = GRACE;
-    let plan = plan(session, carried);
+    let plan = plan(driver, session, carried);
     carried.agree();
     let plan = plan.map_err(|reason| stop(carried, reason))?;
     let (place, send, reused) = match place(&plan, limits).await {
@@ -96,20 +99,20 @@ async fn attempt(
     };
     carried.exchange.connected(reused, clock::now());
     carried.agree();
-    let relayed = match head::request(driver, session, carried, plan.scheme).await {
+    let relayed = match head::request(driver, session, carried, (plan.scheme, plan.key.address())).await {
         Ok(request) => relay(driver, session, carried, (&place, plan.times), (send, request)).await,
         Err(error) => Err(error),
     };
     relayed.map_err(|error| broke(session, error, carried, reused))
 }
 
-fn plan(session: &Session, carried: &mut Carried) -> Result<Try, Reason> {
+fn plan(driver: &PingoraDriver, session: &Session, carried: &mut Carried) -> Result<Try, Reason> {
     let Carried { exchange, aimed, .. } = carried;
     let aimed = aimed.as_ref().ok_or(Reason::Internal)?;
     let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
     let head = Parsed::new(session.req_header());
     let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
-    Ok(Try::of(&attempt, host))
+    Ok(Try::of(&attempt, driver.shared().options.client.body_read_stall, host))
 }
 
 /// A place on a connection that is ready for a request, and whether it served one before.
@@ -138,6 +141,11 @@ async fn relay(
     let (answered, stream) = sent.map_err(|error| fault::of_stream(error, false))?;
     drop(send);
     session.as_mut().enable_retry_buffering();
+    let expects = session.req_header().headers.contains_key(EXPECT) && session.req_header().version == Version::HTTP_11;
+    if expects && !is_empty && session.as_mut().get_retry_buffer().is_none() {
+        // The endpoint's own would be dropped, as all interim responses are.
+        session.as_mut().write_continue_response().await.map_err(Error::into_down)?;
+    }
     let relay = Relay {
         driver,
         session,

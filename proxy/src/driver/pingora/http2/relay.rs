@@ -143,13 +143,26 @@ impl Relay<'_> {
 
     /// The time until which something has to happen.
     fn until(&self) -> Option<Instant> {
-        [self.read_end(), self.write_end(), self.carried.exchange.due()].into_iter().flatten().min()
+        [self.read_end(), self.write_end(), self.client_end(), self.carried.exchange.due()].into_iter().flatten().min()
     }
 
-    /// The time until which the endpoint has to send more, or to take more.
+    /// The time of the last progress.
+    fn progress(&self) -> Instant {
+        self.upload.moved().map_or(self.heard, |moved| moved.max(self.heard))
+    }
+
+    /// The time until which the endpoint has to send more. Until it has the whole request, it may be silent.
     fn read_end(&self) -> Option<Instant> {
-        let heard = self.upload.moved().map_or(self.heard, |moved| moved.max(self.heard));
-        (!self.response.is_over()).then_some(heard + self.times.read)
+        let owes = !self.response.is_over() && (self.upload.is_over() || self.upload.waits());
+        owes.then(|| self.progress() + self.times.read)
+    }
+
+    /// The time until which the client has to send more of the body. Streams that may be silent for longer have a longer
+    /// read timeout.
+    fn client_end(&self) -> Option<Instant> {
+        let awaited = !self.upload.is_over() && !self.upload.waits();
+        let silence = if self.response.is_over() { self.times.body } else { self.times.body.max(self.times.read) };
+        awaited.then(|| self.progress() + silence)
     }
 
     /// The time until which it has to take more of the body.
@@ -157,15 +170,15 @@ impl Relay<'_> {
         self.upload.moved().filter(|_| self.upload.waits()).map(|moved| moved + self.times.write)
     }
 
-    /// Fails if the endpoint, or the whole response, is overdue.
+    /// Fails if the endpoint, the client, or the whole response, is overdue.
     fn overdue(&mut self) -> Result<()> {
         let now = clock::now();
         let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= now);
-        if is_past(self.read_end()) {
-            // It may be the connection that does not answer.
-            self.place.retire();
-        } else if !is_past(self.carried.exchange.due()) {
-            if is_past(self.write_end()) {
+        if !is_past(self.read_end()) && !is_past(self.carried.exchange.due()) {
+            if is_past(self.client_end()) && !self.response.is_over() {
+                return Err(Error::explain(ErrorType::ReadTimedout, "a client does not end its body").into_down());
+            }
+            if is_past(self.write_end()) || is_past(self.client_end()) {
                 // Its response may come nevertheless.
                 self.upload.refuse();
             }
@@ -205,7 +218,7 @@ impl Relay<'_> {
                 }
             }
         }
-        let is_end = self.session.write_response_tasks(parts).await?;
+        let is_end = self.write(parts).await?;
         if let Some(error) = failed {
             return Err(self.failed(error));
         }
@@ -215,6 +228,20 @@ impl Relay<'_> {
         self.response.taken();
         self.heard = clock::now();
         Ok(())
+    }
+
+    /// Writes parts of the response. Meanwhile the next ones are held. Returns `true` if the response is complete.
+    async fn write(&mut self, parts: Vec<HttpTask>) -> Result<bool> {
+        let Self { session, response, .. } = self;
+        let mut write = pin!(session.write_response_tasks(parts));
+        poll_fn(|cx| {
+            let written = write.as_mut().poll(cx);
+            if written.is_pending() {
+                response.hold(cx);
+            }
+            written
+        })
+        .await
     }
 
     /// A part of the response as the client gets it.

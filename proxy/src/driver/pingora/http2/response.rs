@@ -2,12 +2,18 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::HttpTask;
+use tokio::time::timeout;
+
+/// The time in which an endpoint has to end a stream whose client has the whole response. A stream that is reset before
+/// counts against the errors after which h2 ends a connection.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// The response's half of a stream.
 #[derive(Debug)]
@@ -15,6 +21,10 @@ pub(super) struct Response {
     stage: Stage,
     /// The bytes that the client was given, and the endpoint may not send again yet.
     given: usize,
+    /// The bytes that came while the client was taking others.
+    held: BytesMut,
+    /// The error behind them.
+    failed: Option<h2::Error>,
 }
 
 #[derive(Debug)]
@@ -26,8 +36,8 @@ enum Stage {
 
 impl Response {
     /// The response to a request.
-    pub(super) const fn new(answered: ResponseFuture) -> Self {
-        Self { stage: Stage::Head(answered), given: 0 }
+    pub(super) fn new(answered: ResponseFuture) -> Self {
+        Self { stage: Stage::Head(answered), given: 0, held: BytesMut::new(), failed: None }
     }
 
     /// Returns `true` if nothing more follows.
@@ -35,9 +45,29 @@ impl Response {
         matches!(self.stage, Stage::Over)
     }
 
-    /// The client wants no more. The stream is reset if the endpoint has not ended it.
+    /// The client wants no more. The stream is reset if the endpoint does not end it.
     pub(super) fn end(&mut self) {
-        self.stage = Stage::Over;
+        let Stage::Body(mut body) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
+        if self.held.is_empty() && !body.is_end_stream() {
+            tokio::spawn(timeout(END_WAIT, async move {
+                while body.data().await.is_some_and(|piece| piece.is_ok_and(|piece| piece.is_empty())) {}
+            }));
+        }
+    }
+
+    /// Takes what arrives while the client is taking other parts. It is copied: h2 gives out parts of its buffers, so
+    /// that a byte could keep a whole buffer. The window of the stream bounds it.
+    pub(super) fn hold(&mut self, cx: &mut Context<'_>) {
+        while let Stage::Body(body) = &mut self.stage
+            && self.failed.is_none()
+        {
+            match body.poll_data(cx) {
+                Poll::Ready(Some(Ok(piece))) => self.held.extend_from_slice(&piece),
+                Poll::Ready(Some(Err(error))) => self.failed = Some(error),
+                // The end and the trailers stay in h2.
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
     }
 
     /// The next part. Interim responses are left out.
@@ -49,6 +79,20 @@ impl Response {
                     let is_end = ends(&mut body, cx)?;
                     self.stage = if is_end { Stage::Over } else { Stage::Body(body) };
                     return Poll::Ready(Ok(HttpTask::Header(Box::new(ResponseHeader::from(parts)), is_end)));
+                }
+                Stage::Body(body) if !self.held.is_empty() => {
+                    let piece = std::mem::take(&mut self.held).freeze();
+                    self.given += piece.len();
+                    let is_end = self.failed.is_none() && ends(body, cx)?;
+                    if is_end {
+                        self.stage = Stage::Over;
+                    }
+                    return Poll::Ready(Ok(HttpTask::Body(Some(piece), is_end)));
+                }
+                Stage::Body(_) if self.failed.is_some() => {
+                    self.stage = Stage::Over;
+                    let Some(error) = self.failed.take() else { continue };
+                    return Poll::Ready(Err(error));
                 }
                 Stage::Body(body) => match ready!(body.poll_data(cx)) {
                     Some(piece) => {

@@ -65,6 +65,8 @@ impl Upload {
     pub(super) fn refuse(&mut self) {
         self.stage = Stage::Refused;
         self.piece = Bytes::new();
+        // A window that comes later is for other streams.
+        self.stream.reserve_capacity(0);
     }
 
     /// Sends the current piece. Ready when the endpoint has taken some of it, or takes no more.
