@@ -1,6 +1,7 @@
 //! Connections to HTTP/2 endpoints, each for many requests at once: their limits, and the pool of a traffic thread. h2
 //! handles the frames.
 
+mod opening;
 mod state;
 
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ use crate::clock;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
+pub(crate) use opening::connect;
 use state::{Ends, State, Turns};
 
 /// The number of response bytes that an endpoint may send on a stream before the client has taken them.
@@ -206,7 +208,7 @@ pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<Place> {
 ///
 /// # Errors
 /// The reason why there is none.
-pub(crate) async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Place, Reason> {
+async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Place, Reason> {
     let end = clock::now() + within;
     let stream = Connection::open(key, within, true).await?;
     let streams = u32::try_from(limits.http2_streams_max).unwrap_or(u32::MAX);

@@ -353,3 +353,26 @@ async fn the_edge_itself_answers_an_expectation() {
         assert!(answer.head.starts_with("http/1.1 100 "), "{driver:?}: {}", answer.head);
     }
 }
+
+#[tokio::test]
+async fn requests_at_once_share_the_opening_of_a_connection() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let asked: Vec<_> = (0..50).map(|_| client.send_request(get("/"), true).unwrap().0).collect();
+        let mut served = Served::accept(&listener).await;
+        for _ in &asked {
+            ok(served.asked().await.1);
+        }
+        for answered in asked {
+            assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        }
+        // And a failure, if there is nobody.
+        served.end.send(End::Sudden).unwrap();
+        drop(listener);
+        sleep(MOMENT).await;
+        let asked: Vec<_> = (0..50).map(|_| client.send_request(get("/"), true).unwrap().0).collect();
+        for answered in asked {
+            assert_eq!(response(answered).await.status(), 502, "{driver:?}");
+        }
+    }
+}

@@ -124,7 +124,7 @@ async fn place(plan: &Try, limits: &UpstreamLimits) -> Result<(Place, SendReques
             Err(_) => place.retire(),
         }
     }
-    let place = http2::open(&plan.key, plan.connect, limits).await?;
+    let place = http2::connect(&plan.key, plan.connect, limits).await?;
     let send = place.ready().await.map_err(|_| Reason::ConnectFailed)?;
     Ok((place, send, false))
 }

@@ -55,8 +55,8 @@ impl Response {
         }
     }
 
-    /// Takes what arrives while the client is taking other parts. It is copied: h2 gives out parts of its buffers, so
-    /// that a byte could keep a whole buffer. The window of the stream bounds it.
+    /// Takes what arrives while the client is taking other parts. It is copied into one buffer, which the window of the
+    /// stream bounds.
     pub(super) fn hold(&mut self, cx: &mut Context<'_>) {
         while let Stage::Body(body) = &mut self.stage
             && self.failed.is_none()
@@ -96,7 +96,9 @@ impl Response {
                 }
                 Stage::Body(body) => match ready!(body.poll_data(cx)) {
                     Some(piece) => {
-                        let piece: Bytes = piece?;
+                        // h2 gives out parts of its buffers, so that a client that takes nothing could keep a whole buffer
+                        // with a byte. Without this part, h2 reads into the same buffer again.
+                        let piece = Bytes::copy_from_slice(&piece?);
                         self.given += piece.len();
                         let is_end = ends(body, cx)?;
                         if is_end {
