@@ -137,9 +137,11 @@ async fn check(part: Part, fields: usize, status: u16, kib_max: usize) {
         let answered = join_all(ask(&edge, REQUESTS).await);
         let responses = timeout(PATIENCE * 3, answered).await.expect("no response");
         for response in &responses {
-            // The end of the connection to the endpoint may be quicker than a head.
+            // The trailers of one request end the connection to the endpoint, which may be quicker than the heads of those
+            // that share it.
             let got = response.as_ref().map_or(0, |response| response.status().as_u16());
-            assert!(got == status || (got == 0 && part == Part::Trailers), "{driver:?} {part:?} {fields}: {got}");
+            let is_ended = part == Part::Trailers && matches!(got, 0 | 502);
+            assert!(got == status || is_ended, "{driver:?} {part:?} {fields}: {got}");
         }
         edge.settled().await;
         let taken = edge.peak() - before;
