@@ -1,4 +1,4 @@
-//! What follows when a request, or an attempt at an endpoint, fails.
+//! Failures of requests, and of attempts at endpoints: whether there is another attempt, and the edge's own answer.
 
 use pingora::proxy::Session;
 use pingora::{Error, ErrorType};

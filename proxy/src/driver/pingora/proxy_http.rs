@@ -52,7 +52,7 @@ impl PingoraDriver {
         Self { published, shared }
     }
 
-    /// What it shares with others.
+    /// The state that all drivers share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }

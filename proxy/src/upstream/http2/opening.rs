@@ -46,7 +46,7 @@ impl<'k> Own<'k> {
         OPENINGS.with_borrow_mut(|openings| {
             openings.numbers += 1;
             let number = openings.numbers;
-            // One that is complete gives way.
+            // This replaces one without room for more requests.
             openings.by_key.insert(key.clone(), Opening { number, waiting: 0, outcome });
             Self { key, number, tell }
         })

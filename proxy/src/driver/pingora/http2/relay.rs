@@ -37,7 +37,7 @@ pub(super) struct Relay<'a> {
     pub(super) times: Times,
     pub(super) upload: Upload,
     pub(super) response: Response,
-    /// When the endpoint was last awaited.
+    /// When the client took the last part of the response; at first, when the request began.
     pub(super) heard: Instant,
 }
 
@@ -52,7 +52,7 @@ enum Expected {
     Closing,
 }
 
-/// What happened.
+/// An event on either side.
 enum Event {
     Client(Result<Option<Bytes>>),
     Pushed,
