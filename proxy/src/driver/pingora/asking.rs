@@ -5,14 +5,13 @@ use std::pin::pin;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::{Either, select};
-use http::header::EXPECT;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use tokio::time::timeout_at;
 
 use super::fault;
 use super::head::Parsed;
-use super::session::is_before_http11;
+use super::session::answer_expectation;
 use crate::clock;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -66,9 +65,7 @@ async fn hold(session: &mut Session, held: &mut BytesMut, max: usize, shared: &S
     }
     // The endpoint gets the body from this buffer, whose limit is that of held bodies.
     session.as_mut().enable_retry_buffering();
-    if session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session) {
-        session.as_mut().write_continue_response().await.map_err(|error| fault::reason(&error))?;
-    }
+    answer_expectation(session).await.map_err(|error| fault::reason(&error))?;
     let until = clock::now() + shared.options.client.body_read_stall;
     while held.len() <= max {
         let read = timeout_at(until.into(), session.as_mut().read_request_body()).await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::header::EXPECT;
 use http::{HeaderMap, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
@@ -21,6 +22,14 @@ use crate::upstream::retry::Stage;
 /// Returns `true` for an HTTP/1.0 client, which supports neither transfer codings nor interim responses.
 pub(super) fn is_before_http11(session: &Session) -> bool {
     session.req_header().version < Version::HTTP_11
+}
+
+/// Sends `100 Continue` to an HTTP/1.1 client that waits for it with its body (RFC 9110 section 10.1.1).
+pub(super) async fn answer_expectation(session: &mut Session) -> Result<()> {
+    if session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session) {
+        session.as_mut().write_continue_response().await?;
+    }
+    Ok(())
 }
 
 /// The facts about the connection of the request.

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use http::header::EXPECT;
-use http::{Request, Version};
+use http::Request;
 use pingora::proxy::Session;
 use pingora::{Error, Result};
 use tidegate_config::model::{Head as _, request_host};
@@ -22,6 +21,7 @@ use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::Parsed;
 use super::proxy_http::PingoraDriver;
+use super::session::answer_expectation;
 use crate::clock;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
@@ -141,10 +141,9 @@ async fn relay(
     let (answered, stream) = sent.map_err(|error| fault::of_stream(error, false))?;
     drop(send);
     session.as_mut().enable_retry_buffering();
-    let expects = session.req_header().headers.contains_key(EXPECT) && session.req_header().version == Version::HTTP_11;
-    if expects && !is_empty && session.as_mut().get_retry_buffer().is_none() {
+    if !is_empty && session.as_mut().get_retry_buffer().is_none() {
         // The endpoint's own would be dropped, as all interim responses are.
-        session.as_mut().write_continue_response().await.map_err(Error::into_down)?;
+        answer_expectation(session).await.map_err(Error::into_down)?;
     }
     let relay = Relay {
         driver,
