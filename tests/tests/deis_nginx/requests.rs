@@ -76,7 +76,7 @@ async fn bodies_and_responses() {
         differs(
             "expecting 100",
             get(HOST, "/").header("Expect", "100-continue").body(5),
-            "`Expect: 100-continue` reaches the application",
+            "`Expect: 100-continue` reaches an application that speaks HTTP/1.1",
             &["tidegate sees expect: 100-continue"],
         ),
         same("a response in chunks", get(HOST, "/chunked"), 200, &["sees GET /chunked HTTP/1.1"]),
