@@ -160,7 +160,7 @@ impl Reconciler {
         let hosts_differ =
             !before.claims.iter().map(|claim| &claim.host).eq(after.claims.iter().map(|claim| &claim.host));
         let disturbed = if reason.own || hosts_differ || before.listeners != after.listeners {
-            disturbed(&self.world, &self.topology, object, (&before.listeners, &after.listeners))
+            disturbed(&self.world, &self.topology, object, [&before, after])
         } else {
             BTreeSet::new()
         };

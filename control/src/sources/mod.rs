@@ -9,11 +9,13 @@ mod gateway;
 mod ingress;
 mod reader;
 
+use std::collections::BTreeSet;
+
 pub(crate) use attachment::backends;
 pub use attachment::{Attachment, Besides, BindClaim, Claim, ClaimTerms, Report, Verdict};
 pub(crate) use deis::PLATFORM_CERTIFICATE;
 pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered, RouteStatus};
-pub(crate) use gateway::{contested, disturbed, parent_of};
+pub(crate) use gateway::{contested, parent_of};
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
@@ -66,6 +68,20 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
     };
     attachment.links = reader.into_links();
     attachment
+}
+
+/// The objects to attach again because a source found no other way to depend on this one, which has been attached anew:
+/// routes whose hostnames it shares, and routes to the Services of a policy.
+pub(crate) fn disturbed(
+    world: &World,
+    topology: &Topology,
+    object: &ObjectRef,
+    [before, after]: [&Attachment; 2],
+) -> BTreeSet<ObjectRef> {
+    if object.kind == Kind::BackendTlsPolicy {
+        return gateway::routes_of(topology, [before, after]);
+    }
+    gateway::disturbed(world, topology, object, (&before.listeners, &after.listeners))
 }
 
 /// A Service may have an external name, and may be an application of the Deis router.

@@ -116,6 +116,14 @@ impl Key {
         }
     }
 
+    /// The Service, if the key is that of the routes to it.
+    pub(crate) const fn routes_to(&self) -> Option<&ObjectName> {
+        match self {
+            Self::RoutesTo(service) => Some(service),
+            _ => None,
+        }
+    }
+
     /// The DNS name, if the key is one.
     #[must_use]
     pub const fn name(&self) -> Option<&Arc<str>> {

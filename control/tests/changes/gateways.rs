@@ -107,3 +107,48 @@ fn the_younger_of_an_http_and_a_grpc_route_attaches_once_the_older_is_deleted() 
     bench.delete(HttpRoute, "young");
     check(&mut bench, &[(GrpcRoute, "old", "Accepted")]);
 }
+
+#[test]
+fn a_policy_is_in_force_for_the_routes_to_its_services_alone() {
+    let mut bench = running(&json!([{"name": "http", "port": 80, "protocol": "HTTP"}]));
+    for name in ["a", "b"] {
+        bench.apply(
+            Kind::Service,
+            json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"ports": [{"port": 80}]}}),
+        );
+        let mut route = route(name, 1, &[&format!("{name}.example")]);
+        route["spec"]["rules"] = json!([{"backendRefs": [{"name": name, "port": 80}]}]);
+        bench.apply(Kind::HttpRoute, route);
+    }
+    let policy = |name: &str, services: &[&str], hostname: &str| {
+        let targets: Vec<_> = services.iter().map(|it| json!({"group": "", "kind": "Service", "name": it})).collect();
+        let validation = json!({"wellKnownCACertificates": "System", "hostname": hostname});
+        json!({
+            "metadata": {"namespace": "shop", "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"targetRefs": targets, "validation": validation},
+        })
+    };
+    // A policy by its name, or the name of a deleted one, and then the server names of the connections of each route.
+    let steps = [
+        (Ok(policy("p", &["a"], "one.test")), [Some("one.test"), None]),
+        (Ok(policy("p", &["a"], "two.test")), [Some("two.test"), None]),
+        (Ok(policy("p", &["b"], "two.test")), [None, Some("two.test")]),
+        (Ok(policy("q", &["a", "b"], "three.test")), [Some("three.test"), Some("two.test")]),
+        (Err("p"), [Some("three.test"), Some("three.test")]),
+        (Err("q"), [None, None]),
+    ];
+    for (number, (step, want)) in steps.into_iter().enumerate() {
+        match step {
+            Ok(policy) => bench.apply(Kind::BackendTlsPolicy, policy),
+            Err(name) => bench.delete(Kind::BackendTlsPolicy, name),
+        }
+        bench.reconcile();
+        let got = ["a", "b"].map(|name| {
+            let route = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
+            let attachment = bench.reconciler.topology().get(&route).expect("an attachment");
+            let target = attachment.claims[0].routes[0].action.targets().next().expect("a target");
+            target.tls.as_ref().and_then(|tls| tls.server_name.clone())
+        });
+        assert_eq!([got[0].as_deref(), got[1].as_deref()], want, "step {number}");
+    }
+}

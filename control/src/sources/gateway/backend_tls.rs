@@ -15,7 +15,7 @@ use tidegate_config::project::gateway::{
 use super::condition::{Conditions, Fault};
 use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::{Reader, Sought};
-use crate::topology::Key;
+use crate::topology::{Key, Topology};
 
 impl<'w> Reader<'w> {
     /// Applies the policy for the Service port of a target; without one the target is unchanged.
@@ -38,8 +38,9 @@ impl<'w> Reader<'w> {
     /// The policy for a Service port: one for the named port takes precedence over one for all ports, then the older
     /// one.
     fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
+        // No dependency is recorded for every route, which nearly always has no policy: a changed policy finds the routes, by
+        // [`routes_of`].
         let (service, world) = (&backend.service, self.world());
-        self.note(Key::in_namespace(Kind::BackendTlsPolicy, &service.namespace));
         let port = world
             .services
             .get(service)?
@@ -52,6 +53,15 @@ impl<'w> Reader<'w> {
         let ranked = policies.filter_map(|policy| Some((rank(policy, service, port)?, policy)));
         ranked.min_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.age.cmp(&other.age))).map(|(_, policy)| policy)
     }
+}
+
+/// The routes to the Services of a policy, which are attached again when the policy has changed. `attachments` are those of the
+/// policy before and after the change.
+pub(in crate::sources) fn routes_of(topology: &Topology, attachments: [&Attachment; 2]) -> BTreeSet<ObjectRef> {
+    let links = attachments.into_iter().flat_map(|attachment| &attachment.links);
+    let services = links.filter_map(Key::routes_to).map(|service| ObjectRef::new(Kind::Service, service.clone()));
+    let dependents = services.flat_map(|service| topology.dependents(&Key::Object(service)));
+    dependents.filter(|object| object.kind.is_route()).cloned().collect()
 }
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {

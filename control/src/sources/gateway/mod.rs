@@ -22,7 +22,7 @@ mod route_status;
 mod rule;
 mod stream_route;
 
-pub(super) use backend_tls::attach as attach_policy;
+pub(super) use backend_tls::{attach as attach_policy, routes_of};
 pub(super) use class::attach as attach_class;
 pub use condition::Fault;
 pub(super) use gateway_object::attach as attach_gateway;
@@ -31,7 +31,7 @@ pub(super) use http_route::{attach_grpc, attach_http};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub(super) use listener_set::attach as attach_listener_set;
 pub use offer::{Offer, Offered};
-pub(super) use rival::winner;
-pub(crate) use rival::{contested, disturbed};
+pub(crate) use rival::contested;
+pub(super) use rival::{disturbed, winner};
 pub use route_status::RouteStatus;
 pub(super) use stream_route::{attach_layer4, attach_tls};

@@ -113,7 +113,7 @@ fn met(world: &World, topology: &Topology, object: &ObjectRef, listeners: &[Key]
 
 /// The routes that must be attached again after a route was attached to different listeners or has changed: those that
 /// it keeps off now, and those that it, or another one, kept off before.
-pub(crate) fn disturbed(
+pub(in crate::sources) fn disturbed(
     world: &World,
     topology: &Topology,
     object: &ObjectRef,
