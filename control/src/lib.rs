@@ -42,9 +42,7 @@ mod clock;
 mod sync;
 
 pub use api_server::ApiServer;
-pub use cached::{
-    CachedControl, CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited, start_cached,
-};
+pub use cached::{CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster_cache::{
     Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredCached,
     RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,
@@ -66,7 +64,7 @@ pub use reconcile::{
     Addresses, Audit, ChangedFindings, Desired, Made, Names, ObjectFindings, PendingStatusUpdates, Reconciler, Step,
 };
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
-pub use run::{Control, start};
+pub use run::{CachedControl, Control, start, start_cached};
 pub use source_metrics::SourceMetrics;
 pub use sources::{
     Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, Offer, Offered, Report,

@@ -1,6 +1,8 @@
 //! Wiring: informers, the resolver and the loop run as one supervised set. When one of them ends or panics, all are
 //! restarted with back-off, while the last snapshot serves.
 
+mod cached;
+mod cluster_cache;
 mod kept;
 
 use std::panic::AssertUnwindSafe;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
-use crate::cached::{CachedFollower, CachedKind, CachedStates, ServedKind, unknown};
+use crate::cached::{CachedKind, CachedStates, ServedKind, unknown};
 use crate::clock;
 use crate::cluster_cache::{CacheMetrics, CacheOptions, SweepLimit};
 use crate::copies::Copies;
@@ -37,6 +39,8 @@ use crate::selection::{field_selector, label_selector, sources};
 use crate::source_metrics::SourceMetrics;
 use crate::status::Reports;
 use crate::view::{Question, Readiness, View};
+use cached::CachedFollower;
+pub use cached::{CachedControl, start_cached};
 use kept::Kept;
 
 /// The capacity of the event queue; informers wait when it is full.

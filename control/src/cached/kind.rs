@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::informer::Resource;
-
 /// A kind that is cached and served, as named by the operator.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CachedKind {
@@ -79,10 +77,6 @@ impl ServedKind {
     #[must_use]
     pub fn resource_name(&self) -> String {
         qualified(&self.plural, &self.group)
-    }
-
-    pub(crate) fn resource(&self) -> Resource {
-        Resource::new(&self.group, &self.version, &self.plural)
     }
 }
 

@@ -93,6 +93,11 @@ impl Tell {
     }
 }
 
+/// The initial states.
+pub(crate) fn unknown(kinds: &[CachedKind]) -> CachedStates {
+    kinds.iter().map(|kind| (Arc::from(kind.to_string()), Default::default())).collect()
+}
+
 /// The resources of the kinds that the API server serves.
 pub(crate) fn served(states: &CachedStates) -> BTreeMap<Arc<str>, ServedKind> {
     states.iter().filter_map(|(name, state)| Some((Arc::clone(name), state.served.clone()?))).collect()

@@ -13,7 +13,6 @@ mod folder;
 mod kept_form;
 mod metrics;
 mod pending;
-mod reached;
 mod restore;
 mod seal;
 mod sink;
@@ -36,7 +35,6 @@ use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
 pub use pending::SweepLimit;
-pub(crate) use reached::{keep_reached_by, open_cache};
 pub use restore::{Restored, RestoredCached, RestoredSource};
 pub use seal::{Seal, Unopened};
 pub use sink::Sink;

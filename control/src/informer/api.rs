@@ -98,7 +98,7 @@ impl Api {
 }
 
 /// Reads a document from the API server.
-pub(crate) async fn document(client: &kube::Client, limits: &Limits, path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) async fn document(client: &kube::Client, limits: &Limits, path: &str) -> Result<Vec<u8>, Failure> {
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
     let mut body = answer(client, limits, request).await?.map_err(Refusal::into_failure)?;

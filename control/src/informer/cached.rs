@@ -13,12 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::Api;
 use super::compare::Identity;
+use super::discovery::look_up;
 use super::failure::Failure;
 use super::lacking::Lacking;
 use super::pauses::{Pauses, Recovery};
 use super::tee::Tee;
-use super::{Interest, Limits};
-use crate::cached::{CachedKind, CachedStanding, ServedKind, Tell, look_up};
+use super::{Interest, Limits, Resource};
+use crate::cached::{CachedKind, CachedStanding, ServedKind, Tell};
 use crate::clock;
 use crate::cluster_cache::{Sink, SweepLimit};
 use crate::copies::Copies;
@@ -155,7 +156,7 @@ impl CachedInformer {
         let interest = Interest {
             // The resource determines what is read; the source is unused.
             source: Source { kind: Kind::FIRST, namespace: None },
-            resource: served.resource(),
+            resource: Resource::new(&served.group, &served.version, &served.plural),
             label_selector: self.wanted.label_selector.as_deref().map(str::to_owned),
             field_selector: self.wanted.field_selector.as_deref().map(str::to_owned),
         };

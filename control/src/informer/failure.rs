@@ -7,7 +7,7 @@ use tidegate_config::project::Unidentified;
 
 /// The reason why a list or a watch failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(super) enum Failure {
     /// The server responded with an error status, by HTTP or by an ERROR event.
     Refused {
         /// The status code.

@@ -10,6 +10,7 @@
 mod api;
 mod cached;
 mod compare;
+mod discovery;
 mod failure;
 mod frames;
 mod items;
@@ -35,10 +36,8 @@ use tokio::sync::mpsc;
 use tokio::sync::watch::{Sender, channel};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use api::document;
 pub(crate) use cached::{CachedInformer, Restarted};
 pub use compare::Identity;
-pub(crate) use failure::Failure;
 pub use limits::Limits;
 pub use named::{SecretInterest, SecretPoller, SecretPollerMetrics};
 pub use pauses::Recovery;
@@ -51,7 +50,7 @@ use crate::copies::Copies;
 use crate::event::{Event, Source};
 use crate::source_metrics::SourceMetrics;
 use api::Api;
-use failure::ListReason;
+use failure::{Failure, ListReason};
 use lacking::Lacking;
 use list::List;
 use lister::{Lister, WatchOverlay, no_older};

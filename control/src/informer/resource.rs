@@ -27,7 +27,7 @@ impl Resource {
         Self::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     }
 
-    pub(crate) fn new(group: &str, version: &str, plural: &str) -> Self {
+    pub(super) fn new(group: &str, version: &str, plural: &str) -> Self {
         Self { group: group.into(), version: version.into(), plural: plural.into() }
     }
 

@@ -12,12 +12,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::State;
+use super::cached::{CachedFollower, follow};
+use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::api_server::ApiServer;
-use crate::cached::{CachedFollower, CachedStates, follow};
+use crate::cached::CachedStates;
 use crate::clock;
-use crate::cluster_cache::{
-    Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, keep_reached_by, open_cache, seconds,
-};
+use crate::cluster_cache::{Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, seconds};
 use crate::event::Source;
 use crate::informer::{Identity, Informer, Limits};
 use crate::options::Secrets;

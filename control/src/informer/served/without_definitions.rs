@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::{Definition, Presence};
-use crate::cached::{CachedKind, look_up};
+use crate::cached::CachedKind;
+use crate::informer::discovery::look_up;
 use crate::informer::failure::Failure;
 use crate::informer::pauses::Pauses;
 

@@ -3,8 +3,10 @@
 
 use serde::Deserialize;
 
-use super::{CachedKind, ServedKind};
-use crate::informer::{Failure, Limits, document};
+use super::Limits;
+use super::api::document;
+use super::failure::Failure;
+use crate::cached::{CachedKind, ServedKind};
 
 /// All groups (`APIGroupList`).
 #[derive(Deserialize)]
@@ -46,7 +48,7 @@ struct Named {
 }
 
 /// Looks up a kind. `None` if the API server has no such kind, or none that can be listed and watched.
-pub(crate) async fn look_up(
+pub(super) async fn look_up(
     client: &kube::Client,
     limits: &Limits,
     wanted: &CachedKind,

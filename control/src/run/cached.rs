@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -13,13 +12,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use super::state::{CachedStanding, Tell};
-use super::{CachedKind, CachedStates, ServedKind};
+use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::api_server::ApiServer;
+use crate::cached::{CachedKind, CachedStanding, CachedStates, ServedKind, Tell, unknown};
 use crate::clock;
-use crate::cluster_cache::{
-    Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, keep_reached_by, open_cache, seconds,
-};
+use crate::cluster_cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
 use crate::copies::Copies;
 use crate::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
 use crate::source_metrics::SourceMetrics;
@@ -84,11 +81,6 @@ pub fn start_cached(
         }
     };
     Ok((told, running))
-}
-
-/// The initial states.
-pub(crate) fn unknown(kinds: &[CachedKind]) -> CachedStates {
-    kinds.iter().map(|kind| (Arc::from(kind.to_string()), Default::default())).collect()
 }
 
 /// The shared parameters of the informers of cached kinds.

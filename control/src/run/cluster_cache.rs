@@ -13,10 +13,10 @@ use tokio::sync::watch::error::RecvError;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
 use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
 use crate::cached::{CachedKind, CachedStates, ServedKind, served};
+use crate::cluster_cache::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
 use crate::event::Source;
 use crate::informer::Identity;
 
