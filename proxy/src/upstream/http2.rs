@@ -5,7 +5,7 @@ mod opening;
 mod state;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
 
 use super::connection::{Connection, ConnectionKey as Key};
+use super::idle_order::IdleOrder;
 use crate::clock;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::options::UpstreamLimits;
@@ -113,7 +114,7 @@ impl Drop for Place {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     since: Instant,
-    /// Its number among all of the thread.
+    /// Its number in the order of idle connections.
     number: u64,
 }
 
@@ -123,14 +124,14 @@ struct Entry {
     rest: Option<Rest>,
 }
 
+/// By endpoint, the oldest first: it gets the next request, so that the others can end.
+type ByEndpoint = HashMap<Key, Vec<Entry>, foldhash::fast::RandomState>;
+
 #[derive(Default)]
 struct Pool {
-    /// The oldest first: it gets the next request, so that the others can end.
-    open: HashMap<Key, Vec<Entry>, foldhash::fast::RandomState>,
+    open: ByEndpoint,
     resting: usize,
-    /// The order of the rests. Entries of those that are over are skipped later, so that a request needs no search here.
-    rests: VecDeque<(Key, u64)>,
-    numbers: u64,
+    order: IdleOrder,
 }
 
 thread_local! {
@@ -160,36 +161,31 @@ impl Pool {
             list.remove(at);
             return;
         }
-        self.numbers += 1;
-        list[at].rest = Some(Rest { since: now, number: self.numbers });
+        let number = self.order.add(open.key.clone(), max, |key, number| rests(&self.open, key, number));
+        let Some(entry) = self.open.get_mut(&open.key).and_then(|list| list.get_mut(at)) else { return };
+        entry.rest = Some(Rest { since: now, number });
         self.resting += 1;
-        // At the latest after `max` insertions, so that the amortised cost of each is constant.
-        if self.rests.len() >= 2 * (max + 1) {
-            self.tidy();
-        }
-        self.rests.push_back((open.key.clone(), self.numbers));
         if self.resting > max {
             self.evict();
         }
     }
 
-    /// Closes the connection that rests for longest. Each entry of the queue is visited once.
+    /// Closes the connection that rests for longest.
     fn evict(&mut self) {
-        while let Some((key, number)) = self.rests.pop_front() {
-            let Some(list) = self.open.get_mut(&key) else { continue };
-            if let Some(at) = list.iter().position(|entry| entry.is(number)) {
-                list.remove(at);
-                self.resting -= 1;
-                return;
-            }
-        }
+        let Self { open, resting, order } = self;
+        order.close_first(|key, number| {
+            let Some(list) = open.get_mut(key) else { return false };
+            let Some(at) = list.iter().position(|entry| entry.is(number)) else { return false };
+            list.remove(at);
+            *resting -= 1;
+            true
+        });
     }
+}
 
-    /// Removes the entries of rests that are over.
-    fn tidy(&mut self) {
-        let Self { open, rests, .. } = self;
-        rests.retain(|(key, number)| open.get(key).is_some_and(|list| list.iter().any(|entry| entry.is(*number))));
-    }
+/// Returns `true` during the rest with this number.
+fn rests(open: &ByEndpoint, key: &Key, number: u64) -> bool {
+    open.get(key).is_some_and(|list| list.iter().any(|entry| entry.is(number)))
 }
 
 impl Entry {
@@ -253,13 +249,14 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Pl
 /// with the pool, so this is called periodically.
 pub(crate) fn sweep(limit: Duration, now: Instant) {
     POOL.with_borrow_mut(|pool| {
-        let rests = |rest: Rest| now.saturating_duration_since(rest.since) < limit;
+        let is_young = |rest: Rest| now.saturating_duration_since(rest.since) < limit;
         pool.open.retain(|_, list| {
-            list.retain(|entry| !entry.open.is_over() && entry.rest.is_none_or(rests));
+            list.retain(|entry| !entry.open.is_over() && entry.rest.is_none_or(is_young));
             !list.is_empty()
         });
-        pool.resting = pool.open.values().flatten().filter(|entry| entry.rest.is_some()).count();
-        pool.tidy();
+        let Pool { open, resting, order } = pool;
+        *resting = open.values().flatten().filter(|entry| entry.rest.is_some()).count();
+        order.tidy(|key, number| rests(open, key, number));
     });
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod endpoint_state;
 pub(crate) mod http2;
+mod idle_order;
 pub(crate) mod own_addresses;
 pub(crate) mod pool;
 pub(crate) mod retry;

@@ -1,10 +1,11 @@
 //! The connection pool of a traffic thread: idle upstream connections by endpoint and TLS settings.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ConnectionKey as Key};
+use super::idle_order::IdleOrder;
 
 /// An idle connection.
 struct Idle {
@@ -12,40 +13,39 @@ struct Idle {
     /// Whether its last response had no body, which an endpoint may send nevertheless, a moment later.
     bodiless: bool,
     since: Instant,
-    /// Its number among all that were ever put into the pool.
+    /// Its number in the order of idle connections.
     number: u64,
 }
 
+/// By endpoint, the last ones at the end.
+type ByEndpoint = HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>;
+
 #[derive(Default)]
 struct Pool {
-    /// By endpoint, the last ones at the end.
-    idle: HashMap<Key, Vec<Idle>, foldhash::fast::RandomState>,
+    idle: ByEndpoint,
     count: usize,
-    /// The order of insertion. Entries of connections that were taken are skipped later, so that taking one needs no
-    /// search here.
-    kept: VecDeque<(Key, u64)>,
-    numbers: u64,
+    order: IdleOrder,
 }
 
 impl Pool {
-    /// Closes the longest idle connection. Each entry of the queue is visited once.
+    /// Closes the longest idle connection.
     fn evict(&mut self) {
-        while let Some((endpoint, number)) = self.kept.pop_front() {
-            let list = self.idle.get_mut(&endpoint);
-            if let Some(list) = list.filter(|list| list.first().is_some_and(|idle| idle.number == number)) {
-                list.remove(0);
-                self.count -= 1;
-                return;
-            }
-        }
+        let Self { idle, count, order } = self;
+        order.close_first(|endpoint, number| {
+            let list = idle.get_mut(endpoint);
+            let Some(list) = list.filter(|list| list.first().is_some_and(|idle| idle.number == number)) else {
+                return false;
+            };
+            list.remove(0);
+            *count -= 1;
+            true
+        });
     }
+}
 
-    /// Removes the entries of connections that are gone.
-    fn tidy(&mut self) {
-        let Self { idle, kept, .. } = self;
-        let is_there = |list: &Vec<Idle>, number| list.binary_search_by_key(&number, |idle| idle.number).is_ok();
-        kept.retain(|(endpoint, number)| idle.get(endpoint).is_some_and(|list| is_there(list, *number)));
-    }
+/// Returns `true` if the connection with this number is still in the pool.
+fn holds(idle: &ByEndpoint, endpoint: &Key, number: u64) -> bool {
+    idle.get(endpoint).is_some_and(|list| list.binary_search_by_key(&number, |idle| idle.number).is_ok())
 }
 
 thread_local! {
@@ -71,15 +71,10 @@ pub(crate) fn take(endpoint: &Key) -> Option<Connection> {
 /// body.
 pub(crate) fn put(endpoint: Key, connection: Connection, bodiless: bool, max: usize, now: Instant) {
     POOL.with_borrow_mut(|pool| {
-        pool.count += 1;
-        pool.numbers += 1;
-        let kept = Idle { connection, bodiless, since: now, number: pool.numbers };
-        pool.idle.entry(endpoint.clone()).or_default().push(kept);
-        // At the latest after `max` insertions, so that the amortised cost of each is constant.
-        if pool.kept.len() >= 2 * (max + 1) {
-            pool.tidy();
-        }
-        pool.kept.push_back((endpoint, pool.numbers));
+        let Pool { idle, count, order } = pool;
+        let number = order.add(endpoint.clone(), max, |endpoint, number| holds(idle, endpoint, number));
+        idle.entry(endpoint).or_default().push(Idle { connection, bodiless, since: now, number });
+        *count += 1;
         if pool.count > max {
             pool.evict();
         }
@@ -94,8 +89,9 @@ pub(crate) fn sweep(limit: Duration, now: Instant) {
             list.retain_mut(|idle| now.saturating_duration_since(idle.since) < limit && idle.connection.lives());
             !list.is_empty()
         });
-        pool.count = pool.idle.values().map(Vec::len).sum();
-        pool.tidy();
+        let Pool { idle, count, order } = pool;
+        *count = idle.values().map(Vec::len).sum();
+        order.tidy(|endpoint, number| holds(idle, endpoint, number));
     });
 }
 
@@ -186,7 +182,7 @@ mod tests {
                 put(endpoint(port), stream, false, 3, now);
             }
         }
-        assert!(POOL.with_borrow(|pool| pool.kept.len()) <= 8);
+        assert!(POOL.with_borrow(|pool| pool.order.len()) <= 8);
         put(endpoint(4), streams.pop().unwrap(), false, 3, now);
         assert!(take(&endpoint(3)).is_none(), "nobody has asked for it since");
         assert!([1, 2, 4].into_iter().all(|port| take(&endpoint(port)).is_some()));
