@@ -12,7 +12,7 @@ use tidegate_config::project::{Projected, PublicAddress};
 use super::Reconciler;
 use crate::compile::Unit;
 use crate::options::{Options, Publish};
-use crate::sources::Verdict;
+use crate::sources::{Verdict, parent_of};
 use crate::topology::{Key, ListenerRef};
 
 /// Public addresses, in order.
@@ -31,7 +31,19 @@ pub enum Desired {
         generation: i64,
         /// The conditions and the rest of the part.
         status: Arc<OwnStatus>,
+        /// Whether it is written only in place of an earlier one of ours.
+        only_in_place_of_ours: bool,
     },
+}
+
+impl Desired {
+    /// The same, only in place of an earlier status of ours.
+    fn in_place_of_ours(mut self) -> Self {
+        if let Self::Status { only_in_place_of_ours, .. } = &mut self {
+            *only_in_place_of_ours = true;
+        }
+        self
+    }
 }
 
 /// The known statuses.
@@ -164,10 +176,21 @@ impl Reconciler {
             Some(Verdict::Served(_) | Verdict::Others) => None,
             Some(Verdict::Status(status)) => self.desired_of(object, observed, self.counted(object, status)),
             Some(Verdict::Route(status)) => self.desired_of(object, observed, Arc::new(status.written())),
+            Some(Verdict::Orphaned(status)) => {
+                let desired = self.desired_of(object, observed, Arc::clone(status));
+                desired.filter(|_| observed.is_some() && self.reads_parent(object)).map(Desired::in_place_of_ours)
+            }
             // Our entries for parents that the route no longer has are removed.
             None if object.kind.has_parents() && observed.is_some() => self.desired(object, Arc::default()),
             None => None,
         }
+    }
+
+    /// Whether Gateways are read in the namespace of a ListenerSet's parent.
+    fn reads_parent(&self, set: &ObjectRef) -> bool {
+        let read = self.listing.namespaces_of(Kind::Gateway);
+        let parent = self.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
+        read.is_empty() || parent.is_some_and(|parent| read.contains(&parent.name.namespace))
     }
 
     /// The status of an object, if it differs from the observed one.
@@ -180,7 +203,7 @@ impl Reconciler {
     fn desired(&self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
         let controller = self.reporting.controller.clone()?;
         let generation = self.world.generation_of(object).unwrap_or_default();
-        Some(Desired::Status { controller, generation, status })
+        Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false })
     }
 
     /// A status with the number of routes that are attached to each listener, and for a class whether Gateways use it.

@@ -74,6 +74,10 @@ pub enum Verdict {
     /// The conditions of the object and of each of its parents and listeners. The number of routes attached to a
     /// listener is filled in when the status is written.
     Status(Arc<OwnStatus>),
+    /// The conditions of an object without its parent. They are written only where they replace earlier ones of this
+    /// controller: nobody else knows whose object it was.
+    #[serde(rename = "status")]
+    Orphaned(Arc<OwnStatus>),
     /// The conditions of a route, for each of its parents.
     #[serde(rename = "status")]
     Route(Arc<RouteStatus>),
@@ -214,6 +218,11 @@ impl Report {
     /// A report with the findings about an object and its status.
     pub(super) fn of_status(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Status(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
+    }
+
+    /// The same for an object whose parent does not exist.
+    pub(super) fn of_orphan(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
+        Self { verdict: Some(Verdict::Orphaned(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
     }
 
     /// The same for a route.

@@ -181,6 +181,12 @@ impl<'w> Reader<'w> {
         all.filter(|gateway| self.gateway_class(&gateway.class).is_some())
     }
 
+    /// Whether an object exists, whether it is ours and can be read or not.
+    pub(super) fn exists(&mut self, object: &ObjectRef) -> bool {
+        self.note(Key::Object(object.clone()));
+        self.world.holds(object)
+    }
+
     /// Every ListenerSet.
     pub(super) fn listener_sets(&mut self) -> impl Iterator<Item = &'w Arc<ListenerSet>> + use<'w> {
         self.note(Key::Any(Kind::ListenerSet));

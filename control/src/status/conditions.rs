@@ -48,6 +48,8 @@ pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value) -
 pub(super) struct Current {
     /// Its resourceVersion.
     pub(super) resource_version: String,
+    /// Whether its status is ours.
+    pub(super) is_ours: bool,
     /// Its generation.
     generation: i64,
     status: Value,
@@ -59,8 +61,10 @@ impl Current {
         let metadata = object.get("metadata")?;
         let resource_version = metadata.get("resourceVersion")?.as_str()?.to_owned();
         let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
+        let managers = metadata.get("managedFields").and_then(Value::as_array);
+        let is_ours = managers.is_some_and(|managers| managers.iter().any(is_our_status));
         let status = object.get_mut("status").map_or(Value::Null, Value::take);
-        Some(Self { resource_version, generation, status })
+        Some(Self { resource_version, is_ours, generation, status })
     }
 
     /// The fields of the status to write; `None` if nothing differs, or if the object has a later generation than the
@@ -104,6 +108,12 @@ impl Current {
         next.retain(|field, value| self.status.get(field) != Some(value));
         (!next.is_empty()).then_some(Value::Object(next))
     }
+}
+
+/// Returns `true` for the entry of `metadata.managedFields` with the part of a status that we wrote last.
+fn is_our_status(entry: &Value) -> bool {
+    let text = |field| entry.get(field).and_then(Value::as_str);
+    text("manager") == Some(FIELD_MANAGER) && text("subresource") == Some("status")
 }
 
 /// The time of a write, to the second as the API has it.

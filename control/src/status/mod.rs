@@ -322,8 +322,9 @@ impl Reporter {
                 let written = self.send::<IgnoredAny>(lead, ingress::patch(&held.name, &addresses)).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
-            Desired::Status { controller, generation, status } => {
-                let mut written = self.write_conditions(&held, (&controller, generation), &status, lead).await;
+            Desired::Status { controller, generation, status, only_in_place_of_ours } => {
+                let said_by = (&*controller, generation);
+                let mut written = self.write_conditions(&held, said_by, (&status, only_in_place_of_ours), lead).await;
                 if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
                     written = self.hold_class(&held, in_use, lead).await;
                 }
@@ -357,13 +358,16 @@ impl Reporter {
         &self,
         object: &ObjectRef,
         said_by: (&str, i64),
-        own: &OwnStatus,
+        (own, only_in_place_of_ours): (&OwnStatus, bool),
         lead: &Lead,
     ) -> Result<(), Refusal> {
         let mut refusal = Refusal::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, conditions::get(object)).await?;
             let current = Current::of(read).ok_or_else(|| Refusal::Failed("the object cannot be read".to_owned()))?;
+            if only_in_place_of_ours && !current.is_ours {
+                return Ok(());
+            }
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
             let Some(status) = current.merged(object, said_by, own, now) else { return Ok(()) };
             let patch = conditions::patch(object, &current.resource_version, status);

@@ -97,7 +97,9 @@ impl<'k> Known<'k> {
             let status = attachment.report.as_ref().and_then(|report| report.verdict.as_ref());
             let addresses = match status {
                 Some(Verdict::Status(status)) => status.addresses.iter().map(|it| it.value.to_string()).collect(),
-                Some(Verdict::Served(_) | Verdict::Others | Verdict::Route(_)) | None => Vec::new(),
+                Some(Verdict::Served(_) | Verdict::Others | Verdict::Route(_) | Verdict::Orphaned(_)) | None => {
+                    Vec::new()
+                }
             };
             let node = GatewayNode { object, addresses, listeners, refused: Vec::new() };
             page.gateways.insert(name.clone(), node);

@@ -12,6 +12,8 @@ const SERVICES: &str = "/api/v1/namespaces/shop/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 const EDGE_SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/edge-1";
 
+const SETS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/listenersets";
+
 /// An API server with the kinds of the Gateway API, a class, and an edge of one pod.
 async fn api() -> Api {
     let api = Api::new().await;
@@ -180,4 +182,33 @@ async fn a_finalizer_protects_a_class_that_gateways_use() {
     assert!(api.get(&class).await.is_some(), "a Gateway uses it");
     api.delete(&format!("{GATEWAYS}/two")).await;
     eventually(|| async { api.get(&class).await.is_none() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_set_loses_the_status_of_its_deleted_gateway_and_one_of_others_does_not() {
+    let api = api().await;
+    let spec = json!({
+        "gatewayClassName": "tidegate", "listeners": listeners(&[80]), "allowedListeners": {"namespaces": {"from": "All"}},
+    });
+    api.create(GATEWAYS, of("Gateway", json!({"metadata": {"name": "one"}, "spec": spec}))).await;
+    for (name, parent) in [("ours", "one"), ("theirs", "absent")] {
+        let spec = json!({"parentRef": {"name": parent}, "listeners": listeners(&[81])});
+        api.create(SETS, of("ListenerSet", json!({"metadata": {"name": name}, "spec": spec}))).await;
+    }
+    let (ours, theirs) = (format!("{SETS}/ours"), format!("{SETS}/theirs"));
+    let condition = json!({
+        "type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    api.patch(&format!("{theirs}/status"), &json!({"status": {"conditions": [condition]}})).await;
+    let _running = edge(&api, GatewayServices::Off, "a");
+    becomes(&api, &ours, "/status/conditions/0/status", json!("True")).await;
+    becomes(&api, &ours, "/status/listeners/0/name", json!("p81")).await;
+    api.delete(&format!("{GATEWAYS}/one")).await;
+    becomes(&api, &ours, "/status/conditions/0/reason", json!("ParentNotAccepted")).await;
+    becomes(&api, &ours, "/status/conditions/0/message", json!("Gateway shop/one does not exist")).await;
+    becomes(&api, &ours, "/status/conditions/1/reason", json!("ParentNotProgrammed")).await;
+    becomes(&api, &ours, "/status/listeners", json!([])).await;
+    let status = api.get(&theirs).await.unwrap()["status"].take();
+    assert_eq!(status, json!({"conditions": [condition]}));
 }

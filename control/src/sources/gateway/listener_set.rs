@@ -13,9 +13,9 @@ use crate::sources::reader::Reader;
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
     let reporting = Attachment::reporting(object, world);
-    let parent = world.listener_sets.get(&object.name).and_then(|set| parent_of(set));
-    let Some((parent, offer)) = parent.and_then(|parent| Some((parent.clone(), reader.offer(&parent)?))) else {
-        return reporting;
+    let Some(parent) = world.listener_sets.get(&object.name).and_then(|set| parent_of(set)) else { return reporting };
+    let Some(offer) = reader.offer(&parent) else {
+        return if reader.exists(&parent) { reporting } else { orphan(reader, object, &parent) };
     };
     let generation = reader.generation(object);
     let listeners: Vec<&Offered> = offer.of(object).collect();
@@ -42,6 +42,17 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let listeners = listeners.into_iter().map(|listener| status(listener, generation)).collect();
     let status = OwnStatus { conditions: conditions.into_list(), listeners, ..OwnStatus::default() };
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
+}
+
+/// The attachment of a set whose Gateway does not exist. If the Gateway was deleted, the set has conditions that are no longer
+/// true.
+fn orphan(reader: &Reader<'_>, object: &ObjectRef, parent: &ObjectRef) -> Attachment {
+    let message = format!("{parent} does not exist");
+    let mut conditions = Conditions::about(reader.generation(object));
+    conditions.judge("Accepted", "Accepted", Some(&Fault::new("ParentNotAccepted", message.clone())));
+    conditions.judge("Programmed", "Programmed", Some(&Fault::new("ParentNotProgrammed", message)));
+    let status = OwnStatus { conditions: conditions.into_list(), ..OwnStatus::default() };
+    Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
 /// The fault of the condition `Programmed` for a set that is not accepted.
