@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use prometheus::Registry;
-use tidegate_config::model::{Bind, BindKey, BindProtocol, EdgeSettings, Listener};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, EdgeSettings, Listener};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
@@ -257,7 +257,7 @@ async fn lost(mut bound: watch::Receiver<Bound>) -> String {
 }
 
 /// The sockets of plain Ingress: one listener each, for every host.
-fn binds(sockets: &Sockets) -> Arc<[Bind]> {
+fn binds(sockets: &Sockets) -> Binds {
     let bind = |wish: &Wish, protocol, name: &str| Bind {
         key: BindKey { address: wish.settle(), protocol },
         listeners: [Listener::for_every_host(name)].into(),

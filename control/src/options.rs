@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{Bind, EdgeSettings, Settings};
+use tidegate_config::model::{Binds, EdgeSettings, Settings};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
@@ -29,7 +29,7 @@ pub struct Options {
     /// The addresses that objects may use.
     pub addresses: AddressPolicy,
     /// The sockets to listen on.
-    pub binds: Arc<[Bind]>,
+    pub binds: Binds,
     /// The settings of routes that set none.
     pub defaults: Arc<Settings>,
     /// The peers whose forwarded headers and PROXY headers are trusted.
@@ -62,7 +62,7 @@ impl Default for Options {
             default_certificate: None,
             host_ownership: HostOwnership::default(),
             addresses: AddressPolicy::default(),
-            binds: Arc::default(),
+            binds: Binds::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),
             edge: Arc::default(),

@@ -2,12 +2,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use prometheus::Registry;
 use serde_json::{Value, json};
-use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, Publisher, channel};
@@ -112,7 +111,7 @@ fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
     of_kind.map(project).collect()
 }
 
-fn binds() -> Arc<[Bind]> {
+fn binds() -> Binds {
     let bind = |protocol, name: &str| Bind {
         key: BindKey { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), protocol },
         listeners: [Listener::for_every_host(name)].into(),

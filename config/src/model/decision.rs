@@ -4,13 +4,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::bind::BindKey;
 use super::condition::Head;
 use super::external_auth::ExternalAuth;
 use super::filter::{DirectResponse, Redirect};
 use super::guard::Guard;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
-use super::listener::{BindKey, Listener, ListenerName};
+use super::listener::{Listener, ListenerName};
 use super::route::{Action, Route};
 use super::settings::Effective;
 use super::snapshot::Snapshot;
@@ -170,7 +171,7 @@ pub fn decide<'r>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::listener::{Bind, BindProtocol};
+    use super::super::bind::{Bind, BindProtocol};
     use super::super::path::PathMatch;
     use super::super::route::Origin;
     use super::super::route_table::{TableName, VirtualHost};

@@ -1,6 +1,7 @@
 //! Hosts: the patterns of rules, and the host of a request.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,6 +34,18 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
+    /// The place of a pattern among others, the most specific first: exact names by name, then wildcards, those of a longer
+    /// suffix first, then the others, and the pattern for every name last.
+    #[must_use]
+    pub fn precedence(&self) -> (u8, Reverse<usize>, &str) {
+        match self {
+            Self::Exact(name) => (0, Reverse(0), name),
+            Self::Wildcard(suffix, _) => (1, Reverse(suffix.len()), suffix),
+            Self::FirstLabel(_) | Self::Expression(_) => (2, Reverse(0), ""),
+            Self::Any => (3, Reverse(0), ""),
+        }
+    }
+
     /// Parses a host of an Ingress: a DNS name (RFC 1123), or `*.` before one, which stands for one label.
     ///
     /// # Errors

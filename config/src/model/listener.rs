@@ -1,13 +1,11 @@
-//! Listeners, which objects ask for, and binds, the sockets that listeners share.
+//! Listeners, which objects ask for.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::authority::Authorities;
-use super::backend::Transport;
 use super::certificate::Certificate;
 use super::host::HostPattern;
 use super::route_table::TableName;
@@ -181,56 +179,5 @@ impl ListenerScope {
             Self::All => true,
             Self::These(names) => names.binary_search(listener).is_ok(),
         }
-    }
-}
-
-/// The protocol of a bind.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BindProtocol {
-    /// Plain HTTP/1.1, and HTTP/2 by prior knowledge.
-    Http,
-    /// TLS. The listener that the server name selects decides: HTTP/2 or HTTP/1.1 by ALPN, or bytes that are passed on.
-    Https,
-    /// Any protocol: connections are passed on unread, by the [`StreamRoute`](super::StreamRoute) of the bind.
-    Tcp,
-    /// Datagrams, which are passed on unread by the same. Equal numbers of TCP and UDP are two ports.
-    Udp,
-}
-
-/// The identity of a bind: its socket. Port 0 asks for a free port, chosen once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-pub struct BindKey {
-    /// The address to listen on.
-    pub address: SocketAddr,
-    /// The protocol.
-    pub protocol: BindProtocol,
-}
-
-impl BindKey {
-    /// The transport protocol of its port.
-    #[must_use]
-    pub const fn transport(&self) -> Transport {
-        match self.protocol {
-            BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => Transport::Tcp,
-            BindProtocol::Udp => Transport::Udp,
-        }
-    }
-}
-
-/// One socket and the listeners that share it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Bind {
-    /// Its identity.
-    pub key: BindKey,
-    /// Its listeners, the most specific host first.
-    pub listeners: Box<[Listener]>,
-}
-
-impl Bind {
-    /// The listener for a host in lower case: the most specific one.
-    #[must_use]
-    pub fn listener(&self, host: &str) -> Option<&Listener> {
-        self.listeners.iter().find(|listener| listener.host.matches(host))
     }
 }

@@ -5,6 +5,7 @@
 
 mod authority;
 mod backend;
+mod bind;
 mod certificate;
 mod compression;
 mod condition;
@@ -37,6 +38,7 @@ pub use authority::Authorities;
 pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, Transport, WeightedTarget,
 };
+pub use bind::{Bind, BindKey, BindProtocol, Binds};
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, Place, TextMatch, Unmet, ValueMatch, WholeRegex};
@@ -54,8 +56,8 @@ pub use host_expression::HostExpression;
 pub use host_map::HostMap;
 pub use host_routes::HostRoutes;
 pub use listener::{
-    Bind, BindKey, BindProtocol, ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerScope,
-    ListenerTls, TlsListener, TlsMode, VerificationMode,
+    ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerScope, ListenerTls, TlsListener, TlsMode,
+    VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};

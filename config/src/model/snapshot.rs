@@ -8,12 +8,13 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::backend::{Backend, BackendKey, BackendMap, Target, no_backends};
+use super::bind::{Bind, BindKey, Binds};
 use super::certificate::Certificate;
 use super::compression::Compression;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
-use super::listener::{Bind, BindKey, Listener};
+use super::listener::Listener;
 use super::retry::RetryPolicy;
 use super::route::Route;
 use super::route_table::RouteTables;
@@ -42,7 +43,7 @@ impl fmt::Display for Generation {
 #[derive(Clone, Debug)]
 pub struct SnapshotParts {
     /// The sockets to listen on.
-    pub binds: Arc<[Bind]>,
+    pub binds: Binds,
     /// The stream routes of listeners whose bytes are passed on, in the table of the listener: by server name, or for
     /// every host if the protocol has no server names.
     pub streams: RouteTables<Arc<StreamRoute>>,
@@ -65,7 +66,7 @@ pub struct SnapshotParts {
 impl Default for SnapshotParts {
     fn default() -> Self {
         Self {
-            binds: Arc::default(),
+            binds: Binds::default(),
             streams: RouteTables::default(),
             hosts: RouteTables::default(),
             backends: no_backends(),
@@ -145,7 +146,7 @@ impl Snapshot {
     /// The bind with this identity.
     #[must_use]
     pub fn bind(&self, key: &BindKey) -> Option<&Bind> {
-        self.parts.binds.iter().find(|bind| bind.key == *key)
+        self.parts.binds.get(key)
     }
 
     /// The stream route of a bind whose protocol has no server names: that of its one listener.

@@ -70,9 +70,9 @@ fn place(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
     let others = compiled.parts.binds.iter().filter(|other| other.key != *key).cloned();
     let mut binds: Vec<Bind> = others.chain(bind).collect();
     binds.sort_by_key(|bind| compiled.binds.contains(&bind.key).then_some(bind.key));
-    compiled.parts.binds = binds.into();
+    compiled.parts.binds = binds.into_iter().collect();
 }
 
 fn of<'p>(parts: &'p SnapshotParts, key: &BindKey) -> Option<&'p Bind> {
-    parts.binds.iter().find(|bind| bind.key == *key)
+    parts.binds.get(key)
 }

@@ -165,7 +165,7 @@ impl Compiled {
     #[must_use]
     pub fn empty(options: &Options) -> Self {
         let parts = SnapshotParts {
-            binds: Arc::clone(&options.binds),
+            binds: options.binds.clone(),
             defaults: Arc::clone(&options.defaults),
             trusted_proxies: Arc::clone(&options.trusted_proxies),
             edge: Arc::clone(&options.edge),

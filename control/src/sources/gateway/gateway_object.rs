@@ -1,13 +1,11 @@
 //! Gateway: its listeners, and those of the ListenerSets that it allows, on its addresses.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    BindKey, BindProtocol, Certificate, HostPattern, Listener as Bound, ListenerName, ListenerOrigin, ListenerTls,
-    TableName,
+    BindKey, BindProtocol, Certificate, Listener as Bound, ListenerName, ListenerOrigin, ListenerTls, TableName,
 };
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
@@ -198,7 +196,7 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
         }
     }
     let sorted = |(key, mut listeners): (BindKey, Vec<Bound>)| {
-        listeners.sort_by_key(|listener| specificity(&listener.host));
+        listeners.sort_by(|a, b| a.host.precedence().cmp(&b.host.precedence()));
         (key, BindClaim::from(listeners))
     };
     binds.into_iter().map(sorted).collect()
@@ -214,16 +212,6 @@ fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &
             let message = format!("{} cannot be opened: {error}", key.address);
             listener.unopened.get_or_insert_with(|| Fault::new("PortUnavailable", message));
         }
-    }
-}
-
-/// The order of patterns by specificity: exact names, then longer suffixes, then any host.
-fn specificity(host: &HostPattern) -> (u8, Reverse<usize>) {
-    match host {
-        HostPattern::Exact(name) => (0, Reverse(name.len())),
-        HostPattern::Wildcard(suffix, _) => (1, Reverse(suffix.len())),
-        HostPattern::FirstLabel(_) | HostPattern::Expression(_) => (2, Reverse(0)),
-        HostPattern::Any => (3, Reverse(0)),
     }
 }
 
