@@ -94,7 +94,7 @@ impl Cost {
     }
 
     /// Returns `true` if neither files nor memory exceed those of another cost.
-    const fn is_within(self, other: Self) -> bool {
+    pub(crate) const fn is_within(self, other: Self) -> bool {
         self.files() <= other.files() && self.memory_kib() <= other.memory_kib()
     }
 }
@@ -254,12 +254,11 @@ impl Budget {
         }
     }
 
-    /// The maximum number of requests of one Service port, whatever it or the operator sets: half of the possible
-    /// requests, so that the endpoints of one tenant do not take everything.
-    pub(crate) fn service_max(&self) -> u32 {
+    /// The maximum cost of the requests of one Service port, whatever it or the operator sets: half of everything, so
+    /// that the endpoints of one tenant do not take it all.
+    pub(crate) fn service_max(&self) -> Cost {
         let max = self.max();
-        let half = max.files().min(max.memory_kib() / Cost::NATIVE_REQUEST.memory_kib()).div_ceil(2).max(1);
-        u32::try_from(half).unwrap_or(u32::MAX)
+        Cost::of(max.files().div_ceil(2), max.memory_kib().div_ceil(2))
     }
 
     /// Returns `true` under pressure: half of the files or of the memory is taken. Slow clients, and those that hold
@@ -366,7 +365,7 @@ mod tests {
         let budget = budget(100, 1_000_000);
         let connection = Cost::new(10, 0);
         budget.allow_files(Some(20));
-        assert_eq!((budget.max().files(), budget.service_max()), (20, 10));
+        assert_eq!((budget.max().files(), budget.service_max().files()), (20, 10));
         assert!(budget.charge(connection) && budget.is_pressed());
         assert!(!budget.is_fair(Cost::new(6, 0)) && budget.is_fair(Cost::new(5, 0)));
         assert!(budget.charge(connection) && !budget.charge(connection));
@@ -380,9 +379,8 @@ mod tests {
 
     #[test]
     fn one_service_uses_at_most_half_of_the_budget() {
-        assert_eq!(budget(100, 1_000_000).service_max(), 50);
-        assert_eq!(budget(100, 64 * 10).service_max(), 5);
-        assert_eq!((budget(3, 1_000_000).service_max(), budget(1, 1).service_max()), (2, 1));
+        assert_eq!(budget(100, 1000).service_max(), Cost::new(50, 500));
+        assert_eq!(budget(3, 1).service_max(), Cost::new(2, 1));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
+use crate::budget::Cost;
 use crate::sweep_trigger::SweepTrigger;
 use crate::upstream::service_state::{AtService, ServiceState};
 
@@ -193,8 +194,8 @@ impl EndpointStates {
         turn
     }
 
-    /// Counts a request in flight at a Service port; `None` if there are `max` already.
-    pub(crate) fn enter_service(&self, backend: &BackendKey, max: u32) -> Option<AtService> {
+    /// Counts a request in flight at a Service port; `None` if it may have no more, by [`AtService::enter`].
+    pub(crate) fn enter_service(&self, backend: &BackendKey, cost: Cost, max: (u32, Cost)) -> Option<AtService> {
         let services = self.services.pin();
         let service = match services.get(backend) {
             Some(service) => service,
@@ -203,7 +204,7 @@ impl EndpointStates {
                 services.get_or_insert_with(backend.clone(), Arc::default)
             }
         };
-        AtService::enter(service, max)
+        AtService::enter(service, cost, max)
     }
 
     /// The number of endpoints that rest now.
@@ -255,11 +256,12 @@ mod tests {
     fn the_requests_of_a_service_are_limited() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let (web, other) = (backend_key("web"), backend_key("other"));
-        let (first, _second) = (states.enter_service(&web, 2).unwrap(), states.enter_service(&web, 2).unwrap());
-        assert!(states.enter_service(&web, 2).is_none() && states.enter_service(&web, 2).is_none());
-        assert!(states.enter_service(&other, 2).is_some());
+        let enter = |service| states.enter_service(service, Cost::NATIVE_REQUEST, (2, Cost::new(9, 999)));
+        let (first, _second) = (enter(&web).unwrap(), enter(&web).unwrap());
+        assert!(enter(&web).is_none() && enter(&web).is_none());
+        assert!(enter(&other).is_some());
         drop(first);
-        assert!(states.enter_service(&web, 2).is_some());
+        assert!(enter(&web).is_some());
     }
 
     #[test]

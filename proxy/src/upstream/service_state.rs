@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::budget::{Cost, Taken};
+
 /// The maximum share of retries in the requests in flight, in percent.
 const RETRIES_PERCENT: u64 = 20;
 
@@ -13,36 +15,49 @@ const RETRIES_MIN: u64 = 3;
 /// The state of one Service port.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
-    in_flight: AtomicU32,
+    /// The costs of the requests in flight. Each is one file, so that the files are their number.
+    in_flight: Taken,
     retries: AtomicU32,
 }
 
 /// One request in flight at a Service port, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct AtService(Arc<ServiceState>);
+pub(crate) struct AtService {
+    state: Arc<ServiceState>,
+    cost: Cost,
+}
 
 /// One retry under way at a Service port, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Retrying(Arc<ServiceState>);
 
 impl AtService {
-    /// Counts a request; `None` if there are `max` already.
-    pub(crate) fn enter(state: &Arc<ServiceState>, max: u32) -> Option<Self> {
-        let at = Self(Arc::clone(state));
-        (at.0.in_flight.fetch_add(1, Relaxed) < max).then_some(at)
+    /// Counts a request of this cost; `None` if there are `requests_max` already, or if all of them would cost more than
+    /// `cost_max`. One request is always possible.
+    pub(crate) fn enter(state: &Arc<ServiceState>, cost: Cost, (requests_max, cost_max): (u32, Cost)) -> Option<Self> {
+        let at = Self { state: Arc::clone(state), cost };
+        let all = state.in_flight.add(cost);
+        let fits = all.files() == 1 || all.is_within(cost_max);
+        (fits && all.files() <= u64::from(requests_max)).then_some(at)
+    }
+
+    /// Replaces the cost of the request by a smaller one.
+    pub(crate) fn shrink(&mut self, cost: Cost) {
+        self.state.in_flight.sub(self.cost.beyond(cost));
+        self.cost = cost;
     }
 
     /// Counts a retry of a request; `None` if the retries under way have used up the budget.
     pub(crate) fn begin_retry(&self) -> Option<Retrying> {
-        let share = u64::from(self.0.in_flight.load(Relaxed)) * RETRIES_PERCENT / 100;
-        let retrying = Retrying(Arc::clone(&self.0));
-        (u64::from(self.0.retries.fetch_add(1, Relaxed)) < share.max(RETRIES_MIN)).then_some(retrying)
+        let share = self.state.in_flight.now().files() * RETRIES_PERCENT / 100;
+        let retrying = Retrying(Arc::clone(&self.state));
+        (u64::from(self.state.retries.fetch_add(1, Relaxed)) < share.max(RETRIES_MIN)).then_some(retrying)
     }
 }
 
 impl Drop for AtService {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        self.state.in_flight.sub(self.cost);
     }
 }
 
@@ -56,10 +71,43 @@ impl Drop for Retrying {
 mod tests {
     use super::*;
 
+    const ALL: (u32, Cost) = (u32::MAX, Cost::new(u32::MAX >> 9, u32::MAX));
+
+    /// The number of requests of a cost that a Service may have.
+    #[track_caller]
+    fn check_places(cost: Cost, max: (u32, Cost), want: usize) {
+        let state = Arc::default();
+        let requests: Vec<AtService> = (0..9).filter_map(|_| AtService::enter(&state, cost, max)).collect();
+        assert_eq!(requests.len(), want, "{cost:?} {max:?}");
+    }
+
+    #[test]
+    fn requests_are_limited_by_their_number_and_by_their_cost() {
+        let (native, full) = (Cost::NATIVE_REQUEST, Cost::FULL_REQUEST);
+        check_places(native, (3, Cost::new(9, 9999)), 3);
+        check_places(native, (8, Cost::new(4, 9999)), 4);
+        check_places(native, (8, Cost::new(9, 512)), 8);
+        check_places(full, (8, Cost::new(9, 512)), 2);
+        check_places(full, (8, Cost::new(9, 1)), 1);
+        check_places(full, (0, Cost::new(9, 9999)), 0);
+    }
+
+    #[test]
+    fn a_tunnel_makes_room_for_requests() {
+        let (state, max) = (Arc::default(), (8, Cost::new(8, 320)));
+        let mut first = AtService::enter(&state, Cost::FULL_REQUEST, max).unwrap();
+        assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_none());
+        first.shrink(Cost::TUNNEL);
+        assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_some());
+        drop(first);
+        assert_eq!(state.in_flight.now(), Cost::default());
+    }
+
     #[track_caller]
     fn check_budget(in_flight: usize, want: usize) {
         let state = Arc::default();
-        let requests: Vec<AtService> = (0..in_flight).filter_map(|_| AtService::enter(&state, u32::MAX)).collect();
+        let requests: Vec<AtService> =
+            (0..in_flight).filter_map(|_| AtService::enter(&state, Cost::NATIVE_REQUEST, ALL)).collect();
         let mut retries: Vec<Retrying> = (0..in_flight).filter_map(|_| requests[0].begin_retry()).collect();
         assert_eq!(retries.len(), want, "{in_flight}");
         // A retry that has ended makes room for another one.

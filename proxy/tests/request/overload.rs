@@ -52,12 +52,12 @@ async fn requests_per_service_are_limited_by_its_own_or_the_default_limit() {
     }
 }
 
-#[tokio::test]
-async fn one_service_gets_at_most_half_of_the_request_budget() {
+/// A request of the driver costs so many KiB. The budget is that of eight of them.
+async fn check_half(driver: Driver, cost_kib: u64) {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(two_services(&upstream, Some(0)), |options| {
-        // Eight requests of the native driver.
-        options.budget.memory_kib = 8 * 64;
+        options.driver = driver;
+        options.budget.memory_kib = 8 * cost_kib;
         options.budget.client_share = 100;
     })
     .await;
@@ -69,8 +69,14 @@ async fn one_service_gets_at_most_half_of_the_request_budget() {
         busy.push(client);
     }
     let refused = bed.get("a.test", "/", "").await;
-    assert!(refused.body.contains("reason: service-overloaded"), "{}", refused.body);
+    assert!(refused.body.contains("reason: service-overloaded"), "{driver:?}: {}", refused.body);
     assert_eq!(bed.get("b.test", "/", "").await.status, 200, "another Service");
+}
+
+#[tokio::test]
+async fn one_service_gets_at_most_half_of_the_budget() {
+    check_half(Driver::Both, 64).await;
+    check_half(Driver::Full, 256).await;
 }
 
 #[tokio::test]

@@ -32,12 +32,13 @@ impl Exchange {
             0 => u32::MAX,
             max => max,
         };
-        let max = max.min(self.shared.budget.service_max());
-        let at_service = self.shared.endpoints.enter_service(&backend.key, max).ok_or(Reason::ServiceOverloaded)?;
         let cost = match self.driver {
             Driver::Native => Cost::NATIVE_REQUEST.and(Cost::new(0, self.held_kib())),
             Driver::Full => Cost::FULL_REQUEST,
         };
+        let max = (max, self.shared.budget.service_max());
+        let at_service = self.shared.endpoints.enter_service(&backend.key, cost, max);
+        let at_service = at_service.ok_or(Reason::ServiceOverloaded)?;
         let client = aimed.facts.client.as_ref();
         if client.is_some_and(|client| !client.charge(cost)) {
             return Err(Reason::ClientOverShare);
@@ -82,6 +83,7 @@ impl Exchange {
         if let Some(load) = &mut self.load {
             let less = load.cost.beyond(Cost::TUNNEL);
             load.cost = Cost::TUNNEL;
+            load.at_service.shrink(Cost::TUNNEL);
             self.shared.budget.release(less);
             client.inspect(|client| client.release_part(less));
         }
