@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_proxy::BudgetLimits;
 
-/// Files reserved for everything except traffic: health and metrics, the API server, logs, listening sockets.
-const RESERVE: u64 = 256;
+/// Files reserved for everything except traffic and the served API: the process's own pages, each on a socket of its own, and
+/// as many again for the API server, DNS, logs and listening sockets.
+const RESERVE: u64 = 4 * crate::serve::CONNECTIONS_MAX as u64;
+
+/// The divisor of the files for connections to the served API: a quarter at most.
+const SERVED_PART: u64 = 4;
 
 /// Pools of connections that a thread keeps idle: to endpoints in HTTP/1.1 and in HTTP/2, and to authorisation services.
 const POOLS: u64 = 3;
@@ -32,11 +36,21 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Shares out the open files; how many connections each thread keeps idle in each of its pools.
-pub(crate) fn share_files(open_files: Option<u64>, threads: usize, limits: &mut BudgetLimits) -> usize {
+/// Shares out the open files: sets those of traffic, and lowers the maximum number of connections to the served API to what
+/// there is for them. Returns the number of connections that each thread keeps idle in each of its pools.
+pub(crate) fn share_files(
+    open_files: Option<u64>,
+    threads: usize,
+    limits: &mut BudgetLimits,
+    served: Option<&mut usize>,
+) -> usize {
     let Some(files) = open_files else { return usize::try_from(POOL_MAX).unwrap_or(1) };
     let pools = POOLS * (threads as u64).max(1);
-    let traffic = files.saturating_sub(RESERVE);
+    let served = served.map_or(0, |served| {
+        *served = usize::try_from(files / SERVED_PART).map_or(*served, |part| part.max(1).min(*served));
+        *served as u64
+    });
+    let traffic = files.saturating_sub(RESERVE + served);
     let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
     // A connection and its request use two files.
     let rest = traffic.saturating_sub(pool * pools).max(2);
@@ -104,10 +118,28 @@ mod tests {
     #[track_caller]
     fn check_files(open_files: Option<u64>, threads: usize, want: (u32, usize)) {
         let mut limits = BudgetLimits::default();
-        let pool = share_files(open_files, threads, &mut limits);
+        let pool = share_files(open_files, threads, &mut limits, None);
         assert_eq!((limits.files, pool), want, "{open_files:?}");
         let all = u64::from(limits.files) + POOLS * (threads * pool) as u64 + RESERVE;
         assert!(open_files.is_none_or(|files| all <= files || files < RESERVE + POOLS + 2), "{open_files:?}: {all}");
+    }
+
+    #[track_caller]
+    fn check_served(open_files: Option<u64>, asked: usize, want: (u32, usize)) {
+        let (mut limits, mut served) = (BudgetLimits::default(), asked);
+        let pool = share_files(open_files, 2, &mut limits, Some(&mut served));
+        assert_eq!((limits.files, served), want, "{open_files:?}");
+        let all = u64::from(limits.files) + POOLS * (2 * pool) as u64 + RESERVE + served as u64;
+        assert!(open_files.is_none_or(|files| all <= files), "{open_files:?}: {all}");
+    }
+
+    #[test]
+    fn connections_to_the_served_api_have_files_of_their_own() {
+        check_served(None, 2048, (BudgetLimits::default().files, 2048));
+        check_served(Some(65_536), 2048, (60_160, 2048));
+        check_served(Some(65_536), 1 << 20, (45_824, 16_384));
+        check_served(Some(1500), 2048, (653, 375));
+        check_served(Some(1024), 100, (506, 100));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 /// The maximum size of a request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
+/// The number of concurrent connections to one socket.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
 /// The limits on strangers who reach the port.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
@@ -28,7 +31,9 @@ struct Limits {
     life: Duration,
 }
 
-const LIMITS: Limits = Limits { connections: 256, head: Duration::from_secs(2), life: Duration::from_secs(30) };
+/// The files of the process's own pages, of which there are two sockets, come out of its reserve.
+const LIMITS: Limits =
+    Limits { connections: CONNECTIONS_MAX, head: Duration::from_secs(2), life: Duration::from_secs(30) };
 
 /// Serves until told to stop. Responses in progress are then cut: clients of these pages retry.
 pub(crate) async fn serve<L: Listener>(listener: L, pages: Router, stop: CancellationToken) {

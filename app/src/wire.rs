@@ -90,7 +90,7 @@ impl Wired {
     /// Starts everything on the current runtime; traffic is accepted as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
         let Edge { sockets, rates, external_auth, drain, process, budget, lease, .. } = edge;
-        let (mut control, limits, cache, serve, cached) =
+        let (mut control, limits, cache, mut serve, cached) =
             (edge.control, edge.limits, edge.cache, edge.serve, edge.cached);
         let registry = registry().context("metrics")?;
         let (stop, draining) = (CancellationToken::new(), CancellationToken::new());
@@ -101,6 +101,9 @@ impl Wired {
             Arc::new(EdgeSettings { log_format: process.access_log_format.clone(), ..EdgeSettings::default() });
         control.binds = binds(&sockets);
         let builder = builder(&mut control, sockets.deis_builder);
+        let threads = process.threads.unwrap_or(tidegate_proxy::Options::default().threads);
+        let connections_max = serve.as_mut().map(|serve| &mut serve.connections_max);
+        let (budget, pool_size) = shared_out(budget, threads, connections_max);
         let believed = SweepLimit { share_max: control.pace.sweep_share_max, free: control.pace.sweep_free };
         let mut served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
@@ -138,11 +141,11 @@ impl Wired {
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
-        options.threads = process.threads.unwrap_or(options.threads);
+        options.threads = threads;
         options.client.proxy_header = sockets.proxy_protocol;
         options.client.rates = rates;
         options.upstream.external_auth = external_auth;
-        (options.budget, options.upstream.pool_size) = shared_out(budget, options.threads);
+        (options.budget, options.upstream.pool_size) = (budget, pool_size);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.lately());
         beside::keep_beside(&proxy, failed, &mut tasks, &stop);
@@ -231,13 +234,22 @@ fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
 }
 
 /// Completes the budget with the open files and memory of the process, and returns it with the number of idle
-/// connections to endpoints per thread.
-fn shared_out(mut budget: BudgetLimits, threads: usize) -> (BudgetLimits, usize) {
+/// connections to endpoints per thread. `served` is the maximum number of connections to the served API, which is lowered if
+/// there are too few files.
+fn shared_out(mut budget: BudgetLimits, threads: usize, mut served: Option<&mut usize>) -> (BudgetLimits, usize) {
     let (open_files, memory_kib) = (resources::raise(), resources::memory_max_kib());
-    let pool_size = resources::share_files(open_files, threads, &mut budget);
+    let pool_size = resources::share_files(open_files, threads, &mut budget, served.as_deref_mut());
     resources::share_memory(memory_kib, &mut budget);
     let BudgetLimits { files, memory_kib: traffic_kib, .. } = budget;
-    tracing::info!(open_files, memory_kib, sockets_max = files, traffic_kib, pool_size, "limits of this process");
+    tracing::info!(
+        open_files,
+        memory_kib,
+        sockets_max = files,
+        traffic_kib,
+        pool_size,
+        served_connections_max = served,
+        "limits of this process"
+    );
     (budget, pool_size)
 }
 
