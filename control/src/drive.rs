@@ -24,7 +24,7 @@ use crate::informer::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::Names;
 use crate::reconcile::{Reconciler, Step};
-use crate::status::Reports;
+use crate::reports::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.

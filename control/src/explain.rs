@@ -24,8 +24,8 @@ use tidegate_config::model::{
     Snapshot, Target, TlsListener, WeightedTarget, decide,
 };
 
+use crate::attachment::ListenerRef;
 use crate::not_serving::{ByCommand, NotServing, Wait};
-use crate::topology::ListenerRef;
 
 /// The routing of a request for a URL, with the reasons.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,7 @@ mod kept;
 
 use tidegate_config::model::{Generation, SnapshotParts};
 
-pub use self::changes::{Cause, Changes, Coalesced, Publication, Sample};
+pub use self::changes::{Cause, Changes, Coalesced, Publication};
 use self::journal::Journal;
 use self::kept::Kept;
 use crate::options::Keep;

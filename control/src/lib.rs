@@ -23,11 +23,13 @@ mod recent;
 mod reconcile;
 mod command;
 mod sources;
+mod attachment;
 mod topology;
 mod compile;
 mod history;
 mod drive;
 mod run;
+mod reports;
 mod status;
 
 mod not_serving;
@@ -39,20 +41,25 @@ mod metrics;
 pub mod options;
 mod addresses;
 mod clock;
+mod sample;
 mod sync;
 
 pub use api_server::ApiServer;
+pub use attachment::{
+    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, Key, ListenerRef,
+    Offer, Offered, Report, RouteStatus, Verdict,
+};
 pub use cached::{CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster_cache::{
     Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredCached,
     RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,
 };
 pub use command::{Command, Refusal};
-pub use compile::{Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
+pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
 pub use copies::{Copied, Copies, Taken, Taker, served_kinds};
 pub use event::{ClosedSockets, Event, Source};
 pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
-pub use history::{Cause, Changes, Coalesced, History, Publication, Sample};
+pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretInterest, SecretPoller,
     SecretPollerMetrics, WhileServed,
@@ -65,13 +72,11 @@ pub use reconcile::{
 };
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{CachedControl, Control, start, start_cached};
+pub use sample::Sample;
 pub use source_metrics::SourceMetrics;
-pub use sources::{
-    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, Offer, Offered, Report,
-    RouteStatus, Verdict, attach,
-};
+pub use sources::{attach, attach_all};
 pub use status::{Reporter, Terms};
-pub use topology::{Key, ListenerRef, Topology};
+pub use topology::Topology;
 pub use tree::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };

@@ -11,6 +11,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::published::Published;
 
 use crate::compile::Unit;
+use crate::queue::latency_buckets;
 
 /// The handles of the loop's metrics.
 #[derive(Clone, Debug)]
@@ -40,11 +41,6 @@ fn stale_since(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
     Ok(made)
 }
 
-/// From 10 µs to about 10 s.
-pub(crate) fn buckets() -> Vec<f64> {
-    (0..14).map(|step| 1e-5 * f64::powi(3.0, step)).collect()
-}
-
 impl ControlMetrics {
     /// Registers the metrics.
     ///
@@ -52,7 +48,7 @@ impl ControlMetrics {
     /// Returns an error if a metric of the same name is already registered.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let histogram = |name: &str, help: &str| -> Result<Histogram, prometheus::Error> {
-            let made = Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets()))?;
+            let made = Histogram::with_opts(HistogramOpts::new(name, help).buckets(latency_buckets()))?;
             registry.register(Box::new(made.clone()))?;
             Ok(made)
         };

@@ -173,6 +173,13 @@ pub struct Deis {
     pub builder: Option<(ObjectName, SocketAddr)>,
 }
 
+impl Deis {
+    /// The Secret with the certificate of the platform, in the namespace of its router.
+    pub(crate) fn platform_certificate(router: &ObjectName) -> ObjectName {
+        router.beside("deis-router-platform-cert")
+    }
+}
+
 impl Default for Sources {
     fn default() -> Self {
         Self { ingress: true, deis: None, gateway: None }

@@ -10,6 +10,7 @@ mod infrastructure;
 mod listing;
 mod names;
 mod observe;
+mod rank;
 mod report;
 mod secrets;
 mod waits;
@@ -43,6 +44,8 @@ use crate::informer::SecretInterest;
 use crate::not_serving::{self, NotServing};
 use crate::options::Options;
 use crate::queue::Meter;
+use crate::sample::Sample;
+use crate::sources::attach_all;
 use crate::topology::Topology;
 use crate::tree::{self, Tree, TreeQuery};
 use crate::world::World;
@@ -162,14 +165,15 @@ impl Reconciler {
         self.attach_stale();
         self.backlog.pull_in_related(&mut batch, |unit| led_to(&self.topology, &self.compiled, unit));
         let oldest = batch.oldest;
-        let mut touched = self.compile_batch(batch, now);
-        let published = self.outgoing(std::mem::take(&mut touched.changes));
+        let (mut touched, causes) = self.compile_batch(batch, now);
+        let units = std::mem::take(&mut touched.changed);
+        let published = self.outgoing(Changes { causes, units });
         let secrets = self.secrets.changes(&self.topology, &self.options);
         Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
     }
 
-    /// Compiles a batch, and the units whose wait is over.
-    fn compile_batch(&mut self, batch: Batch, now: Instant) -> Touched {
+    /// Compiles a batch, and the units whose wait is over. Returns the causes as well.
+    fn compile_batch(&mut self, batch: Batch, now: Instant) -> (Touched, Sample<Cause>) {
         let (mut causes, Batch { mut units, own, .. }) = (batch.causes(), batch);
         let woken = self.waits.end(now, &units);
         units.extend(woken.keys().cloned());
@@ -190,7 +194,7 @@ impl Reconciler {
             true
         };
         let waiting = self.waits.iter().map(|(unit, _)| unit.clone()).collect();
-        let mut touched = self.compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
+        let touched = self.compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
         for unit in woken.keys().filter(|unit| !begun.contains_key(*unit)) {
             causes.note(Cause::Settled { unit: unit.clone() });
         }
@@ -198,8 +202,7 @@ impl Reconciler {
         for service in &touched.led_elsewhere {
             self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.topology);
         }
-        touched.changes.causes = causes;
-        touched
+        (touched, causes)
     }
 
     /// When [`Reconciler::reconcile`] must be called even without events.
@@ -314,7 +317,7 @@ impl Reconciler {
         }
         self.running = true;
         self.world.compact();
-        self.topology = Topology::of(&self.world, &self.options);
+        self.topology = attach_all(&self.world, &self.options);
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         self.compiled = Compiled::of(inputs);
         let compiled = [("host", self.compiled.parts.hosts.len()), ("service", self.world.services.len())].into();
@@ -335,7 +338,7 @@ impl Reconciler {
         if !secrets::by_name(&self.options) || !self.secrets.untold() || open {
             return None;
         }
-        self.secrets.all(&Topology::of(&self.world, &self.options), &self.options)
+        self.secrets.all(&attach_all(&self.world, &self.options), &self.options)
     }
 }
 

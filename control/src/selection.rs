@@ -6,8 +6,7 @@ use std::sync::Arc;
 use tidegate_config::object::{Kind, ObjectName};
 
 use crate::event::Source;
-use crate::options::{Options, Publish, Secrets};
-use crate::sources::PLATFORM_CERTIFICATE;
+use crate::options::{Deis, Options, Publish, Secrets};
 
 /// A selector of Secrets, without types that cannot hold a certificate and may be large or many.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
@@ -23,7 +22,7 @@ fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let edge = edge.map(|to_pods| to_pods.edge.clone());
     match kind {
         Kind::Secret => {
-            let platform = deis.map(|deis| deis.router.beside(PLATFORM_CERTIFICATE));
+            let platform = deis.map(|deis| Deis::platform_certificate(&deis.router));
             options.default_certificate.iter().cloned().chain(platform).collect()
         }
         Kind::Deployment => deis.map(|deis| deis.router.clone()).into_iter().collect(),
@@ -141,7 +140,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::options::{Deis, Sources};
+    use crate::options::Sources;
 
     #[track_caller]
     fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {

@@ -136,8 +136,8 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(held) = held {
         write!(f, ", with the routes of generation {held}")?;
     }
-    sampled(&changes.routing, f)?;
-    sampled(&changes.endpoints, f)?;
+    sampled(&changes.units.routing, f)?;
+    sampled(&changes.units.endpoints, f)?;
     if let Some(Coalesced { first, since, publications }) = coalesced {
         write!(f, ", the last of {publications} times since generation {first} at {}", time(*since))?;
     }

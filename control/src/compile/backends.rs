@@ -14,7 +14,7 @@ use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort,
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass, User};
 use crate::addresses::{API_SERVER, AddressPolicy, taken_for};
-use crate::topology::Key;
+use crate::attachment::Key;
 use crate::world::World;
 
 /// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Any other author of

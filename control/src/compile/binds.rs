@@ -8,7 +8,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
-use crate::sources::BindClaim;
+use crate::attachment::BindClaim;
 
 /// Sockets and their listeners.
 pub(super) struct Binds;

@@ -11,8 +11,7 @@ use tidegate_config::object::{Kind as Object, ObjectRef};
 
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass};
-use crate::options::Options;
-use crate::sources::PLATFORM_CERTIFICATE;
+use crate::options::{Deis, Options};
 
 /// The parts of a snapshot that are global.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +97,7 @@ pub(crate) fn reads(options: &Options) -> impl Iterator<Item = ObjectRef> {
     let certificate = options.default_certificate.iter();
     let certificate = certificate.map(|secret| ObjectRef::new(Object::Secret, secret.clone()));
     let deis = options.sources.deis.iter().flat_map(|deis| {
-        let platform = deis.router.beside(PLATFORM_CERTIFICATE);
+        let platform = Deis::platform_certificate(&deis.router);
         [ObjectRef::new(Object::Deployment, deis.router.clone()), ObjectRef::new(Object::Secret, platform)]
     });
     certificate.chain(deis)
@@ -130,7 +129,7 @@ fn edge(Inputs { world, options, .. }: Inputs<'_>) -> Arc<EdgeSettings> {
 fn default_certificate(inputs: Inputs<'_>, findings: &mut Vec<Finding>) -> Option<Arc<Certificate>> {
     let Some(name) = inputs.options.default_certificate.as_ref() else {
         // That of a Deis platform is the fallback; it need not exist.
-        let platform = inputs.options.sources.deis.as_ref()?.router.beside(PLATFORM_CERTIFICATE);
+        let platform = Deis::platform_certificate(&inputs.options.sources.deis.as_ref()?.router);
         return inputs.world.secrets.get(&platform)?.certificate.as_ref().ok().cloned();
     };
     let problem = match inputs.world.secrets.get(name).map(|secret| &secret.certificate) {

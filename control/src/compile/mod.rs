@@ -6,6 +6,7 @@
 
 mod backends;
 mod binds;
+mod changed;
 mod findings;
 mod globals;
 mod host;
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use backends::KUBERNETES;
+pub use changed::ChangedUnits;
 pub(crate) use findings::ByObject;
 pub use findings::Findings;
 pub(crate) use globals::reads as globals_read;
@@ -33,9 +35,9 @@ use tidegate_config::model::{BackendKey, BindKey, SnapshotParts, StreamRoute, Vi
 use tidegate_config::object::{ObjectName, ObjectRef};
 pub use unit::Unit;
 
-use crate::history::Changes;
+use crate::attachment::Verdict;
 use crate::options::Options;
-use crate::sources::Verdict;
+use crate::sources::attach_all;
 use crate::topology::Topology;
 use crate::world::{World, pack};
 
@@ -89,8 +91,8 @@ enum User {
 /// The effects of one recompilation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
-    /// The differences of the parts.
-    pub changes: Changes,
+    /// The units whose parts differ.
+    pub changed: ChangedUnits,
     /// The number of compiled units, by [`Unit::label`].
     pub compiled: BTreeMap<&'static str, usize>,
     /// Dirty units that were deferred.
@@ -156,7 +158,7 @@ impl Pass<'_> {
 /// Compiles everything from scratch, including the endpoints of the held Service ports.
 #[must_use]
 pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) -> Compiled {
-    let topology = Topology::of(world, options);
+    let topology = attach_all(world, options);
     Compiled::of(Inputs { world, options, topology: &topology, held })
 }
 
@@ -199,7 +201,7 @@ impl Compiled {
         while let Some(unit) = pass.further.pop_first() {
             *pass.touched.compiled.entry(unit.label()).or_default() += 1;
             if unit.compile(self, inputs, &mut pass) {
-                pass.touched.changes.add(unit);
+                pass.touched.changed.add(unit);
             }
         }
         pass.touched

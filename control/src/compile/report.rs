@@ -8,7 +8,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Pass};
-use crate::sources::Report;
+use crate::attachment::Report;
 
 /// The reports of objects. They have no part in a snapshot.
 pub(super) struct Reports;

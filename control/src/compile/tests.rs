@@ -72,7 +72,7 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
 }
 
 fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
-    let (topology, held) = (Topology::of(world, options), BTreeSet::new());
+    let (topology, held) = (attach_all(world, options), BTreeSet::new());
     let inputs = Inputs { world, options, topology: &topology, held: &held };
     let objects = ["a", "b"].map(|it| Unit::Object(ObjectRef::new(Kind::Ingress, name(it))));
     let others = ["a", "b"].into_iter().flat_map(|it| [Unit::Host(host(it)), Unit::Service(name(it))]);

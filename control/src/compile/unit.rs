@@ -1,6 +1,7 @@
 //! Units, which are compiled independently. All kinds of units implement one trait, and the code that treats them alike
 //! (compiling, the audit, changes, history, metrics) goes over the one list at the end of this file.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
@@ -9,6 +10,7 @@ use tidegate_config::model::{BindKey, ScopeId, SnapshotParts, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use super::{Compiled, Inputs, Pass};
+use crate::attachment::Attachment;
 
 /// One kind of units.
 pub(super) trait Kind {
@@ -192,6 +194,18 @@ impl Unit {
             | Self::Service(_)
             | Self::Scope(_)
             | Self::Globals(()) => None,
+        }
+    }
+
+    /// The Services that an attachment uses for the requests or the connections of the unit.
+    pub(crate) fn services_in<'a>(&self, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
+        match self {
+            Self::Host(host) => attachment.claim(host).map(|claim| claim.services()).unwrap_or_default(),
+            Self::Stream(host) => {
+                let targets = attachment.stream(host).into_iter().flat_map(|route| route.targets());
+                targets.map(|target| &target.backend.service).collect()
+            }
+            Self::Object(_) | Self::Bind(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => BTreeSet::new(),
         }
     }
 

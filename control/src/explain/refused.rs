@@ -4,8 +4,9 @@ use serde::Serialize;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, ParentRef, Text};
 
-use crate::sources::{Fault, Verdict, parent_of};
-use crate::topology::{Key, Topology};
+use crate::attachment::{Fault, Key, Verdict};
+use crate::sources::parent_of;
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The maximum number of listed routes.

@@ -9,40 +9,8 @@ use tidegate_config::model::Generation;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::command::Command;
-use crate::compile::Unit;
-
-/// The maximum number of recorded items of a list: a relist may change thousands at once.
-pub(super) const SHOWN_MAX: usize = 8;
-
-/// The first few items, and the total number.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Sample<T> {
-    /// The first few, in order of arrival.
-    pub first: Vec<T>,
-    /// The total number.
-    pub total: usize,
-}
-
-impl<T> Default for Sample<T> {
-    fn default() -> Self {
-        Self { first: Vec::new(), total: 0 }
-    }
-}
-
-impl<T> Sample<T> {
-    /// Adds an item; it is created only if it is recorded.
-    pub(crate) fn add(&mut self, make: impl FnOnce() -> T) {
-        self.total += 1;
-        if self.first.len() < SHOWN_MAX {
-            self.first.push(make());
-        }
-    }
-
-    pub(super) fn append(&mut self, other: Self) {
-        self.total += other.total;
-        self.first.extend(other.first.into_iter().take(SHOWN_MAX.saturating_sub(self.first.len())));
-    }
-}
+use crate::compile::{ChangedUnits, Unit};
+use crate::sample::{SHOWN_MAX, Sample};
 
 impl Sample<Cause> {
     /// Adds a cause. Beyond the maximum, causes of routes stay: endpoints may change hundreds of times meanwhile.
@@ -184,39 +152,15 @@ impl fmt::Display for Cause {
 pub struct Changes {
     /// The causes.
     pub causes: Sample<Cause>,
-    /// Changed units of routing.
-    pub routing: Sample<Unit>,
-    /// Changed units of endpoints.
-    pub endpoints: Sample<Unit>,
-    /// The number of routes of the earlier model that this one does not share: the cost of keeping the earlier one.
-    #[serde(skip)]
-    pub(crate) replaced: usize,
-    /// The number of routes that the earlier model does not share.
-    #[serde(skip)]
-    pub(crate) added: usize,
+    /// The changed units.
+    #[serde(flatten)]
+    pub units: ChangedUnits,
 }
 
 impl Changes {
     /// No differences yet, with this cause.
     pub(crate) fn of(cause: Cause) -> Self {
         Self { causes: Sample { first: vec![cause], total: 1 }, ..Self::default() }
-    }
-
-    /// Adds a changed unit.
-    pub(crate) fn add(&mut self, unit: Unit) {
-        if unit.routing() { &mut self.routing } else { &mut self.endpoints }.add(|| unit);
-    }
-
-    /// Returns `true` if routing has changed.
-    #[must_use]
-    pub const fn routes(&self) -> bool {
-        self.routing.total > 0
-    }
-
-    /// Returns `true` if endpoints have changed.
-    #[must_use]
-    pub const fn endpoints(&self) -> bool {
-        self.endpoints.total > 0
     }
 
     /// Returns `true` if the whole model must be compared with the one before it to find the differences: after a
@@ -228,17 +172,13 @@ impl Changes {
 
     /// Removes the changes of endpoints, and returns them with the causes.
     pub(crate) fn take_endpoints(&mut self) -> Self {
-        let causes = self.causes.clone();
-        Self { causes, endpoints: std::mem::take(&mut self.endpoints), ..Self::default() }
+        Self { causes: self.causes.clone(), units: self.units.take_endpoints() }
     }
 
     /// Adds later changes.
     pub(crate) fn append(&mut self, later: Self) {
         self.causes.note_all(later.causes);
-        self.routing.append(later.routing);
-        self.endpoints.append(later.endpoints);
-        self.replaced += later.replaced;
-        self.added += later.added;
+        self.units.append(later.units);
     }
 }
 

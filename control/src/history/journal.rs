@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::changes::{Changes, Coalesced, Publication, Sample};
-use crate::compile::Unit;
+use super::changes::{Changes, Coalesced, Publication};
+use crate::compile::{ChangedUnits, Unit};
+use crate::sample::Sample;
 
 /// The time within which later changes of a Service's endpoints are added to its entry.
 const COALESCED_WITHIN: Duration = Duration::from_secs(60);
@@ -35,21 +36,22 @@ impl Journal {
     }
 
     pub(super) fn record(&mut self, publication: Publication) {
-        if publication.changes.routes() || publication.changes.whole() {
+        if publication.changes.units.routes() || publication.changes.whole() {
             self.routes.push_back(publication);
             while self.routes.len() > self.entries_max {
                 self.routes.pop_front();
             }
             return;
         }
-        let Sample { first, total } = &publication.changes.endpoints;
+        let Sample { first, total } = &publication.changes.units.endpoints;
         if *total > first.len() {
             self.coalesce(None, publication);
             return;
         }
         for unit in first {
             let endpoints = Sample { first: vec![unit.clone()], total: 1 };
-            let changes = Changes { endpoints, causes: publication.changes.causes.clone(), ..Changes::default() };
+            let units = ChangedUnits { endpoints, ..ChangedUnits::default() };
+            let changes = Changes { causes: publication.changes.causes.clone(), units };
             self.coalesce(Some(unit.clone()), Publication { changes, ..publication });
         }
     }
@@ -57,7 +59,7 @@ impl Journal {
     /// The latest `last` entries, the newest last; with a host, those that may have changed it.
     pub(super) fn latest(&self, last: usize, host: Option<&str>) -> Vec<Publication> {
         let concerns = |publication: &&Publication| {
-            let Sample { first, total } = &publication.changes.routing;
+            let Sample { first, total } = &publication.changes.units.routing;
             let is = |host: &str, unit: &Unit| matches!(unit, Unit::Host(pattern) if pattern.to_string() == host);
             host.is_none_or(|host| *total > first.len() || first.iter().any(|unit| is(host, unit)))
         };
@@ -78,7 +80,8 @@ impl Journal {
             let first = Coalesced { first: entry.generation, since: entry.at, publications: 1 };
             entry.coalesced.get_or_insert(first).publications += 1;
             (entry.generation, entry.at) = (publication.generation, publication.at);
-            entry.changes.endpoints.total = entry.changes.endpoints.total.max(publication.changes.endpoints.total);
+            entry.changes.units.endpoints.total =
+                entry.changes.units.endpoints.total.max(publication.changes.units.endpoints.total);
             entry.changes.causes.note_all(publication.changes.causes);
             return;
         }
@@ -91,7 +94,7 @@ impl Journal {
 
     fn forget(&mut self) {
         let Some(Publication { changes, .. }) = self.endpoints.pop_front() else { return };
-        let Sample { first, total } = changes.endpoints;
+        let Sample { first, total } = changes.units.endpoints;
         let whose = if total > first.len() { None } else { first.into_iter().next() };
         if self.latest.get(&whose) == Some(&self.forgotten) {
             self.latest.remove(&whose);
@@ -119,14 +122,14 @@ mod tests {
 
     fn of_host(name: &str) -> Changes {
         let mut changes = Changes::default();
-        changes.add(Unit::Host(HostPattern::Exact(name.into()).into()));
+        changes.units.add(Unit::Host(HostPattern::Exact(name.into()).into()));
         changes
     }
 
     fn of_services<'n>(names: impl IntoIterator<Item = &'n str>) -> Changes {
         let mut changes = Changes::default();
         for name in names {
-            changes.add(Unit::Service(ObjectName::new("shop", name)));
+            changes.units.add(Unit::Service(ObjectName::new("shop", name)));
             changes.causes.note(Cause::Released { service: ObjectName::new("shop", name) });
         }
         changes
@@ -136,7 +139,7 @@ mod tests {
     #[track_caller]
     fn check(journal: &Journal, want: &[&str]) {
         let told = |entry: &Publication| {
-            let whose = entry.changes.endpoints.first.first().map(|unit| match unit {
+            let whose = entry.changes.units.endpoints.first.first().map(|unit| match unit {
                 Unit::Service(service) => format!(" {}", service.name),
                 other @ (Unit::Object(_)
                 | Unit::Bind(_)
@@ -195,7 +198,7 @@ mod tests {
         journal.record(publication(3, of_services(many)));
         journal.record(publication(4, of_services(many)));
         check(&journal, &["1 a", "1..2 x2 b", "2 c", "3..4 x2 a"]);
-        assert_eq!(journal.latest(1, None)[0].changes.endpoints.total, 9);
+        assert_eq!(journal.latest(1, None)[0].changes.units.endpoints.total, 9);
     }
 
     #[test]
@@ -228,7 +231,7 @@ mod tests {
         journal.record(publication(3, of_host("b")));
         journal.record(publication(4, of_host("a")));
         let mut many = of_host("c");
-        (0..9).for_each(|_| many.add(Unit::Host(HostPattern::Exact("d".into()).into())));
+        (0..9).for_each(|_| many.units.add(Unit::Host(HostPattern::Exact("d".into()).into())));
         journal.record(publication(5, many));
         let latest = |last, host: Option<&str>| -> Vec<u64> {
             journal.latest(last, host).iter().map(|publication| publication.generation.0).collect()

@@ -64,7 +64,7 @@ impl Kept {
         let Publication { generation, changes, held, .. } = publication;
         self.held = held.or(self.held);
         let Some(newest) = self.models.back_mut() else {
-            if changes.routes() || changes.whole() {
+            if changes.units.routes() || changes.whole() {
                 let Difference { added, .. } = Difference::between(&SnapshotParts::default(), parts);
                 self.push(*generation, parts, added);
             }
@@ -73,7 +73,7 @@ impl Kept {
         let difference = if changes.whole() {
             Difference::between(&newest.parts, parts)
         } else {
-            Difference { any: changes.routes(), replaced: changes.replaced, added: changes.added }
+            Difference { any: changes.units.routes(), replaced: changes.units.replaced, added: changes.units.added }
         };
         if !difference.any {
             newest.last = *generation;

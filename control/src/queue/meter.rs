@@ -37,6 +37,11 @@ impl fmt::Debug for Counts {
     }
 }
 
+/// The buckets of short durations: from 10 µs to about 10 s.
+pub(crate) fn latency_buckets() -> Vec<f64> {
+    (0..14).map(|step| 1e-5 * f64::powi(3.0, step)).collect()
+}
+
 impl Meter {
     /// Registers the metrics of a queue of this name.
     ///
@@ -48,7 +53,7 @@ impl Meter {
             |opts: Opts| -> Result<IntGauge, prometheus::Error> { registered(registry, IntGauge::with_opts(opts)?) };
         let counter = |metric: &str, help: &str| registered(registry, IntCounter::with_opts(named(metric, help))?);
         let histogram = |metric: &str, help: &str| -> Result<Histogram, prometheus::Error> {
-            let opts = HistogramOpts { common_opts: named(metric, help), buckets: crate::metrics::buckets() };
+            let opts = HistogramOpts { common_opts: named(metric, help), buckets: latency_buckets() };
             registered(registry, Histogram::with_opts(opts)?)
         };
         let lane = |lane: &str| {

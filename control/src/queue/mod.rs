@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 use lanes::{Lanes, NEVER, Turn};
 pub use meter::Meter;
+pub(crate) use meter::latency_buckets;
 pub use workqueue::{Get, Held, Workqueue};
 
 /// The lane of a waiting key, in order of urgency.

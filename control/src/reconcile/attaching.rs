@@ -8,14 +8,14 @@ use std::time::Instant;
 use tidegate_config::model::BindKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use super::Reconciler;
 use super::backlog::Reason;
+use super::{Reconciler, rank};
+use crate::attachment::{Attachment, Claim, Key};
 use crate::compile::{KUBERNETES, Unit, globals_read};
 use crate::event::ClosedSockets;
 use crate::history::Cause;
 use crate::queue::Lane;
-use crate::sources::{Attachment, Claim, attach, disturbed};
-use crate::topology::Key;
+use crate::sources::{attach, disturbed};
 
 impl Reconciler {
     /// An object has changed. Before the first model nothing is queued: the model is made of all objects.
@@ -105,7 +105,7 @@ impl Reconciler {
         }
         let reason = Reason { lane: Lane::Slow, ..reason.clone() };
         for object in objects {
-            let rank = self.options.order.of_object(object, &self.topology);
+            let rank = rank::of_object(&self.options.order, object, &self.topology);
             self.backlog.attach_later(object, &reason, rank);
         }
     }
@@ -151,7 +151,7 @@ impl Reconciler {
         let endpoints_of: Vec<ObjectName> =
             old.iter().chain(new.iter()).filter_map(Key::endpoints_of).cloned().collect();
         for unit in &units {
-            let [old, new] = [&before, after].map(|of| of.services_of(unit));
+            let [old, new] = [&before, after].map(|of| unit.services_in(of));
             self.backlog.note_leaving(unit, old.difference(&new).map(|service| (*service).clone()));
         }
         let counting = counting(object.kind, &others, (&before, after));
@@ -205,7 +205,8 @@ impl Reconciler {
     }
 
     pub(super) fn compile_later(&mut self, unit: Unit, reason: &Reason) {
-        let rank = if reason.lane == Lane::Slow { self.options.order.of(&unit, &self.topology) } else { 0 };
+        let rank =
+            if reason.lane == Lane::Slow { rank::of_unit(&self.options.order, &unit, &self.topology) } else { 0 };
         self.backlog.compile(unit, reason, rank);
     }
 }

@@ -12,10 +12,11 @@ use tidegate_config::model::{Snapshot, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
 use super::{Reconciler, Step, inputs};
+use crate::attachment::{Attachment, Verdict};
 use crate::backoff::share;
-use crate::compile::{ByObject, Defer, Inputs, Touched, Unit};
+use crate::compile::{ByObject, ChangedUnits, Defer, Inputs, Touched, Unit};
 use crate::history::{Cause, Changes};
-use crate::sources::{Attachment, Verdict, attach};
+use crate::sources::attach;
 
 /// The minimum pause between turns, however large the cluster is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -52,7 +53,7 @@ impl Reconciler {
     /// published snapshot; `draw` is a random number, which spreads the turns of several processes.
     pub fn audit(&mut self, serving: &Snapshot, now: Instant, draw: u64) -> Option<Audit> {
         self.audit_due().filter(|due| *due <= now)?;
-        let (mut audit, mut mended) = (Audit::default(), Changes::default());
+        let (mut audit, mut mended) = (Audit::default(), ChangedUnits::default());
         let mut units = 0;
         while units < self.units_max() {
             let Some(unit) = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled) else { break };
@@ -99,22 +100,22 @@ impl Reconciler {
     }
 
     /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
-    fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut Changes, drifted: &mut Vec<Unit>) {
+    fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut ChangedUnits, drifted: &mut Vec<Unit>) {
         let told = self.told(unit);
         self.compiled.distrust(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
         let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
         let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
-        let recompiled = touched.changes.routes() || touched.changes.endpoints();
+        let recompiled = touched.changed.routes() || touched.changed.endpoints();
         let serves = self.serves(unit, serving);
         if attached || recompiled || !serves || told != self.told(unit) {
             drifted.push(unit.clone());
         }
         if recompiled {
-            let others = touched.changes.endpoints.first.iter().filter(|other| *other != unit);
+            let others = touched.changed.endpoints.first.iter().filter(|other| *other != unit);
             drifted.extend(others.cloned());
-            mended.append(touched.changes);
+            mended.append(touched.changed);
             self.names.note_all();
         } else if !serves {
             note(mended, unit, serving);
@@ -149,7 +150,8 @@ impl Reconciler {
         left.filter(|unit| self.hold.is_none() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn mended(&mut self, drifted: &[Unit], mut changes: Changes) -> Step {
+    fn mended(&mut self, drifted: &[Unit], units: ChangedUnits) -> Step {
+        let mut changes = Changes { units, ..Changes::default() };
         for unit in drifted {
             changes.causes.note(Cause::Drifted { unit: unit.clone() });
         }
@@ -161,7 +163,7 @@ impl Reconciler {
 }
 
 /// A unit must be published as it is now compiled.
-fn note(changes: &mut Changes, unit: &Unit, serving: &SnapshotParts) {
+fn note(changes: &mut ChangedUnits, unit: &Unit, serving: &SnapshotParts) {
     changes.replaced += unit.weight(serving);
     changes.add(unit.clone());
 }

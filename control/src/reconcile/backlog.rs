@@ -8,8 +8,9 @@ use tidegate_config::model::VirtualHost;
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use crate::compile::Unit;
-use crate::history::{Cause, Sample};
+use crate::history::Cause;
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
+use crate::sample::Sample;
 
 /// Work in the queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

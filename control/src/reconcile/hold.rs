@@ -50,7 +50,7 @@ impl Hold {
     /// Withholds the changes of routes; returns those to publish.
     fn withhold(&mut self, mut changes: Changes) -> Changes {
         let endpoints = changes.take_endpoints();
-        if changes.routes() {
+        if changes.units.routes() {
             self.withheld.append(changes);
         }
         endpoints
@@ -107,7 +107,7 @@ impl Reconciler {
             Some(hold) => hold.withhold(changes),
         };
         let mut changes = commanded.unwrap_or_default();
-        let differs = passed.routes() || passed.endpoints();
+        let differs = passed.units.routes() || passed.units.endpoints();
         if differs {
             changes.append(passed);
         }

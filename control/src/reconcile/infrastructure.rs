@@ -9,8 +9,8 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::{Object, Projected};
 
 use super::Reconciler;
+use crate::attachment::GatewayInfrastructure;
 use crate::options::{GatewayServices, Options};
-use crate::sources::GatewayInfrastructure;
 use crate::world::World;
 
 /// The desired infrastructure of one Gateway.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectRef};
 
+use crate::attachment::Key;
 use crate::compile::Compiled;
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 
 /// The DNS names to look up, in lower case without a trailing dot, each with the namespaces of its Services.
 pub type Names = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;

@@ -10,10 +10,10 @@ use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
 use tidegate_config::project::{Projected, PublicAddress};
 
 use super::Reconciler;
+use crate::attachment::{Key, ListenerRef, Verdict};
 use crate::compile::Unit;
 use crate::options::{Options, Publish};
-use crate::sources::{Verdict, parent_of};
-use crate::topology::{Key, ListenerRef};
+use crate::sources::parent_of;
 
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use crate::attachment::Key;
 use crate::compile::globals_read;
 use crate::informer::SecretInterest;
 use crate::options::{Options, Secrets};
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 
 /// The Secrets that are watched by name.
 #[derive(Debug, Default)]

@@ -12,8 +12,9 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
+use crate::attachment::Key;
 use crate::compile::{Compiled, HostUnit, Next, Unit};
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The hosts and streams that stay unchanged for now.

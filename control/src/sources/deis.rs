@@ -22,8 +22,9 @@ use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, D
 pub(super) use builder::attach_builder;
 pub(super) use router::attach_router;
 
-use super::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 use super::reader::Reader;
+use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
+use crate::options::Deis;
 
 /// The port of an application's Service.
 const PORT: u16 = 80;
@@ -44,9 +45,6 @@ static MAINTENANCE: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
         body: page.as_bytes().into(),
     })
 });
-
-/// The Secret with the certificate of the platform, in the router's namespace.
-pub(crate) const PLATFORM_CERTIFICATE: &str = "deis-router-platform-cert";
 
 const DOMAINS: &str = "metadata.annotations[router.deis.io/domains]";
 /// The limit of an application's paths on all hosts of another one together.
@@ -321,7 +319,7 @@ impl Claims<'_, '_> {
             }
         }
         let short = matches!(domain, DeisDomain::Short(_)) && !matches!(host, HostPattern::FirstLabel(_));
-        let platform = self.router.beside(PLATFORM_CERTIFICATE);
+        let platform = Deis::platform_certificate(self.router);
         let platform = if short { self.reader.secret(&platform).and_then(|it| it.as_ref().ok()) } else { None };
         // If the mapped one is unusable, clients get the default certificate: the host stays available over TLS.
         Found { certificate: platform.cloned(), over_tls: platform.is_some() || broken, missing }

@@ -10,8 +10,8 @@ use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
 
-use super::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 use super::reader::Reader;
+use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
 
 /// The controller that an Ingress belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]

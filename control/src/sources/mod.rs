@@ -1,9 +1,9 @@
 //! Sources: the claims of objects, in terms of the compiler. Each source has a file and turns an object into an
 //! [`Attachment`] with a pure function that records all other objects that it reads.
 //!
-//! The compiler does not know the sources: it takes [`Claim`]s.
+//! The compiler does not know the sources: it takes the claims of attachments.
 
-mod attachment;
+mod all;
 mod deis;
 mod gateway;
 mod ingress;
@@ -11,22 +11,20 @@ mod reader;
 
 use std::collections::BTreeSet;
 
-pub(crate) use attachment::backends;
-pub use attachment::{Attachment, Besides, BindClaim, Claim, ClaimTerms, Report, Verdict};
-pub(crate) use deis::PLATFORM_CERTIFICATE;
-pub use gateway::{Endpoints, Fault, GatewayInfrastructure, Offer, Offered, RouteStatus};
-pub(crate) use gateway::{contested, parent_of};
+pub use all::attach_all;
+pub(crate) use gateway::parent_of;
 use reader::Reader;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
+use crate::attachment::{Attachment, Key};
 use crate::options::Options;
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The layers in which objects are attached: an attachment reads only those of earlier layers. In the order of kinds,
 /// objects of an earlier layer come before those of a later one that read them.
-pub(crate) const LAYERS: [fn(Kind) -> bool; 3] = [
+const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::Gateway,
     |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),
     |kind| kind == Kind::BackendTlsPolicy,

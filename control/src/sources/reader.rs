@@ -16,9 +16,10 @@ use tidegate_config::project::{
     BackendRef, DeisApp, DeisDomain, DeisRouter, IngressClass, PortRef, Service, ServiceKind,
 };
 
-use super::gateway::{Fault, Offer, Offered, parent_of, winner};
+use super::gateway::{parent_of, winner};
+use crate::attachment::{Fault, Key, Offer, Offered};
 use crate::options::Options;
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 use crate::world::World;
 
 /// A view of World for one attachment.

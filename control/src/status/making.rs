@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use super::send::{Refusal, outcome};
 use super::service;
 use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
+use crate::attachment::{Endpoints, GatewayInfrastructure};
 use crate::queue::Lane;
 use crate::reconcile::Made;
-use crate::sources::{Endpoints, GatewayInfrastructure};
 
 impl Reporter {
     /// Writes the desired objects while the queue exists.

@@ -37,8 +37,9 @@ use self::lease::Campaign;
 use self::metrics::ReportMetrics;
 use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
-use crate::queue::{Held, Lane, Meter, Queue, Retries, Share, Workqueue};
-use crate::reconcile::{ChangedFindings, Desired, PendingStatusUpdates};
+use crate::queue::{Held, Lane, Workqueue};
+use crate::reconcile::Desired;
+use crate::reports::Reports;
 use crate::view::{Readiness, View};
 pub use election::Terms;
 
@@ -52,8 +53,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The pause of a writer after it has written conditions, which people and programs wait for. An overloaded API server
 /// answers with Retry-After.
 const CONDITIONS_PAUSE: Duration = Duration::from_millis(1);
-/// The delay for writing a changed number of attached routes: a thousand new routes become one write.
-const COUNT_AFTER: Duration = Duration::from_millis(200);
 /// The maximum number of attempts of one write after conflicts with other writers.
 const READINGS_MAX: usize = 5;
 /// The pause of a writer before each check of an object: most have nothing to write, and each check takes time of the
@@ -61,65 +60,9 @@ const READINGS_MAX: usize = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The timeout of a write.
 const WRITE_MAX: Duration = Duration::from_secs(15);
-/// The delay before a value that another client has overwritten is restored, so that two disagreeing writers do not
-/// overload the API server.
-const REPAIR_AFTER: Duration = Duration::from_secs(2);
-/// The delay before a finding is reported, if it still stands: the objects of an application arrive one after another,
-/// and references that are missing only in between are not reported.
-const TELL_AFTER: Duration = Duration::from_secs(2);
 /// The maximum time for which all writers respect a Retry-After of the API server; the rejected write itself waits for
 /// the whole time.
 const LATER_MAX: Duration = Duration::from_secs(10);
-/// The delays after failed writes: at most a second at first, and at most five minutes at last.
-const RETRIES: Retries = Retries { first: Duration::from_secs(1), max: Duration::from_secs(300) };
-
-/// The queues of reports. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Reports {
-    /// Objects whose status may have to be written.
-    statuses: Workqueue<ObjectRef>,
-    /// Objects whose Events may have to be written.
-    events: Workqueue<ObjectRef>,
-    /// Gateways whose infrastructure may have to be written.
-    gateways: Workqueue<ObjectRef>,
-    /// Whether this process writes. Otherwise the queues stay empty.
-    wanted: Arc<AtomicBool>,
-}
-
-impl Reports {
-    pub(crate) fn new([statuses, events, gateways]: [Meter; 3]) -> Self {
-        let [statuses, events, gateways] = [statuses, events, gateways].map(queue);
-        Self { statuses, events, gateways, wanted: Arc::default() }
-    }
-
-    /// Whether this process writes reports.
-    pub(crate) fn wanted(&self) -> bool {
-        self.wanted.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn make(&self, gateways: Vec<ObjectRef>) {
-        gateways.into_iter().for_each(|gateway| self.gateways.add(gateway, Lane::Fast));
-    }
-
-    pub(crate) fn name(
-        &self,
-        PendingStatusUpdates { all, changed, counting, rewritten }: PendingStatusUpdates,
-        found: ChangedFindings,
-    ) {
-        all.into_iter().for_each(|object| self.statuses.add(object, Lane::Slow));
-        changed.into_iter().for_each(|object| self.statuses.add(object, Lane::Fast));
-        counting.into_iter().for_each(|object| self.statuses.add_after(object, COUNT_AFTER, Lane::Fast));
-        rewritten.into_iter().for_each(|object| self.statuses.add_after(object, REPAIR_AFTER, Lane::Fast));
-        found.all.into_iter().for_each(|object| self.events.add(object, Lane::Slow));
-        found.changed.into_iter().for_each(|object| self.events.add_after(object, TELL_AFTER, Lane::Fast));
-    }
-}
-
-fn queue<K: Clone + Eq + Hash>(meter: Meter) -> Workqueue<K> {
-    let (fast_turns_max, slow_age_max) = (8, Duration::from_secs(30));
-    let share = Share { batch_max: 1, slow_batch_max: 1, fast_turns_max, slow_age_max, aged_every: 2 };
-    Workqueue::new(Queue::new(meter, RETRIES), share, |_| 0)
-}
 
 /// The end of this process's leadership, if it leads.
 #[derive(Clone, Debug)]

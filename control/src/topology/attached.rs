@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use super::{Key, Topology};
-use crate::options::Options;
-use crate::sources::{Attachment, Offer, attach, contested};
-use crate::world::World;
+use super::Topology;
+use crate::attachment::{Attachment, Key, Offer};
 
 impl Topology {
     /// The non-empty attachments of the objects after one, in the order of objects.
@@ -46,15 +44,5 @@ impl Topology {
         let (key, first) = (listener.clone(), ObjectRef::new(kind, ObjectName::default()));
         let found = self.by_key.range((key.clone(), first)..);
         found.take_while(move |(of, object)| *of == key && object.kind == kind).map(|(_, object)| object)
-    }
-
-    /// Attaches the routes again that others may keep off a listener. Older routes are settled before the younger ones
-    /// that they keep off.
-    pub(super) fn settle_contested(&mut self, world: &World, options: &Options) {
-        for object in contested(world, self) {
-            let attachment = attach(world, options, self, &object);
-            self.replace(&object, attachment);
-        }
-        self.moved.clear();
     }
 }

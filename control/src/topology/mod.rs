@@ -2,8 +2,6 @@
 //! exist are kept, so that the dependents are found when such an object is created.
 
 mod attached;
-mod key;
-mod listener_ref;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -12,12 +10,8 @@ use std::sync::Arc;
 use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::options::Options;
+use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, Key, Report};
 use crate::recent::Recent;
-use crate::sources::{Attachment, BindClaim, Claim, ClaimTerms, LAYERS, Report, attach};
-use crate::world::World;
-pub use key::Key;
-pub use listener_ref::ListenerRef;
 
 /// The attachments of all objects, and an index of the objects by key.
 #[derive(Debug, Default)]
@@ -33,27 +27,17 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Attaches every object of World. All at once costs less than one by one, and uses memory better.
-    #[must_use]
-    pub fn of(world: &World, options: &Options) -> Self {
-        let mut topology = Self::default();
-        for layer in LAYERS {
-            let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
-            let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
-            let mut attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
-            attached.iter_mut().for_each(|(_, attachment)| topology.share_report(attachment));
-            if attached.is_empty() {
-                continue;
-            }
-            let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
-            let by_key: Vec<_> = keys.collect();
-            topology.by_key = std::mem::take(&mut topology.by_key).into_iter().chain(by_key).collect();
-            topology.attachments = std::mem::take(&mut topology.attachments).into_iter().chain(attached).collect();
-            if layer(Kind::HttpRoute) {
-                topology.settle_contested(world, options);
-            }
+    /// Adds the attachments of further objects, none of them empty. All at once costs less than one by one, and uses
+    /// memory better.
+    pub(crate) fn add_all(&mut self, mut attached: Vec<(ObjectRef, Attachment)>) {
+        attached.iter_mut().for_each(|(_, attachment)| self.share_report(attachment));
+        if attached.is_empty() {
+            return;
         }
-        topology
+        let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
+        let by_key: Vec<_> = keys.collect();
+        self.by_key = std::mem::take(&mut self.by_key).into_iter().chain(by_key).collect();
+        self.attachments = std::mem::take(&mut self.attachments).into_iter().chain(attached).collect();
     }
 
     /// Replaces the attachment of an object and returns the previous one. The terms of unchanged claims stay the same allocations,

@@ -12,10 +12,11 @@ use tidegate_config::project::gateway::{Gateway, Listener};
 use super::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };
+use crate::attachment::{Attachment, ListenerRef, Offered, Verdict};
 use crate::explain::refusals;
 use crate::options::Options;
-use crate::sources::{Attachment, Offered, Verdict, parent_of};
-use crate::topology::{ListenerRef, Topology};
+use crate::sources::parent_of;
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The input of a page.

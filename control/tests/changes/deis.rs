@@ -60,7 +60,7 @@ fn check(bench: &mut Bench, kind: Kind, object: Value, want: &[&str]) {
     bench.apply(kind, object);
     bench.changes = Default::default();
     bench.reconcile();
-    let changed: Vec<String> = bench.changes.routing.first.iter().map(ToString::to_string).collect();
+    let changed: Vec<String> = bench.changes.units.routing.first.iter().map(ToString::to_string).collect();
     assert_eq!(changed, want);
 }
 

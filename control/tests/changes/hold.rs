@@ -90,7 +90,7 @@ fn a_thaw_publishes_the_cluster_routes_and_all_withheld_causes() {
     let causes = bench.changes.causes.first.iter().map(Cause::to_string).collect::<Vec<_>>();
     assert_eq!(causes[0], "an operator's thaw");
     assert!(causes.contains(&"Ingress shop/web at resourceVersion 2".to_owned()), "{causes:?}");
-    assert_eq!(bench.changes.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()).into())]);
+    assert_eq!(bench.changes.units.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()).into())]);
     // No route leads to the old Service any more.
     let parts = &bench.reconciler.compiled().parts;
     assert_eq!(parts.backends.keys().map(ToString::to_string).collect::<Vec<_>>(), ["shop/new:80"]);
@@ -159,5 +159,5 @@ fn a_command_without_effect_is_still_published_with_its_cause() {
     bench.thaw();
     bench.check("10.0.0.1");
     bench.check_causes(&["an operator's thaw"]);
-    assert!(!bench.changes.routes());
+    assert!(!bench.changes.units.routes());
 }

@@ -106,9 +106,9 @@ impl Simulation {
             .map(|parts| parts.binds.iter().map(|bind| (bind.key, bind.clone())).collect::<BTreeMap<BindKey, Bind>>());
         let sockets = unlike(&was, &is);
         let (streams, differ) = (unlike(&streams(before), &streams(after)), unlike(&hosts(before), &hosts(after)));
-        let globals = changes.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
+        let globals = changes.units.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
         assert_eq!(
-            changes.routing.total - usize::from(globals),
+            changes.units.routing.total - usize::from(globals),
             differ + scopes + streams + sockets,
             "seed {}: {changes:?}",
             self.seed

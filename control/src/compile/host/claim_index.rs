@@ -18,7 +18,7 @@ use tidegate_config::model::{BackendKey, Certificate, HostPattern, HostRoutes, R
 use tidegate_config::object::{Age, ObjectRef};
 
 use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
-use crate::sources::{Claim, backends};
+use crate::attachment::{Claim, backends};
 
 /// A certificate, and its server name.
 type Named = (HostPattern, Arc<Certificate>);

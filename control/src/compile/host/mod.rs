@@ -16,7 +16,7 @@ use whole::Rights;
 
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
-use crate::sources::{Claim, backends};
+use crate::attachment::{Claim, backends};
 
 /// The compiled form of a host.
 #[derive(Debug)]
@@ -145,8 +145,8 @@ fn put_whole(
     compiled.use_instead(&User::Host(host.clone()), &old, &new, pass);
     compiled.compile_unknown(&new, pass);
     let [replaced, added] = [&before, &after].map(|routes| routes.as_ref().map_or(0, |it| it.len()));
-    pass.touched.changes.replaced += replaced;
-    pass.touched.changes.added += added;
+    pass.touched.changed.replaced += replaced;
+    pass.touched.changed.added += added;
     true
 }
 
@@ -172,8 +172,8 @@ fn put_change(
     compiled.parts.hosts.insert(host, after);
     compiled.use_instead(&User::Host(host.clone()), &left, &new, pass);
     compiled.compile_unknown(&backends_of_host, pass);
-    pass.touched.changes.replaced += replaced;
-    pass.touched.changes.added += added;
+    pass.touched.changed.replaced += replaced;
+    pass.touched.changed.added += added;
     true
 }
 

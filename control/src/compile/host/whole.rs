@@ -15,8 +15,8 @@ use tidegate_config::model::{
 };
 use tidegate_config::object::{Age, ObjectRef};
 
+use crate::attachment::Claim;
 use crate::options::HostOwnership;
-use crate::sources::Claim;
 
 /// The rules for which claims for a host are in effect.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
 use super::*;
 use crate::command::Command;
+use crate::compile::ChangedUnits;
 use crate::history::{Cause, Changes};
 
 /// Consecutive models, and those that are kept.
@@ -36,9 +37,9 @@ impl Bed {
     fn change(&mut self, hosts: &[(&str, usize)]) -> u64 {
         let mut changes = Changes::default();
         for (name, routes) in hosts {
-            changes.add(Unit::Host(host(name)));
-            changes.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.len());
-            changes.added += routes;
+            changes.units.add(Unit::Host(host(name)));
+            changes.units.replaced += self.parts.hosts.get(&host(name)).map_or(0, |before| before.len());
+            changes.units.added += routes;
             self.put(name, *routes);
         }
         self.publish(changes)
@@ -55,7 +56,7 @@ impl Bed {
 
     fn endpoints(&mut self) -> u64 {
         let mut changes = Changes::default();
-        changes.add(Unit::Service(ObjectName::new("shop", "cart")));
+        changes.units.add(Unit::Service(ObjectName::new("shop", "cart")));
         self.publish(changes)
     }
 
@@ -73,7 +74,8 @@ impl Bed {
     fn thaw(&mut self, parts: SnapshotParts, withheld: usize) -> u64 {
         (self.held, self.parts) = (None, parts);
         let changes = Changes::of(Cause::Commanded { command: Command::Thaw });
-        self.publish(Changes { replaced: withheld, added: withheld, ..changes })
+        let units = ChangedUnits { replaced: withheld, added: withheld, ..ChangedUnits::default() };
+        self.publish(Changes { units, ..changes })
     }
 
     /// Checks the hosts of a restored generation, each with its number of routes.

@@ -15,7 +15,7 @@ use crate::command::Command;
 use crate::compile::{Compiled, compile};
 use crate::event::{Event, Source};
 use crate::options::Options;
-use crate::topology::Topology;
+use crate::sources::attach_all;
 use crate::world::World;
 
 use super::*;
@@ -171,7 +171,7 @@ impl Bench {
         let full = compile(world, options, &self.reconciler.held_backends);
         assert_eq!(all(&compiled.parts), all(&full.parts));
         assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));
-        assert!(topology.attachments().eq(Topology::of(world, options).attachments()));
+        assert!(topology.attachments().eq(attach_all(world, options).attachments()));
         let serving = self.publisher.serving();
         let backends = serving.backends().iter().map(|(key, backend)| (key.clone(), Arc::clone(backend)));
         assert_eq!(backends.collect::<BTreeMap<_, _>>(), all(&compiled.parts).1);

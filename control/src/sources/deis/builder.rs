@@ -11,7 +11,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, ObjectRef};
 use tidegate_config::project::{BackendRef, PortRef, Service};
 
-use crate::sources::attachment::Attachment;
+use crate::attachment::Attachment;
 use crate::sources::reader::Reader;
 
 /// The port of the builder's Service.

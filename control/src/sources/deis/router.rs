@@ -12,8 +12,8 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, ObjectRef};
 
 use super::{PORT, scope, shared};
+use crate::attachment::{Attachment, Claim, ClaimTerms};
 use crate::options::Options;
-use crate::sources::attachment::{Attachment, Claim, ClaimTerms};
 use crate::world::World;
 
 const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";

@@ -11,8 +11,8 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress};
 
-use super::condition::Fault;
 use super::infrastructure::{Targets, service_name, service_or_older, targets_of};
+use crate::attachment::Fault;
 use crate::options::ToPods;
 use crate::sources::reader::Reader;
 

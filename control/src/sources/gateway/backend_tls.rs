@@ -12,10 +12,9 @@ use tidegate_config::project::gateway::{
     PolicyTarget, SubjectAltName, Unreadable, WrittenRef,
 };
 
-use super::condition::{Conditions, Fault};
-use crate::sources::attachment::{Attachment, Report};
+use crate::attachment::{Attachment, Conditions, Fault, Key, Report};
 use crate::sources::reader::{Reader, Sought};
-use crate::topology::{Key, Topology};
+use crate::topology::Topology;
 
 impl<'w> Reader<'w> {
     /// Applies the policy for the Service port of a target; without one the target is unchanged.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
 
-use super::condition::{Conditions, Fault, parameters};
+use crate::attachment::{Attachment, Conditions, Fault, Report, parameters};
 use crate::options::GatewayServices;
-use crate::sources::attachment::{Attachment, Report};
 use crate::sources::reader::Reader;
 
 /// The features that can be supported, in the order of their names (<https://gateway-api.sigs.k8s.io/geps/gep-2162/>).

@@ -10,7 +10,7 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::Gateway;
 
-use super::condition::Fault;
+use crate::attachment::Fault;
 use crate::sources::reader::{Reader, Sought};
 
 const INVALID: &str = "InvalidClientCertificateRef";

@@ -15,12 +15,12 @@ use tidegate_config::project::gateway::{
 use super::address::{Assigned, assign, wanted};
 use super::class;
 use super::client_certificate;
-use super::condition::{Conditions, Fault, parameters};
-use super::infrastructure::{GatewayInfrastructure, Targets, infrastructure, service_or_older, transport};
+use super::infrastructure::{Targets, infrastructure, service_or_older, transport};
 use super::listener::{offered, settle, status};
-use super::offer::{Offer, Offered};
 use super::overlap;
-use crate::sources::attachment::{Attachment, Besides, BindClaim, Report};
+use crate::attachment::{
+    Attachment, Besides, BindClaim, Conditions, Fault, GatewayInfrastructure, Offer, Offered, Report, parameters,
+};
 use crate::sources::reader::Reader;
 
 /// The limit of listeners of one Gateway with all of its ListenerSets.

@@ -9,13 +9,10 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{HttpBackend, HttpFilters, Retry, RuleSession, SessionRefused, Timeouts};
 
 use super::client_certificate::shown_by_route;
-use super::condition::Fault;
 use super::parent::Seeker;
-use super::route_status::{RouteStatus, Said};
 use super::rule::Rules;
-use crate::sources::attachment::{Attachment, Claim, ClaimTerms, Report};
+use crate::attachment::{Attachment, Claim, ClaimTerms, Fault, Key, Report, RouteStatus, Said};
 use crate::sources::reader::Reader;
-use crate::topology::Key;
 
 /// The limit of matches in one rule, for the order of routes.
 const MATCHES_MAX: u32 = 64;

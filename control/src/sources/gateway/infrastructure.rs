@@ -15,7 +15,8 @@ use tidegate_config::project::gateway::{
 use super::address::unsupported;
 use super::class;
 use super::gateway_object::parent_of;
-use crate::options::{GatewayServices, ServiceType, ToPods};
+use crate::attachment::{Endpoints, GatewayInfrastructure};
+use crate::options::{GatewayServices, ToPods};
 use crate::sources::reader::Reader;
 
 /// The label with the name of the Gateway that an object was created for
@@ -27,34 +28,6 @@ const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
 const MANAGED_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "tidegate");
 /// The maximum length of the name of a Service (RFC 1035), and of the value of a label.
 const LABEL_CHARACTERS_MAX: usize = 63;
-
-/// The desired infrastructure of a Gateway.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GatewayInfrastructure {
-    /// The name of the Service.
-    pub service: ObjectName,
-    /// Its labels.
-    pub labels: Texts,
-    /// Its annotations.
-    pub annotations: Texts,
-    /// Its type; `None` for a headless one.
-    pub kind: Option<ServiceType>,
-    /// Its ports, each with its target port, in ascending order.
-    pub ports: Box<[(Transport, u16, u16)]>,
-    /// The requested addresses.
-    pub addresses: Box<[IpAddr]>,
-    /// Its endpoints.
-    pub endpoints: Endpoints,
-}
-
-/// The endpoints of a Gateway's Service.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoints {
-    /// The endpoints of this Service.
-    Of(ObjectName),
-    /// These addresses.
-    At(Box<[IpAddr]>),
-}
 
 /// The target ports of a Gateway on the edge's pods, by the ports of its listeners.
 pub(super) type Targets = BTreeMap<(Transport, u16), u16>;

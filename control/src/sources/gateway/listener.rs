@@ -12,11 +12,9 @@ use tidegate_config::project::gateway::{
     ListenerStatus, RouteKind, TlsMode, ValidationMode,
 };
 
-use super::condition::{Conditions, Fault, named};
 use super::infrastructure::transport;
-use super::offer::Offered;
+use crate::attachment::{Conditions, Fault, ListenerRef, Offered, named};
 use crate::sources::reader::{Reader, Sought};
-use crate::topology::ListenerRef;
 
 /// The reason for a listener with an unsupported protocol.
 const UNSUPPORTED: &str = "UnsupportedProtocol";

@@ -3,11 +3,9 @@
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::OwnStatus;
 
-use super::condition::{Conditions, Fault};
 use super::gateway_object::{not_accepted, parent_of};
 use super::listener::status;
-use super::offer::Offered;
-use crate::sources::attachment::{Attachment, Report};
+use crate::attachment::{Attachment, Conditions, Fault, Offered, Report};
 use crate::sources::reader::Reader;
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{ListenerTls, TlsMode};
 
-use super::condition::Fault;
-use super::offer::Offered;
+use crate::attachment::{Fault, Offered};
 
 /// Records for each listener that terminates TLS whether its certificates, or else its hostname, overlap with those of
 /// another one on the port.

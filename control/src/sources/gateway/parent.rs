@@ -8,12 +8,10 @@ use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef};
 
-use super::condition::Fault;
 use super::gateway_object::parent_of;
-use super::offer::{Offer, Offered};
 use super::rival;
+use crate::attachment::{Fault, Key, Offer, Offered};
 use crate::sources::reader::Reader;
-use crate::topology::Key;
 
 /// A route whose parents are resolved.
 pub(super) struct Seeker<'r> {

@@ -9,8 +9,8 @@ use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::Hostnames;
 
 use super::gateway_object::parent_of;
-use super::offer::Offered;
-use crate::topology::{Key, Topology};
+use crate::attachment::{Key, Offered};
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The patterns of a route without hostnames.
@@ -130,7 +130,7 @@ pub(in crate::sources) fn disturbed(
 
 /// The routes that a route of the other kind may keep off a listener, oldest first. `topology` has all of them attached
 /// as if there were no conflicts.
-pub(crate) fn contested(world: &World, topology: &Topology) -> Vec<ObjectRef> {
+pub(in crate::sources) fn contested(world: &World, topology: &Topology) -> Vec<ObjectRef> {
     let mut found = BTreeSet::new();
     for object in world.names_of(Kind::GrpcRoute, None) {
         let listeners = topology.get(object).map(|attachment| &*attachment.listeners).unwrap_or_default();

@@ -15,7 +15,7 @@ use tidegate_config::project::gateway::{
 };
 use tidegate_config::project::{BackendRef, PortRef, gateway};
 
-use super::condition::Fault;
+use crate::attachment::Fault;
 use crate::sources::reader::Reader;
 
 /// State for making the rules of one route.

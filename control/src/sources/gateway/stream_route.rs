@@ -12,13 +12,10 @@ use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{self, Hostnames, StreamRule, Unreadable};
 
 use super::client_certificate::shown_by_stream;
-use super::condition::Fault;
 use super::parent::Seeker;
-use super::route_status::{RouteStatus, Said};
 use super::rule::Rules;
-use crate::sources::attachment::{Attachment, Besides, Report};
+use crate::attachment::{Attachment, Besides, Fault, Key, Report, RouteStatus, Said};
 use crate::sources::reader::Reader;
-use crate::topology::Key;
 
 /// The default time without datagrams after which a flow ends, as in Envoy.
 const FLOW_IDLE: Duration = Duration::from_secs(60);

@@ -1,4 +1,12 @@
-//! The result of a source for one object.
+//! The result of a source for one object: its claims, what it depends on, and its report. Plain data, without knowledge
+//! of the sources that make it and of the topology and the compiler that read it.
+
+mod condition;
+mod infrastructure;
+mod key;
+mod listener_ref;
+mod offer;
+mod route_status;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -13,10 +21,15 @@ use tidegate_config::model::{
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
-use super::gateway::{GatewayInfrastructure, Offer, RouteStatus};
-use crate::compile::Unit;
-use crate::topology::Key;
 use crate::world::World;
+pub use condition::Fault;
+pub(crate) use condition::{Conditions, named, parameters};
+pub use infrastructure::{Endpoints, GatewayInfrastructure};
+pub use key::Key;
+pub use listener_ref::ListenerRef;
+pub use offer::{Offer, Offered};
+pub use route_status::RouteStatus;
+pub(crate) use route_status::Said;
 
 /// The claims, dependencies and report of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -126,13 +139,13 @@ pub struct ClaimTerms {
 
 impl Attachment {
     /// The attachment of an object without claims: it reports the findings of its projection.
-    pub(super) fn reporting(object: &ObjectRef, world: &World) -> Self {
+    pub(crate) fn reporting(object: &ObjectRef, world: &World) -> Self {
         let findings = world.findings_of(object).to_vec();
         Self { report: Report { findings, ..Report::default() }.unless_empty(), ..Self::default() }
     }
 
     /// Adds findings to the report.
-    pub(super) fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
+    pub(crate) fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
         let mut report = self.report.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         report.findings.extend(findings);
         self.report = report.unless_empty();
@@ -146,7 +159,7 @@ impl Attachment {
     }
 
     /// The same, mutable.
-    pub(super) fn besides_mut(&mut self) -> &mut Besides {
+    pub(crate) fn besides_mut(&mut self) -> &mut Besides {
         self.besides.get_or_insert_default()
     }
 
@@ -174,18 +187,6 @@ impl Attachment {
     pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
         let place = self.besides().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
         self.besides().streams.get(place).map(|(_, route)| route)
-    }
-
-    /// The Services that it uses for the requests or the connections for a host.
-    pub(crate) fn services_of(&self, unit: &Unit) -> BTreeSet<&ObjectName> {
-        match unit {
-            Unit::Host(host) => self.claim(host).map(|claim| claim.services()).unwrap_or_default(),
-            Unit::Stream(host) => {
-                let targets = self.stream(host).into_iter().flat_map(|route| route.targets());
-                targets.map(|target| &target.backend.service).collect()
-            }
-            Unit::Object(_) | Unit::Bind(_) | Unit::Service(_) | Unit::Scope(_) | Unit::Globals(()) => BTreeSet::new(),
-        }
     }
 
     /// The Services that it refers to.
@@ -216,21 +217,21 @@ impl Attachment {
 
 impl Report {
     /// A report with the findings about an object and its status.
-    pub(super) fn of_status(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
+    pub(crate) fn of_status(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Status(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
     }
 
     /// The same for an object whose parent does not exist.
-    pub(super) fn of_orphan(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
+    pub(crate) fn of_orphan(findings: &[Finding], status: OwnStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Orphaned(Arc::new(status))), findings: findings.to_vec() }.unless_empty()
     }
 
     /// The same for a route.
-    pub(super) fn of_route(findings: Vec<Finding>, status: RouteStatus) -> Option<Arc<Self>> {
+    pub(crate) fn of_route(findings: Vec<Finding>, status: RouteStatus) -> Option<Arc<Self>> {
         Self { verdict: Some(Verdict::Route(Arc::new(status))), findings }.unless_empty()
     }
 
-    pub(super) fn unless_empty(self) -> Option<Arc<Self>> {
+    pub(crate) fn unless_empty(self) -> Option<Arc<Self>> {
         (self.verdict.is_some() || !self.findings.is_empty()).then(|| Arc::new(self))
     }
 }

@@ -67,7 +67,7 @@ impl Key {
     }
 
     /// The virtual host, if the key is one.
-    pub(super) const fn host(&self) -> Option<&VirtualHost> {
+    pub(crate) const fn host(&self) -> Option<&VirtualHost> {
         match self {
             Self::Host(host) => Some(host),
             _ => None,
@@ -75,7 +75,7 @@ impl Key {
     }
 
     /// The scope, if the key is one.
-    pub(super) const fn scope(&self) -> Option<&ScopeId> {
+    pub(crate) const fn scope(&self) -> Option<&ScopeId> {
         match self {
             Self::Scope(scope) => Some(scope),
             _ => None,
@@ -83,7 +83,7 @@ impl Key {
     }
 
     /// The host of connections, if the key is one.
-    pub(super) const fn stream(&self) -> Option<&VirtualHost> {
+    pub(crate) const fn stream(&self) -> Option<&VirtualHost> {
         match self {
             Self::Stream(host) => Some(host),
             _ => None,
@@ -91,7 +91,7 @@ impl Key {
     }
 
     /// The socket, if the key is one.
-    pub(super) const fn bind(&self) -> Option<&BindKey> {
+    pub(crate) const fn bind(&self) -> Option<&BindKey> {
         match self {
             Self::Bind(bind) => Some(bind),
             _ => None,

@@ -23,20 +23,20 @@ pub struct RouteStatus {
 
 /// The problems of a route that are reported for every parent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Said {
+pub(crate) struct Said {
     /// The reason why it is not accepted.
-    pub(super) refused: Option<Fault>,
+    pub(crate) refused: Option<Fault>,
     /// The first unusable reference.
-    pub(super) unresolved: Option<Fault>,
+    pub(crate) unresolved: Option<Fault>,
     /// The message about rules that are not in effect.
-    pub(super) partly: Option<String>,
+    pub(crate) partly: Option<String>,
     /// The message about other parts that are not in effect although it is accepted; usually empty.
-    pub(super) accepted: String,
+    pub(crate) accepted: String,
 }
 
 impl RouteStatus {
     /// The status of a route of this generation, with these of its parents.
-    pub(super) fn new(
+    pub(crate) fn new(
         parents: &Arc<[ParentRef]>,
         generation: i64,
         joined: Vec<(usize, Option<Fault>)>,

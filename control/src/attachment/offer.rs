@@ -6,8 +6,7 @@ use tidegate_config::model::{Certificate, HostPattern, TableName, Transport};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::AllowedNamespaces;
 
-use super::condition::Fault;
-use crate::topology::{Key, ListenerRef};
+use super::{Fault, Key, ListenerRef};
 
 /// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read the offer
 /// instead of the Gateway, so that they are attached again only when it changes.
@@ -58,12 +57,12 @@ pub struct Offered {
 
 impl Offered {
     /// The key of the routes that are attached to it.
-    pub(super) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::Listener(Arc::clone(&self.listener))
     }
 
     /// The reason why it is not accepted, as its status reports it.
-    pub(super) fn reported(&self) -> Option<&Fault> {
+    pub(crate) fn reported(&self) -> Option<&Fault> {
         self.refused.as_ref().or(self.unopened.as_ref())
     }
 

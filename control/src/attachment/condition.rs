@@ -15,18 +15,18 @@ pub struct Fault {
 
 impl Fault {
     /// A fault with this reason and message.
-    pub(in crate::sources) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
 /// A reference in messages.
-pub(super) fn named<T: fmt::Display>(reference: &Result<T, Unreadable>) -> String {
+pub(crate) fn named<T: fmt::Display>(reference: &Result<T, Unreadable>) -> String {
     reference.as_ref().map_or_else(|_| "an unreadable reference".to_owned(), T::to_string)
 }
 
 /// The fault of a field that refers to parameters: Tidegate supports none.
-pub(super) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> Fault {
+pub(crate) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> Fault {
     Fault::new(
         "InvalidParameters",
         format!("{field} refers to {}, and Tidegate supports no parameters", named(reference)),
@@ -34,19 +34,19 @@ pub(super) fn parameters(field: &str, reference: &Result<ObjectReference, Unread
 }
 
 /// The conditions of one object or listener, with one observed generation.
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     generation: i64,
     list: Vec<Condition>,
 }
 
 impl Conditions {
     /// An empty list for this generation.
-    pub(super) const fn about(generation: i64) -> Self {
+    pub(crate) const fn about(generation: i64) -> Self {
         Self { generation, list: Vec::new() }
     }
 
     /// Adds a condition with any status.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         kind: &'static str,
         status: &'static str,
@@ -60,7 +60,7 @@ impl Conditions {
     }
 
     /// Adds a condition with the status `True` and `good` as its reason, or with the status `False` for a fault.
-    pub(super) fn judge(&mut self, kind: &'static str, good: &'static str, fault: Option<&Fault>) {
+    pub(crate) fn judge(&mut self, kind: &'static str, good: &'static str, fault: Option<&Fault>) {
         match fault {
             None => self.put(kind, "True", good, ""),
             Some(fault) => self.put(kind, "False", fault.reason, fault.message.clone()),
@@ -68,7 +68,7 @@ impl Conditions {
     }
 
     /// The conditions, in the order of their types.
-    pub(super) fn into_list(mut self) -> Vec<Condition> {
+    pub(crate) fn into_list(mut self) -> Vec<Condition> {
         self.list.sort_unstable();
         self.list
     }

@@ -1,0 +1,36 @@
+//! The attachments of all objects at once.
+
+use tidegate_config::object::Kind;
+
+use super::gateway::contested;
+use super::{LAYERS, attach};
+use crate::options::Options;
+use crate::topology::Topology;
+use crate::world::World;
+
+/// Attaches every object of World.
+#[must_use]
+pub fn attach_all(world: &World, options: &Options) -> Topology {
+    let mut topology = Topology::default();
+    for layer in LAYERS {
+        let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
+        let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
+        let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
+        topology.add_all(attached);
+        if layer(Kind::HttpRoute) {
+            settle_contested(&mut topology, world, options);
+        }
+    }
+    topology
+}
+
+/// Attaches the routes again that others may keep off a listener. Older routes are settled before the younger ones
+/// that they keep off.
+fn settle_contested(topology: &mut Topology, world: &World, options: &Options) {
+    for object in contested(world, topology) {
+        let attachment = attach(world, options, topology, &object);
+        topology.replace(&object, attachment);
+    }
+    // Nothing is compiled yet.
+    drop(topology.take_moved());
+}
