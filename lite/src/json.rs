@@ -17,6 +17,22 @@ pub(crate) fn twice(text: &[u8]) -> Vec<String> {
     search.found
 }
 
+/// A fault of a request's text, beside what is wrong with its object.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    /// The field that is there twice; empty if the fault is another one.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl Fault {
+    /// The faults of fields that are there twice in a JSON text.
+    pub(crate) fn twice(text: &[u8]) -> Vec<Self> {
+        let fault = |path: String| Self { text: format!("duplicate field \"{path}\""), path };
+        twice(text).into_iter().map(fault).collect()
+    }
+}
+
 #[derive(Default)]
 struct Search {
     path: String,

@@ -9,11 +9,15 @@
 
 mod clock;
 mod crds;
+mod causes;
 mod failure;
 mod json;
 mod quantity;
-mod kind;
+mod names;
+mod fields;
 mod custom;
+mod kind;
+mod definition;
 mod selector;
 mod patch;
 mod apply;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::clock::{Clock, Moment};
-use crate::disk::{DataDirError, Disk, Writer};
+use crate::disk::{DataDirError, Disk};
 use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::logs::{ContainerLog, Logs};
-use crate::serve::LiteService;
-use crate::store::{Key, Store};
+use crate::store::{Key, Store, Writer};
 use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
 
 /// The number of versions skipped after a restart: more than were given to changes that did not reach the disk.
@@ -81,11 +80,6 @@ impl Lite {
         let Some(version) = self.inner.store.read().journaled() else { return Ok(()) };
         let undone = |why| Failure::internal(format!("the change is made, but could not be written to disk: {why}"));
         writer.durable(version).await.map_err(undone)
-    }
-
-    /// The door within the process: a tower service that needs no token and sets no limit on concurrent requests.
-    pub fn service(&self) -> LiteService {
-        LiteService::new(self.clone())
     }
 
     /// Opens the log of a container of a Pod for the program that runs it; it can be read through the Pod until the handle is dropped.

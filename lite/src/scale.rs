@@ -2,33 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Causes, Failure};
-use crate::kind::{Kind, fit};
+use crate::causes::Causes;
+use crate::failure::Failure;
+use crate::fields::fit;
+use crate::kind::Kind;
 use crate::selector::Labels;
-
-/// The location of the replicas in an object of a custom kind: paths of fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Paths {
-    pub(crate) spec: Vec<String>,
-    pub(crate) status: Vec<String>,
-    /// A selector in its text form; `None` if there is none.
-    pub(crate) selector: Option<Vec<String>>,
-}
-
-impl Paths {
-    /// Reads the paths of a definition: `.spec.replicas`.
-    pub(crate) fn read(scale: &Value) -> Option<Self> {
-        let path = |key: &str| {
-            let path = scale[key].as_str()?.strip_prefix('.')?;
-            Some(path.split('.').map(str::to_owned).collect::<Vec<_>>())
-        };
-        Some(Self {
-            spec: path("specReplicasPath")?,
-            status: path("statusReplicasPath")?,
-            selector: path("labelSelectorPath"),
-        })
-    }
-}
 
 fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
     path.iter().fold(object, |value, key| &value[key.as_str()])

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::step::{Scalar, Step};
 use crate::custom::{List, Schema, Type};
-use crate::kind::format::Format;
-use crate::kind::schema::{self, Join, Retain, Shape};
+use crate::fields::format::Format;
+use crate::fields::schema::{self, Join, Retain, Shape};
 
 /// Types that are owned as a whole.
 const WHOLE_TYPES: &[&str] = &[

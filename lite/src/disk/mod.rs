@@ -3,7 +3,6 @@
 
 mod failed;
 mod folder;
-mod writer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +14,6 @@ use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 pub use self::failed::DataDirError;
 use self::failed::contained;
-pub(crate) use self::writer::{Task, Writer};
 
 /// The version of the contents. A folder of a newer version is left alone.
 const FORMAT: u64 = 1;

@@ -1,13 +1,7 @@
 //! The kinds this server knows. The built-in ones are rows of a static table; each served version of a
 //! CustomResourceDefinition adds one more while it is established.
 
-mod chart_table;
-pub(crate) mod schema;
-pub(crate) mod fit;
-pub(crate) mod format;
-mod pod_table;
 mod replica;
-mod schema_table;
 mod set;
 mod table;
 

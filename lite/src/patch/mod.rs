@@ -6,8 +6,8 @@ mod strategic;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::kind::schema::{Retain, Shape};
-use crate::write::Fault;
+use crate::fields::schema::{Retain, Shape};
+use crate::json::Fault;
 
 /// A patch from a request, not yet applied.
 pub(crate) enum Patch {

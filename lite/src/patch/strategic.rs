@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::kind::schema::{Join, Shape};
+use crate::fields::schema::{Join, Shape};
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -147,7 +147,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kind::schema::Retain;
+    use crate::fields::schema::Retain;
 
     #[track_caller]
     fn check(of: &'static str, original: Value, patch: Value, expected: Value) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{default, elements, list, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

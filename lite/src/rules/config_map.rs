@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::names;
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 
 /// The maximum size of all values of a ConfigMap or Secret together, in bytes.
 pub(super) const VALUES_MAX_BYTES: usize = 1024 * 1024;

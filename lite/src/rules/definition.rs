@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::metadata::{check_subdomain, is_label};
+use super::metadata::check_subdomain;
 use super::{check_immutable, child, default, list, text};
+use crate::causes::Causes;
 use crate::custom::{self, Path, Schema, Type};
-use crate::failure::Causes;
+use crate::names::is_label;
 
 /// Groups of the Kubernetes project need a link to their approval.
 const APPROVAL: &str = "api-approved.kubernetes.io";

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{check_count, check_immutable, child, default, list, names, text};
-use crate::failure::Causes;
-use crate::rules::metadata::check_labels;
+use super::{check_count, check_immutable, child, default, list, text};
+use crate::causes::Causes;
+use crate::names;
+use crate::names::check_labels;
 use crate::selector::Labels;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{child, default, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
 use crate::selector::valid_name;
 
 /// The maximum size of machine-readable texts, in bytes.

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{check_port, child, default, list, text};
-use crate::failure::Causes;
-use crate::kind::schema;
-use crate::rules::metadata::{check_label, check_subdomain, is_subdomain};
+use crate::causes::Causes;
+use crate::fields::schema;
+use crate::names::is_subdomain;
+use crate::rules::metadata::{check_label, check_subdomain};
 
 /// What an exact or prefix path may not have in it.
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{check_immutable, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     let controller = &new["spec"]["controller"];

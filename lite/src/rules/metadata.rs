@@ -2,42 +2,18 @@
 
 use serde_json::Value;
 
-use super::names;
-use crate::failure::Causes;
+use crate::causes::Causes;
 use crate::kind::Kind;
+use crate::names;
 
 /// The maximum size of all annotations of an object together, keys and values, in bytes.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
-
-pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
 /// Kinds whose names are one DNS label, because they become part of host names.
 const NAMED_BY_LABEL: &[&str] = &["Namespace", "Service"];
 
 /// Kinds whose names are any segment of a path, such as `system:node`.
 const NAMED_FREELY: &[&str] = &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
-
-/// Returns `true` if this is one DNS label of at most 63 bytes.
-pub(crate) fn is_label(name: &str) -> bool {
-    let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
-    name.len() <= 63
-        && name.bytes().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-')
-        && ends(name.bytes().next())
-        && ends(name.bytes().last())
-}
-
-/// Returns `true` if this is a DNS name in lower case of at most 253 bytes.
-pub(crate) fn is_subdomain(name: &str) -> bool {
-    // Labels of a subdomain have no limit of their own in Kubernetes; 253 for the whole is.
-    let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
-    name.len() <= 253
-        && name.split('.').all(|label| {
-            label.bytes().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-')
-                && ends(label.bytes().next())
-                && ends(label.bytes().last())
-        })
-}
 
 /// Reports a name that is not a DNS name in lower case.
 pub(super) fn check_subdomain(field: &str, name: &str, causes: &mut Causes) {
@@ -66,7 +42,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, old: Option<&Value>, causes:
             cause.message = cause.message.replacen(&format!("{}a", base.trim_end_matches('-')), base, 1);
         }
     }
-    check_labels("metadata.labels", &metadata["labels"], causes);
+    names::check_labels("metadata.labels", &metadata["labels"], causes);
     check_annotations("metadata.annotations", &metadata["annotations"], causes);
     check_owners(super::list(metadata, "ownerReferences"), &metadata["ownerReferences"], causes);
     check_finalizers(kind, metadata, old.is_none(), causes);
@@ -81,7 +57,7 @@ pub(super) fn check_annotations(field: &str, annotations: &Value, causes: &mut C
     }
     if bytes > ANNOTATIONS_MAX_BYTES {
         let why = format!("may not be more than {ANNOTATIONS_MAX_BYTES} bytes");
-        causes.0.push(crate::failure::Cause {
+        causes.0.push(crate::causes::Cause {
             reason: "FieldValueTooLong",
             field: field.into(),
             message: format!("Too long: {why}"),
@@ -151,46 +127,13 @@ fn check_owners(owners: &[Value], all: &Value, causes: &mut Causes) {
     }
 }
 
-/// Reports invalid metadata of an object within another, which needs no name.
-pub(crate) fn check_embedded(field: &str, metadata: &Value, causes: &mut Causes) {
-    check_labels(&format!("{field}.labels"), &metadata["labels"], causes);
-}
-
-pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-pub(crate) const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-
-/// Reports invalid label keys and values.
-pub(super) fn check_labels(field: &str, labels: &Value, causes: &mut Causes) {
-    for (key, value) in labels.as_object().into_iter().flatten() {
-        causes.all(field, &key.as_str().into(), names::qualified(key));
-        causes.all(field, value, names::label_value(value.as_str().unwrap_or_default()));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::names::{LABEL_VALUE, QUALIFIED, SUBDOMAIN};
     use crate::rules::tests::{check_refused, outcome};
-
-    #[test]
-    fn names_are_dns() {
-        for (name, label, subdomain) in [
-            ("a", true, true),
-            ("a-1", true, true),
-            ("a.b", false, true),
-            ("A", false, false),
-            ("-a", false, false),
-            ("a-", false, false),
-            ("a..b", false, false),
-            ("", false, false),
-        ] {
-            assert_eq!((is_label(name), is_subdomain(name)), (label, subdomain), "{name}");
-        }
-        assert!(!is_label(&"a".repeat(64)));
-        assert!(!is_subdomain(&"a".repeat(254)));
-    }
 
     #[test]
     fn metadata_is_checked() {

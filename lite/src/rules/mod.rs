@@ -9,8 +9,7 @@ mod deployment;
 mod event;
 mod ingress;
 mod ingress_class;
-pub(crate) mod metadata;
-mod names;
+mod metadata;
 mod namespace;
 mod pod;
 mod policy;
@@ -24,9 +23,10 @@ mod workload;
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Causes, Failure};
+use crate::causes::Causes;
+use crate::failure::Failure;
+use crate::fields::schema;
 use crate::kind::Kind;
-use crate::kind::schema;
 
 /// Sets the defaults of a new version of an object. `old` is absent at creation.
 type Defaults = fn(new: &mut Value, old: Option<&Value>, serial: u64);
@@ -88,7 +88,9 @@ pub(crate) fn fill_in(kind: &Kind, new: &mut Value, old: Option<&Value>, serial:
 pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
     let mut causes = Causes::default();
     metadata::validate(kind, new, old, &mut causes);
-    crate::custom::check(kind, new, old, &mut causes);
+    if let Some(custom) = kind.custom() {
+        custom.check(new, old, &mut causes);
+    }
     if let Some(rules) = of(kind) {
         (rules.validate)(new, old, &mut causes);
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{child, default};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let name = new["metadata"]["name"].clone();

@@ -5,7 +5,8 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{check_port, check_value, child, default, elements, list, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 use crate::rules::deployment::{check_requirements, percent};
 
 pub(super) fn network_policy_defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
@@ -59,7 +60,7 @@ fn check_policy_port(field: &str, port: &Value, causes: &mut Causes) {
             if !end.is_null() {
                 causes.invalid(end_field, end, "may not be specified when `port` is non-numeric");
             }
-            causes.all(&format!("{field}.port"), number, super::names::port(name));
+            causes.all(&format!("{field}.port"), number, names::port(name));
         }
         (None, None) if !end.is_null() => {
             causes.invalid(end_field, end, "may not be specified when `port` is not specified");
@@ -76,7 +77,7 @@ fn check_peer(field: &str, peer: &Value, causes: &mut Causes) {
         }
         (block, false) if block.is_object() => {
             let cidr = text(block, "cidr");
-            causes.all(&format!("{field}.ipBlock.cidr"), &cidr.into(), super::names::network(cidr));
+            causes.all(&format!("{field}.ipBlock.cidr"), &cidr.into(), names::network(cidr));
             let whole = cidr.parse::<IpNet>().ok();
             for (nth, except) in list(block, "except").iter().enumerate() {
                 let part = except.as_str().and_then(|text| text.parse::<IpNet>().ok());

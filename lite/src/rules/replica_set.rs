@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::deployment::check_selected_template;
 use super::{check_count, check_immutable, child, default, pod};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let spec = child(new, "spec");

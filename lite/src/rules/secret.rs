@@ -4,9 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{check_immutable, child, config_map, default, names, text};
-use crate::failure::Causes;
+use super::{check_immutable, child, config_map, default, text};
+use crate::causes::Causes;
 use crate::json;
+use crate::names;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     default(new, "type", "Opaque");

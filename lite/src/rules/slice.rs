@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{check_immutable, check_value, default, elements, list, names, text};
-use crate::failure::Causes;
+use super::{check_immutable, check_value, default, elements, list, text};
+use crate::causes::Causes;
+use crate::names;
 use crate::rules::metadata::{check_label, check_subdomain};
 
 /// Endpoints of one slice.

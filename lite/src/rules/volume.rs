@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{check_immutable, child, default, list};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 pub(super) fn volume_defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let spec = child(new, "spec");

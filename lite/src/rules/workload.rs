@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::deployment::check_selector;
 use super::{check_immutable, check_value, child, default, pod, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 /// The fields of a StatefulSet's spec that can change.
 const CHANGING: &[&str] = &[

@@ -8,7 +8,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::field;
-use crate::store::Key;
 
 /// What an allocation takes besides its bytes, about.
 const ALLOCATION: usize = 16;
@@ -37,21 +36,6 @@ fn shown(value: &Value) -> Option<Cow<'_, str>> {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Number(_) | Value::Bool(_) => Some(Cow::Owned(value.to_string())),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
-/// A name alone answers for selectors that ask for nothing else.
-impl Selectable for Key {
-    fn label(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn field(&self, path: &str) -> Cow<'_, str> {
-        Cow::Borrowed(match path {
-            "metadata.name" => &self.name,
-            "metadata.namespace" => &self.namespace,
-            _ => "",
-        })
     }
 }
 

@@ -93,8 +93,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::kind::format::Format;
-    use crate::kind::schema::{self, Shape, Width};
+    use crate::fields::format::Format;
+    use crate::fields::schema::{self, Shape, Width};
 
     #[test]
     fn every_reference_leads_somewhere() {

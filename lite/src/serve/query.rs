@@ -3,7 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::failure::{Causes, Failure};
+use crate::causes::Causes;
+use crate::failure::Failure;
 use crate::write::Validation;
 
 /// The maximum length of a manager's name.

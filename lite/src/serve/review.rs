@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::answer;
 use super::body::LiteBody;
-use crate::failure::{Causes, Failure};
+use crate::causes::Causes;
+use crate::failure::Failure;
 use crate::kind::Kind;
 
 /// The user name of every client.

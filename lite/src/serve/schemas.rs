@@ -6,7 +6,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::kind::schema::{self, Join, Retain, Shape};
+use crate::fields::schema::{self, Join, Retain, Shape};
 use crate::kind::{Describe, Form, Kind, describe};
 
 /// Where references lead.

@@ -23,10 +23,11 @@ use super::query::{self, Query};
 use super::route::{Document, Route};
 use super::{answer, discovery, events, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
+use crate::json::Fault;
 use crate::kind::{KindId, Kinds, Subresource, Writes};
 use crate::lite::Lite;
 use crate::store::Unready;
-use crate::write::{Fault, Target};
+use crate::write::Target;
 
 /// The maximum size of a request body, as in the real server.
 const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
@@ -40,6 +41,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct LiteService {
     lite: Lite,
     pass: Option<PassOn>,
+}
+
+impl Lite {
+    /// The door within the process: a tower service that needs no token and sets no limit on concurrent requests.
+    pub fn service(&self) -> LiteService {
+        LiteService::new(self.clone())
+    }
 }
 
 impl LiteService {

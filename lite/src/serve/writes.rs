@@ -10,11 +10,12 @@ use super::form::Form;
 use super::query::{self, Query};
 use super::read::{select, show};
 use crate::failure::Failure;
+use crate::json::Fault;
 use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::patch::Patch;
 use crate::store::Key;
-use crate::write::{self, Config, Deleted, Edit, Fault, Policy, Preconditions, Target, Terms};
+use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, Terms};
 
 /// The media type of an apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";

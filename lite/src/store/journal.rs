@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use super::writer::Task;
 use super::{Key, Object, State};
-use crate::disk::{Batch, Name, Task};
+use crate::disk::{Batch, Name};
 use crate::kind::{KindId, Place};
 
 /// The pending changes, and their writer.

@@ -9,6 +9,7 @@ mod object;
 mod owned;
 mod replica;
 mod ring;
+mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -26,7 +27,8 @@ pub(crate) use self::replica::Unready;
 use self::replica::Upstream;
 pub(crate) use self::ring::Gone;
 use self::ring::Ring;
-use crate::custom::Defined;
+pub(crate) use self::writer::Writer;
+use crate::definition::Defined;
 use crate::kind::{KindId, Kinds, Place};
 
 /// The maximum number of changes waiting for a slow watch; beyond it, the watch ends and its client resumes.

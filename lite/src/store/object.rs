@@ -1,11 +1,13 @@
 //! One stored object at one version, and one change of it. Both are immutable and shared.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::selector::{Marks, Selection};
+use crate::kind::KindId;
+use crate::selector::{Marks, Selectable, Selection};
 
 /// What an object takes beyond its JSON, about.
 const OVERHEAD: usize = 256;
@@ -103,12 +105,40 @@ impl Object {
     }
 }
 
+impl KindId {
+    /// A stored object as this version of the kind shows it.
+    pub(crate) fn shown(&self, object: &Arc<Object>) -> Arc<Object> {
+        let row = self.row();
+        match row.custom() {
+            Some(custom) if custom.storage != row.api_version() => {
+                Arc::new(Object::new(self.read(object.value()), object.version()))
+            }
+            Some(_) | None => object.clone(),
+        }
+    }
+}
+
 /// The position of an object within its kind. The order is that of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Empty for kinds without namespaces.
     pub(crate) namespace: String,
     pub(crate) name: String,
+}
+
+/// A name alone answers for selectors that ask for nothing else.
+impl Selectable for Key {
+    fn label(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn field(&self, path: &str) -> Cow<'_, str> {
+        Cow::Borrowed(match path {
+            "metadata.name" => &self.name,
+            "metadata.namespace" => &self.namespace,
+            _ => "",
+        })
+    }
 }
 
 /// The type of a change, as a watch reports it.

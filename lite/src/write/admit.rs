@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 use super::{Target, Terms};
 use crate::custom;
 use crate::failure::Failure;
-use crate::json;
-use crate::kind::{Form, Kind, fit};
+use crate::fields::fit;
+use crate::json::Fault;
+use crate::kind::{Form, Kind};
 
 /// The treatment of unknown fields, and of fields that are there twice (`fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,22 +24,6 @@ pub(crate) type Warnings = Vec<String>;
 
 /// The maximum number of warnings of one response; the rest is dropped.
 const WARNINGS_MAX: usize = 16;
-
-/// A fault of a request's text, beside what is wrong with its object.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    /// The field that is there twice; empty if the fault is another one.
-    pub(crate) path: String,
-    pub(crate) text: String,
-}
-
-impl Fault {
-    /// The faults of fields that are there twice in a JSON text.
-    pub(crate) fn twice(text: &[u8]) -> Vec<Self> {
-        let fault = |path: String| Self { text: format!("duplicate field \"{path}\""), path };
-        json::twice(text).into_iter().map(fault).collect()
-    }
-}
 
 /// Why an object is not admitted.
 pub(super) enum Unfit {

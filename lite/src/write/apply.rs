@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Edit, Fault, Target, Terms, Validation, Written, admit, create, update};
+use super::{Edit, Target, Terms, Validation, Written, admit, create, update};
 use crate::apply;
 use crate::failure::Failure;
 use crate::json;
+use crate::json::Fault;
 use crate::kind::Subresource;
 use crate::scale;
 use crate::store::State;

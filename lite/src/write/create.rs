@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::owners::{self, Tracking};
 use super::{Target, Terms, Warnings, Written, admit, class, definition, garbage, ports};
 use crate::clock::Moment;
-use crate::custom;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
 use crate::rules;
@@ -40,7 +39,9 @@ pub(super) fn insert(
     let kind = target.row();
     stamp(kind, &mut object, &terms.moment)?;
     // A client cannot set the status, but it may have defaults.
-    custom::fill(kind, &mut object);
+    if let Some(custom) = kind.custom() {
+        custom.fill(&mut object);
+    }
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let key = Key { namespace: target.key.namespace.clone(), name };
     if kind.namespaced() {

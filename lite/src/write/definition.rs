@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Preconditions, Target, Terms, is_held};
 use crate::clock::Moment;
-use crate::custom::{self, CLEANUP, Defined, Names, Used};
+use crate::definition::{self, CLEANUP, Defined, Names, Used};
 use crate::failure::Failure;
 use crate::kind::{Kind, KindId, Kinds, Place};
 use crate::store::{Key, Object, Part, State};
@@ -108,24 +108,25 @@ fn judge(definition: &mut Value, used: &Used, moment: &Moment) {
     let wanted = Names::read(&definition["spec"]["names"]);
     let had = Names::read(&definition["status"]["acceptedNames"]);
     let approval = definition["metadata"]["annotations"][APPROVAL].as_str().map(str::to_owned);
-    let (names, accepted) = custom::judge(&wanted, &had, used);
+    let (names, accepted) = definition::judge(&wanted, &had, used);
     let are_accepted = accepted["status"] == "True";
     let status = &mut definition["status"];
     status["acceptedNames"] = names.write();
     if let Some(link) = approval.filter(|link| link.starts_with("http")) {
         let message = format!("approved in {link}");
-        let approved = custom::condition("KubernetesAPIApprovalPolicyConformant", true, "ApprovedAnnotation", &message);
-        custom::set_condition(status, approved, &now);
+        let approved =
+            definition::condition("KubernetesAPIApprovalPolicyConformant", true, "ApprovedAnnotation", &message);
+        definition::set_condition(status, approved, &now);
     }
-    custom::set_condition(status, accepted, &now);
+    definition::set_condition(status, accepted, &now);
     if !is_established(definition) {
         let status = &mut definition["status"];
         let condition = if are_accepted {
-            custom::condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
+            definition::condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
         } else {
-            custom::condition("Established", false, "NotAccepted", "not all names are accepted")
+            definition::condition("Established", false, "NotAccepted", "not all names are accepted")
         };
-        custom::set_condition(status, condition, &now);
+        definition::set_condition(status, condition, &now);
     }
 }
 
@@ -145,7 +146,7 @@ fn serve(state: &mut State, kind: &KindId) {
             known => {
                 let place: Place = known.map_or_else(|| state.new_place(), |known| known.place);
                 read_anew.push(place);
-                Defined { kinds: custom::kinds(definition, place), uid, generation, place }
+                Defined { kinds: definition::kinds(definition, place), uid, generation, place }
             }
         };
         state.defined.insert(name, defined);
@@ -184,8 +185,8 @@ pub(super) fn terminate(marked: &mut Value, moment: &Moment) {
         finalizers.push(CLEANUP.into());
     }
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    let condition = custom::condition("Terminating", true, "InstanceDeletionPending", message);
-    custom::set_condition(&mut marked["status"], condition, &moment.timestamp());
+    let condition = definition::condition("Terminating", true, "InstanceDeletionPending", message);
+    definition::set_condition(&mut marked["status"], condition, &moment.timestamp());
 }
 
 /// Deletes every object of a definition that is being deleted, and the definition if nothing holds it.

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::delete::{mark, take};
 use super::{Target, definition, is_held, namespace};
+use crate::causes::Causes;
 use crate::clock::Moment;
-use crate::failure::{Causes, Failure};
+use crate::failure::Failure;
 use crate::kind::{Kind, KindId, group_version};
 use crate::store::{Key, Object, State};
 

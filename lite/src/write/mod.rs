@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::admit::{Fault, Validation, Warnings};
+pub(crate) use self::admit::{Validation, Warnings};
 pub(crate) use self::apply::{Config, apply};
 pub(crate) use self::create::create;
 pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
@@ -26,6 +26,7 @@ pub(crate) use self::namespace::BUILT_IN as BUILT_IN_NAMESPACES;
 pub(crate) use self::restore::restore;
 pub(crate) use self::update::Edit;
 use crate::clock::Moment;
+use crate::json::Fault;
 use crate::kind::{Kind, KindId, Subresource};
 use crate::store::{Key, Object};
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Target, Terms};
 use crate::apply::{self, Fields, Node, Writer};
-use crate::kind::schema::Shape;
+use crate::fields::schema::Shape;
 use crate::kind::{Kind, Subresource};
 
 /// The way in which a write tracks owners.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Target;
-use crate::failure::{Causes, Failure};
+use crate::causes::Causes;
+use crate::failure::Failure;
 use crate::kind::Kind;
 use crate::store::{Part, State};
 

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub(super) use self::library::pattern;
 pub(super) use self::run::run;
 use super::schema::{Schema, Type};
-use crate::failure::{Cause, Causes};
+use crate::causes::{Cause, Causes};
 
 /// The text of a rule or of the expression of its message.
 const EXPRESSION_MAX_BYTES: usize = 16 << 10;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::library::NO_OVERLOAD;
 use super::value::convert;
 use super::{Reason, Rule, cost, env};
+use crate::causes::{Cause, Causes};
 use crate::custom::schema::{Additional, List, Schema, Type};
-use crate::failure::{Cause, Causes};
 
 /// What the rules of one object may take together, in the steps of `cost`: a fraction of a second.
 const STEPS_MAX: f64 = 2_000_000.0;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::number::{float, real, whole};
 use super::{Additional, Bound, Checks, Schema, Type, format, lists, meta};
-use crate::failure::{Cause, Causes};
+use crate::causes::{Cause, Causes};
 
 /// Causes of one refusal; a client reads no more.
 const CAUSES_MAX: usize = 200;

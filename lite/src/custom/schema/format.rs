@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::Duration;
 
-use crate::rules::metadata::is_subdomain;
+use crate::names::is_subdomain;
 
 /// Whether a text has a format.
 pub(in crate::custom) fn fits(format: &str, text: &str) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{List, Schema};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 /// Complains about elements that are there twice.
 pub(super) fn check(schema: &Schema, list: &[Value], path: &str, causes: &mut Causes) {

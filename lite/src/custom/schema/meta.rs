@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::Schema;
-use crate::failure::Causes;
-use crate::kind::fit::{misfits, settle};
-use crate::rules::metadata;
+use crate::causes::Causes;
+use crate::fields::fit::{misfits, settle};
+use crate::names::check_labels;
 
 /// Drops from the metadata of embedded objects what metadata does not have; gives the paths of that.
 ///
@@ -40,7 +40,7 @@ pub(super) fn check(path: &str, object: &Value, causes: &mut Causes) {
             Some(other) => causes.invalid(field, other, "must be a string"),
         }
     }
-    metadata::check_embedded(&format!("{path}.metadata"), &object["metadata"], causes);
+    check_labels(&format!("{path}.metadata.labels"), &object["metadata"]["labels"], causes);
 }
 
 /// Calls `act` with every embedded object and its path.

@@ -4,8 +4,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Additional, Bound, Checks, List, Range, Schema, Type};
+use crate::causes::Causes;
 use crate::custom::cel;
-use crate::failure::Causes;
 
 /// Schemas within schemas.
 const DEPTH_MAX: usize = 64;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::{list, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
 
 /// Reports changes of fields that cannot change.
 pub(super) fn check(new: &Value, old: &Value, causes: &mut Causes) {

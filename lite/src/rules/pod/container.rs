@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::super::metadata::check_label;
-use super::super::{check_port, check_value, list, names, text};
+use super::super::{check_port, check_value, list, text};
 use super::{INT32_MAX, probe, resources, source};
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 
 const MESSAGE_POLICIES: &[&str] = &["File", "FallbackToLogsOnError"];
 

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use self::container::Siblings;
 pub(super) use self::defaults::fill_in;
-use super::metadata::{check_label, check_labels, check_subdomain};
-use super::{check_value, child, default, list, names, text};
-use crate::failure::Causes;
+use super::metadata::{check_label, check_subdomain};
+use super::{check_value, child, default, list, text};
+use crate::causes::Causes;
+use crate::names;
+use crate::names::check_labels;
 
 const RESTARTS: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::{check_port, check_value, list, names, text};
-use crate::failure::Causes;
+use super::super::{check_port, check_value, list, text};
+use crate::causes::Causes;
+use crate::names;
 
 /// The handlers in the order in which the real server looks for a second one.
 const HANDLERS: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc", "sleep"];

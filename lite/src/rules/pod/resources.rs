@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::super::names;
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 use crate::quantity::{NANOS, Quantity};
 
 /// The resources of containers that have no domain in their names, besides `hugepages-…`.

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::super::metadata::check_subdomain;
-use super::super::{names, text};
-use crate::failure::Causes;
+use super::super::text;
+use crate::causes::Causes;
+use crate::names;
 
 /// The fields of a Pod that variables and files can have.
 const FIELDS: &[&str] = &[

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::metadata::check_label;
-use super::super::{list, names, text};
-use crate::failure::Causes;
+use super::super::{list, text};
+use crate::causes::Causes;
+use crate::names;
 
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const MODE_MAX: i64 = 0o777;

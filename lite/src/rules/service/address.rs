@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::super::names;
 use super::super::{default, list, text};
-use crate::failure::Causes;
-use crate::kind::schema;
+use crate::causes::Causes;
+use crate::fields::schema;
+use crate::names;
 
 /// Made-up addresses are from 10.96.0.0/12, kubeadm's default for Services.
 const CLUSTER_NET: u32 = 0x0a60_0000;

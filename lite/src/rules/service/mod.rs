@@ -5,9 +5,9 @@ mod types;
 
 use serde_json::{Value, json};
 
-use super::names;
 use super::{check_port, check_value, child, default, elements, list, text};
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 
 const NODE_PORTS: std::ops::Range<u64> = 30_000..32_768;
 /// The seconds of session affinity, if a Service does not say how many.
@@ -104,7 +104,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     }
     types::check_names(spec, causes);
     check_ports(list(spec, "ports"), causes);
-    super::metadata::check_labels("spec.selector", &spec["selector"], causes);
+    crate::names::check_labels("spec.selector", &spec["selector"], causes);
     check_value("ServiceSpec", "sessionAffinity", "spec.sessionAffinity", &spec["sessionAffinity"], causes);
     let timeout = &spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"];
     if spec["sessionAffinity"] == "ClientIP"

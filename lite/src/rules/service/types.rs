@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::names;
 use super::super::{check_value, list, text};
 use super::FOR_BALANCERS;
-use crate::failure::Causes;
+use crate::causes::Causes;
+use crate::names;
 
 pub(super) fn needs_node_ports(spec: &Value) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")

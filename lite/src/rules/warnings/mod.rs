@@ -5,8 +5,9 @@ mod pod;
 
 use serde_json::Value;
 
-use super::{names, text};
+use super::text;
 use crate::kind::Kind;
+use crate::names;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";

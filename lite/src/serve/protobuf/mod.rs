@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::clock;
 use crate::failure::Failure;
-use crate::kind::schema::{self, Shape};
+use crate::fields::schema::{self, Shape};
 
 /// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";

@@ -6,7 +6,7 @@ use cel::{DeclarationError, Env};
 
 use super::{pattern, url, value_type};
 use crate::custom::schema::fits;
-use crate::rules::metadata::{LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN};
+use crate::names::{LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN};
 
 pub(super) const FUNCTIONS: &[&str] = &[
     "byte",

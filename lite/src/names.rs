@@ -2,8 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::metadata::{LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_subdomain};
+use serde_json::Value;
 
+use crate::causes::Causes;
+
+pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+pub(crate) const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NETWORK: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -166,6 +172,35 @@ fn is_local_multicast_six(address: Ipv6Addr) -> bool {
     address.segments()[0] & 0xff0f == 0xff02
 }
 
+/// Returns `true` if this is one DNS label of at most 63 bytes.
+pub(crate) fn is_label(name: &str) -> bool {
+    let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
+    name.len() <= 63
+        && name.bytes().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-')
+        && ends(name.bytes().next())
+        && ends(name.bytes().last())
+}
+
+/// Returns `true` if this is a DNS name in lower case of at most 253 bytes.
+pub(crate) fn is_subdomain(name: &str) -> bool {
+    // Labels of a subdomain have no limit of their own in Kubernetes; 253 for the whole is.
+    let ends = |one: Option<u8>| one.is_some_and(|one| one != b'-');
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            label.bytes().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-')
+                && ends(label.bytes().next())
+                && ends(label.bytes().last())
+        })
+}
+
+/// Reports invalid label keys and values.
+pub(crate) fn check_labels(field: &str, labels: &Value, causes: &mut Causes) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        causes.all(field, &key.as_str().into(), qualified(key));
+        causes.all(field, value, label_value(value.as_str().unwrap_or_default()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +211,24 @@ mod tests {
         for (why, start) in complaints.iter().zip(starts) {
             assert!(why.starts_with(start), "{why}");
         }
+    }
+
+    #[test]
+    fn names_are_dns() {
+        for (name, label, subdomain) in [
+            ("a", true, true),
+            ("a-1", true, true),
+            ("a.b", false, true),
+            ("A", false, false),
+            ("-a", false, false),
+            ("a-", false, false),
+            ("a..b", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!((is_label(name), is_subdomain(name)), (label, subdomain), "{name}");
+        }
+        assert!(!is_label(&"a".repeat(64)));
+        assert!(!is_subdomain(&"a".repeat(254)));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{DataDirError, Disk};
-use crate::store::Store;
+use super::Store;
+use crate::disk::{DataDirError, Disk};
 
 /// The pause before a failed transaction is retried.
 const RETRY: Duration = Duration::from_secs(1);

@@ -1,13 +1,10 @@
 //! A CustomResourceDefinition becomes kinds. What is read here has passed the checks of `rules::definition`.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::{Column, Custom, Names, read_schema};
-use crate::failure::Causes;
+use super::Names;
+use crate::custom::Custom;
 use crate::kind::{Form, Kind, KindId, Place, Precedence, Scope, Subresource, Writes, group_version};
-use crate::scale::Paths;
 
 /// The served versions of a definition, by the names that were accepted. Their objects are at `place`.
 pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
@@ -36,24 +33,12 @@ pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
             kept: None,
             question: false,
             deprecation: deprecation(version, spec, &names.kind),
-            form: Form::Custom(custom(version, &storage, &revision)),
+            form: Form::Custom(Custom::read(version, &storage, &revision)),
             writes: Writes::Made,
             place,
         })
     };
     versions().filter(|version| version["served"] == true).map(kind).collect()
-}
-
-fn custom(version: &Value, storage: &str, revision: &str) -> Custom {
-    Custom {
-        storage: storage.to_owned(),
-        revision: revision.to_owned(),
-        columns: Column::read(version),
-        // It was checked before; what is wrong with it was refused.
-        schema: Arc::new(read_schema(version, "", &mut Causes::default())),
-        scale: Paths::read(&version["subresources"]["scale"]),
-        source: version["schema"]["openAPIV3Schema"].clone(),
-    }
 }
 
 /// The warning of a deprecated version: its own, or one that names the newest version of the definition that is better.
