@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{cached_line, health, metrics_page};
 use crate::args::LiteArgs;
 use crate::clock;
+use crate::listen_place::ListenPlace;
 use crate::logs;
 use crate::passed;
 use crate::run::config;
@@ -24,7 +25,7 @@ use crate::served::Served;
 use crate::settings::Lite;
 use crate::signal::Signals;
 use crate::supervise::{Health, Supervisor};
-use crate::wire::{DebugPlace, TASKS_GRACE, keep_tcp, listen_admin, local, registry};
+use crate::wire::{TASKS_GRACE, keep_tcp, listen_admin, local, registry};
 
 pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let settings = Lite::try_from(args)?;
@@ -48,7 +49,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let signal = signals.next().await;
     tracing::info!(signal, "ending");
     ending.cancel();
-    if let Some(DebugPlace::Unix(path)) = &api {
+    if let Some(ListenPlace::Unix(path)) = &api {
         crate::debug::unlink(path);
     }
     tasks.finish(TASKS_GRACE).await;

@@ -8,6 +8,7 @@ mod debug;
 mod dev;
 mod explain;
 mod history;
+mod listen_place;
 mod lite;
 mod logs;
 mod own;

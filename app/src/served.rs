@@ -23,9 +23,9 @@ use tidegate_control::{
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio_util::sync::CancellationToken;
 
+use crate::listen_place::ListenPlace;
 use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
 use crate::supervise::Supervisor;
-use crate::wire::DebugPlace;
 use crate::{debug, passed};
 
 /// The minimum length of a token in characters: shorter ones could be guessed.
@@ -131,12 +131,12 @@ impl Served {
         stop: &CancellationToken,
         registry: &Registry,
         pass: Option<kube::Client>,
-    ) -> anyhow::Result<Option<DebugPlace>> {
+    ) -> anyhow::Result<Option<ListenPlace>> {
         let pass = pass.map(|way| passed::pass_on(way, registry)).transpose()?;
         registry.register(Box::new(FeedCollector::new(self.door.lite.clone(), &self.routed)?))?;
         let place = match &self.socket {
-            Socket::Tcp(listener) => listener.local_addr().ok().map(DebugPlace::Tcp),
-            Socket::Unix(_, path) => Some(DebugPlace::Unix(path.clone())),
+            Socket::Tcp(listener) => listener.local_addr().ok().map(ListenPlace::Tcp),
+            Socket::Unix(_, path) => Some(ListenPlace::Unix(path.clone())),
         };
         let (stop, Self { door, socket, .. }) = (stop.clone(), self);
         tasks.keep("served-api", move || {

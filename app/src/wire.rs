@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::clock;
 use crate::debug::{self, Debug};
+use crate::listen_place::ListenPlace;
 use crate::own;
 use crate::report::reporter;
 use crate::resources;
@@ -62,28 +63,12 @@ pub(crate) struct Wired {
     /// Cancelled when the tasks of the set have to end.
     pub(crate) stop: CancellationToken,
     pub(crate) admin: Option<SocketAddr>,
-    pub(crate) debug: Option<DebugPlace>,
+    pub(crate) debug: Option<ListenPlace>,
     /// The address of the served API.
-    pub(crate) api: Option<DebugPlace>,
+    pub(crate) api: Option<ListenPlace>,
     proxy: Proxy,
     draining: CancellationToken,
     drain: Drain,
-}
-
-/// The address of the dumps, with the real port.
-#[derive(Clone, Debug)]
-pub(crate) enum DebugPlace {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for DebugPlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }
 
 impl Wired {
@@ -197,7 +182,7 @@ impl Wired {
             }
         };
         for place in [&self.debug, &self.api].into_iter().flatten() {
-            if let DebugPlace::Unix(path) = place {
+            if let ListenPlace::Unix(path) = place {
                 debug::unlink(path);
             }
         }
@@ -346,14 +331,14 @@ fn serve_debug(
     dumps: Debug,
     tasks: &mut Supervisor,
     stop: &CancellationToken,
-) -> Option<DebugPlace> {
+) -> Option<ListenPlace> {
     let address = socket.address();
     match socket {
         DebugSocket::Off => None,
         DebugSocket::Tcp(socket) => {
             let private = address.is_some_and(|address| address.ip().is_loopback());
             keep_tcp("debug", socket, debug::guarded(dumps.pages(private)), tasks, stop);
-            address.map(DebugPlace::Tcp)
+            address.map(ListenPlace::Tcp)
         }
         DebugSocket::Unix(socket, path) => {
             let (pages, stop) = (dumps.pages(true), stop.clone());
@@ -367,7 +352,7 @@ fn serve_debug(
                     }
                 }
             });
-            Some(DebugPlace::Unix(path))
+            Some(ListenPlace::Unix(path))
         }
     }
 }

@@ -112,7 +112,7 @@ fn folders_do_not_import_each_other_in_circles() {
     check("control", true);
     check("lite", true);
     check("proxy", false);
-    check("app", false);
+    check("app", true);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::debug::{Table, table};
-use crate::wire::DebugPlace;
+use crate::listen_place::ListenPlace;
 
 /// The banner is printed after this time, ready or not.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ pub(super) struct Banner {
     pub(super) folder: PathBuf,
     pub(super) kubeconfig: PathBuf,
     pub(super) admin: Option<SocketAddr>,
-    pub(super) debug: Option<DebugPlace>,
+    pub(super) debug: Option<ListenPlace>,
     pub(super) bound: watch::Receiver<Bound>,
     pub(super) published: Published,
     pub(super) generation: watch::Receiver<Generation>,
@@ -93,8 +93,8 @@ impl Banner {
             writeln!(text, "  metrics  http://{admin}/metrics")?;
         }
         match &self.debug {
-            Some(DebugPlace::Tcp(address)) => writeln!(text, "  debug    http://{address}/debug/routes")?,
-            Some(place @ DebugPlace::Unix(_)) => writeln!(text, "  debug    {place}")?,
+            Some(ListenPlace::Tcp(address)) => writeln!(text, "  debug    http://{address}/debug/routes")?,
+            Some(place @ ListenPlace::Unix(_)) => writeln!(text, "  debug    {place}")?,
             None => {}
         }
         Ok(())
