@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::case::Case;
 use super::message::{Framing, Message};
-use super::recorder::{Reply, Step};
+use super::recorder::Step;
 use super::side::Outcome;
 
 /// The differences as text; empty if there are none. The first outcome is that of the native driver.
@@ -20,9 +20,6 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
             return vec![format!("{} responses, and {}", native.client.len(), full.client.len())];
         }
         return responses(case, native, full, 1);
-    }
-    if lax_chunks(case) && broke(native) {
-        return Vec::new();
     }
     if let Some(count) = meets_a_close(case, native, full) {
         return responses(case, native, full, count);
@@ -73,42 +70,6 @@ fn meets_a_close(case: &Case, one: &Outcome, other: &Outcome) -> Option<usize> {
         .then_some(count)
 }
 
-/// Whether a response was refused or aborted.
-fn broke(side: &Outcome) -> bool {
-    side.client.iter().any(|response| response.status() == 502 || !response.whole)
-}
-
-/// Whether a response has chunks that Pingora's parser accepts and the grammar does not (RFC 9112 section 7.1): a size
-/// without digits, or a line end within the chunk extension. The native driver refuses them, because another parser may
-/// read another message. Both drivers refuse them in requests.
-pub fn lax_chunks(case: &Case) -> bool {
-    case.replies.iter().map(sent).any(|bytes| {
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-        end.is_some_and(|end| has_lax_size(&bytes[end + 4..]))
-    })
-}
-
-fn has_lax_size(mut body: &[u8]) -> bool {
-    while let Some(end) = body.iter().position(|byte| *byte == b'\n') {
-        let line = &body[..end];
-        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-        let text = line.strip_suffix(b"\r").unwrap_or_default();
-        let Some(size) =
-            std::str::from_utf8(&line[..digits]).ok().and_then(|text| usize::from_str_radix(text, 16).ok())
-        else {
-            return true;
-        };
-        if text.is_empty() || text.iter().any(u8::is_ascii_control) {
-            return true;
-        }
-        match body.get((end + 3).saturating_add(size)..) {
-            Some(rest) if size > 0 => body = rest,
-            Some(_) | None => return false,
-        }
-    }
-    false
-}
-
 fn closes(response: &Message) -> bool {
     response.values("connection").any(|value| value == b"close")
 }
@@ -148,12 +109,6 @@ fn has_body(case: &Case) -> bool {
     let bytes = case.bytes().to_ascii_lowercase();
     let announces = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     announces(b"content-length") || announces(b"transfer-encoding")
-}
-
-/// The bytes of a reply.
-fn sent(reply: &Reply) -> Vec<u8> {
-    let steps = reply.steps.iter().map(|step| if let Step::Send(bytes) = step { bytes.as_slice() } else { &[] });
-    steps.collect::<Vec<_>>().concat()
 }
 
 /// A message in which the accepted differences are replaced by equal values.

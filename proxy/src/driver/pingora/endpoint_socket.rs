@@ -23,6 +23,7 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body_rates::Held;
+use super::chunk_guard::ChunkGuard;
 use super::fault;
 use super::head_guard::{Ended, HeadGuard};
 use crate::clock;
@@ -48,6 +49,8 @@ pub(super) struct Link {
     key: ConnectionKey,
     /// The maximum number of connections in the pool.
     pool_size: usize,
+    /// Whether the request is HEAD, whose response has no body.
+    to_head: bool,
     /// Whether the connection served a request before.
     reused: AtomicBool,
     /// Whether the response is complete.
@@ -62,10 +65,11 @@ pub(super) struct Link {
 
 impl Link {
     /// A new attempt for the endpoint of the key.
-    pub(super) const fn new(key: ConnectionKey, pool_size: usize) -> Self {
+    pub(super) const fn new(key: ConnectionKey, pool_size: usize, to_head: bool) -> Self {
         Self {
             key,
             pool_size,
+            to_head,
             reused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_tunnel: AtomicBool::new(false),
@@ -137,7 +141,7 @@ enum Stage {
     /// Reads a head.
     Head(HeadGuard),
     /// Reads a body, or another protocol.
-    Body,
+    Body(Option<ChunkGuard>),
 }
 
 struct Socket {
@@ -162,7 +166,10 @@ impl Socket {
     /// Puts the connection back into the pool. Whether unread bytes have arrived is checked before it is used again,
     /// because Pingora does not report the expected length of a body.
     fn keep(&mut self) {
-        let is_clean = matches!(self.stage, Stage::Body) && self.held.is_empty();
+        let is_clean = match &self.stage {
+            Stage::Head(_) => false,
+            Stage::Body(chunks) => self.held.is_empty() && chunks.as_ref().is_none_or(ChunkGuard::is_whole),
+        };
         if let Some(connection) = self.connection.take().filter(|_| is_clean) {
             pool::put(self.link.key.clone(), connection, true, self.link.pool_size, clock::now());
         }
@@ -186,7 +193,8 @@ impl Socket {
         let Self { connection: Some(connection), stage: Stage::Head(guard), held, .. } = self else {
             return Poll::Ready(Ok(()));
         };
-        let ended = if guard.is_new() {
+        let is_first = guard.is_new();
+        let ended = if is_first {
             let before = into.filled().len();
             ready!(poll_piece(connection, cx, into, PIECE_BYTES))?;
             guard.advance(&into.filled()[before..])
@@ -205,8 +213,16 @@ impl Socket {
                 }
             }
         };
-        if ended.map_err(|refused| io::Error::new(ErrorKind::InvalidData, refused))? == Ended::Final {
-            self.stage = Stage::Body;
+        if let Ended::Final(beyond) = ended.map_err(|refused| io::Error::new(ErrorKind::InvalidData, refused))? {
+            let mut chunks = (beyond.is_chunked && !self.link.to_head).then(ChunkGuard::new);
+            if let Some(chunks) = &mut chunks {
+                // Pingora gets the head, and then the error.
+                let read = if is_first { into.filled() } else { &self.held };
+                let head = read.len().saturating_sub(beyond.bytes);
+                let whole = head + chunks.advance(read.get(head..).unwrap_or_default());
+                if is_first { into.set_filled(whole) } else { self.held.truncate(whole) }
+            }
+            self.stage = Stage::Body(chunks);
         }
         self.give(into);
         Poll::Ready(Ok(()))
@@ -215,6 +231,11 @@ impl Socket {
     /// Reads a piece of a body, or of another protocol.
     fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(())) };
+        if let Stage::Body(Some(chunks)) = &self.stage
+            && chunks.is_malformed()
+        {
+            return Poll::Ready(Err(malformed()));
+        }
         let room = self.link.room();
         if room >= PIECE_BYTES_MIN {
             self.polls = 0;
@@ -225,9 +246,20 @@ impl Socket {
         }
         let before = into.filled().len();
         ready!(poll_piece(connection, cx, into, room.max(PIECE_BYTES_MIN)))?;
+        if let Stage::Body(Some(chunks)) = &mut self.stage {
+            let count = chunks.advance(&into.filled()[before..]);
+            into.set_filled(before + count);
+            if count == 0 && chunks.is_malformed() {
+                return Poll::Ready(Err(malformed()));
+            }
+        }
         self.link.unseen.fetch_add(into.filled().len() - before, Relaxed);
         Poll::Ready(Ok(()))
     }
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "a body that violates its framing")
 }
 
 /// Reads one piece of at most this size.
@@ -264,7 +296,7 @@ impl AsyncRead for Socket {
         }
         match this.stage {
             Stage::Head(_) => this.poll_head(cx, into),
-            Stage::Body => this.poll_body(cx, into),
+            Stage::Body(_) => this.poll_body(cx, into),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tracks the heads of HTTP/1.1 responses as they arrive, so that Pingora, which parses a head again with each piece of
-//! it and accepts up to 1 MiB, gets only heads within the limit, and in few pieces. It searches line ends and the
-//! status code, and parses nothing else: Pingora does.
+//! it and accepts up to 1 MiB, gets only heads within the limit, and in few pieces. It searches line ends, the status code
+//! and the name of a transfer coding, and parses nothing else: Pingora does.
 
 use std::fmt;
 
@@ -8,6 +8,9 @@ use crate::http::response::HEAD_BYTES_MAX;
 
 /// The length of a status line up to the status code.
 const START_BYTES: usize = b"HTTP/1.1 200".len();
+
+/// The name of a transfer coding. Its value is checked with the rest of the head.
+const CODING: &[u8] = b"transfer-encoding";
 
 /// The kind of head that ended in a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +20,16 @@ pub(super) enum Ended {
     /// Heads of informational responses; another head follows.
     Interim,
     /// The head of the final response. A body may follow, or another protocol.
-    Final,
+    Final(Beyond),
+}
+
+/// The bytes behind the head of a final response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Beyond {
+    /// Their number in the piece in which the head ended.
+    pub(super) bytes: usize,
+    /// Whether they are a body in chunks, unless the request was HEAD.
+    pub(super) is_chunked: bool,
 }
 
 /// The reason why an endpoint's bytes are refused.
@@ -50,6 +62,10 @@ pub(super) struct HeadGuard {
     started: usize,
     /// The length of the incomplete line.
     line: usize,
+    /// The beginning of that line.
+    begins: [u8; CODING.len() + 1],
+    /// Whether a line has a transfer coding.
+    has_coding: bool,
     /// Whether that line is a single CR so far.
     is_cr: bool,
     /// Whether an empty line preceded the status line.
@@ -75,6 +91,7 @@ impl HeadGuard {
             self.hear(&line[..at])?;
             self.bytes += 1;
             let is_empty = self.line == 0 || (self.line == 1 && self.is_cr);
+            self.has_coding |= self.line >= self.begins.len() && is_coding(&self.begins);
             (self.line, self.is_cr) = (0, false);
             rest = after;
             if !is_empty {
@@ -87,7 +104,7 @@ impl HeadGuard {
                 continue;
             }
             if !self.is_interim() {
-                return Ok(Ended::Final);
+                return Ok(Ended::Final(Beyond { bytes: rest.len(), is_chunked: self.is_chunked() }));
             }
             *self = Self::default();
             ended = Ended::Interim;
@@ -100,6 +117,9 @@ impl HeadGuard {
     fn hear(&mut self, part: &[u8]) -> Result<(), Refused> {
         let is_new_line = self.started == 0 && self.line == 0;
         self.is_cr = (self.line == 0 && part == b"\r") || (self.is_cr && part.is_empty());
+        let room = self.begins.get_mut(self.line..).unwrap_or_default();
+        let count = room.len().min(part.len());
+        room[..count].copy_from_slice(&part[..count]);
         self.line += part.len();
         self.bytes += part.len();
         // A single CR may be an empty line before the status line.
@@ -111,6 +131,12 @@ impl HeadGuard {
         if self.bytes > HEAD_BYTES_MAX { Err(Refused::TooLarge) } else { Ok(()) }
     }
 
+    /// Returns `true` if the response has chunks. 1xx, 204 and 304 have no body (RFC 9112 section 6.3).
+    fn is_chunked(&self) -> bool {
+        let code = self.start.get(9..).unwrap_or_default();
+        self.has_coding && code != b"101" && code != b"204" && code != b"304"
+    }
+
     /// Returns `true` if another head follows. After 101 another protocol follows (RFC 9110 section 15.2).
     fn is_interim(&self) -> bool {
         let code = self.start.get(9..).unwrap_or_default();
@@ -118,9 +144,17 @@ impl HeadGuard {
     }
 }
 
+/// Returns `true` for the beginning of a line with a transfer coding. Pingora takes white space before the colon.
+fn is_coding(line: &[u8]) -> bool {
+    let end = line.split_at_checked(CODING.len());
+    end.is_some_and(|(name, end)| name.eq_ignore_ascii_case(CODING) && matches!(end, [b':' | b' ' | b'\t', ..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FINAL: Ended = Ended::Final(Beyond { bytes: 0, is_chunked: false });
 
     /// The result must be the same wherever the bytes are cut.
     #[track_caller]
@@ -131,8 +165,12 @@ mod tests {
                 match guard.advance(piece) {
                     Ok(Ended::Nothing) => {}
                     Ok(Ended::Interim) => got = Ok(Ended::Interim),
-                    last @ (Ok(Ended::Final) | Err(_)) => {
-                        got = last;
+                    Ok(Ended::Final(_)) => {
+                        got = Ok(FINAL);
+                        break;
+                    }
+                    refused @ Err(_) => {
+                        got = refused;
                         break;
                     }
                 }
@@ -154,7 +192,7 @@ mod tests {
             "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 \n\nHTTP/1.1 404 Not Found\r\n\r\n",
             "anything\r\n\r\n",
         ] {
-            check(whole, Ok(Ended::Final));
+            check(whole, Ok(FINAL));
         }
         check("HTTP/1.1 100 Continue\r\n\r\n", Ok(Ended::Interim));
         check("HTTP/1.1 199 \r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n", Ok(Ended::Interim));
@@ -169,7 +207,7 @@ mod tests {
             check(text, Err(Refused::EmptyLines));
         }
         // One before each of several heads.
-        check("\r\nHTTP/1.1 100 \r\n\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(Ended::Final));
+        check("\r\nHTTP/1.1 100 \r\n\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(FINAL));
     }
 
     #[test]
@@ -179,12 +217,34 @@ mod tests {
             format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()))
         };
         let whole = |text: &str| HeadGuard::default().advance(text.as_bytes());
-        assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(Ended::Final));
+        assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(FINAL));
         // The end of the last line does not count towards the limit.
         assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(Refused::TooLarge));
         assert_eq!(whole(&"x".repeat(HEAD_BYTES_MAX + 1)), Err(Refused::TooLarge));
         // The limit applies to each informational head by itself.
         let interim = sized(HEAD_BYTES_MAX).replace("200 OK", "103 OK");
-        assert_eq!(whole(&format!("{interim}{interim}{}", sized(HEAD_BYTES_MAX))), Ok(Ended::Final));
+        assert_eq!(whole(&format!("{interim}{interim}{}", sized(HEAD_BYTES_MAX))), Ok(FINAL));
+    }
+
+    #[track_caller]
+    fn check_chunked(head: &str, want: bool) {
+        for step in 1..=head.len() {
+            let mut guard = HeadGuard::default();
+            let ended = head.as_bytes().chunks(step).map(|piece| guard.advance(piece).unwrap()).last();
+            assert_eq!(ended, Some(Ended::Final(Beyond { bytes: 0, is_chunked: want })), "{head:?} in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_transfer_coding_is_seen_in_any_line() {
+        check_chunked("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", true);
+        check_chunked("HTTP/1.1 200 OK\r\nA: b\r\ntransfer-encoding:chunked\r\nC: d\r\n\r\n", true);
+        check_chunked("HTTP/1.1 200 OK\r\nTRANSFER-ENCODING : chunked\r\n\r\n", true);
+        check_chunked("HTTP/1.1 103 \r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", false);
+        check_chunked("HTTP/1.1 200 OK\r\nX-Transfer-Encoding: chunked\r\nTransfer-Encodings: a\r\n\r\n", false);
+        check_chunked("HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n", false);
+        let whole = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello";
+        let want = Ended::Final(Beyond { bytes: 8, is_chunked: true });
+        assert_eq!(HeadGuard::default().advance(whole.as_bytes()), Ok(want));
     }
 }

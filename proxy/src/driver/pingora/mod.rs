@@ -3,6 +3,7 @@
 pub(crate) mod asking;
 mod body_rates;
 mod carried;
+mod chunk_guard;
 mod compress;
 mod endpoint_socket;
 mod failed;

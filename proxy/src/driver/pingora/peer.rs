@@ -23,6 +23,8 @@ pub(crate) struct Need<'a> {
     pub(crate) host: &'a str,
     /// The maximum number of idle connections of a thread.
     pub(crate) pool_size: usize,
+    /// Whether the request is HEAD.
+    pub(crate) to_head: bool,
     /// The maximum pause of the client in the request's body, which does not count against the endpoint.
     pub(crate) pause: Duration,
 }
@@ -50,7 +52,7 @@ pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc
     // Pingora could not check whether it is alive, and would log an error.
     options.idle_timeout = Some(NOTHING);
     let key = ConnectionKey::new(target, endpoint, || need.host.to_owned());
-    let link = Arc::new(Link::new(key, need.pool_size));
+    let link = Arc::new(Link::new(key, need.pool_size, need.to_head));
     options.custom_l4 = Some(Arc::new(ByLink { link: Arc::clone(&link), within }));
     let peer = HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
@@ -85,7 +87,7 @@ mod tests {
         let left = Some(Duration::from_secs(2));
         let endpoint = Endpoint::tcp(([10, 0, 0, 1], 80).into(), Some("a".into()));
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::Ws, tls: None, fixed: None };
-        let need = Need { host: "a", pool_size: 9, pause: Duration::ZERO };
+        let need = Need { host: "a", pool_size: 9, to_head: false, pause: Duration::ZERO };
         let aim = UpstreamAttempt {
             effective: &Effective::DEFAULT,
             target: &target,

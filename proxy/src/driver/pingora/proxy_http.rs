@@ -135,7 +135,8 @@ impl ProxyHttp for PingoraDriver {
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
-        let need = Need { host: &host, pool_size: limits.pool_size, pause };
+        let to_head = session.req_header().method == Method::HEAD;
+        let need = Need { host: &host, pool_size: limits.pool_size, to_head, pause };
         if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
             sleep(pause).await;
         }

@@ -24,7 +24,7 @@ async fn connect(listener: &TcpListener) -> (Arc<Link>, Stream) {
     let address = listener.local_addr().unwrap();
     let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
     let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
-    let link = Arc::new(Link::new(key, 9));
+    let link = Arc::new(Link::new(key, 9, false));
     let by_link = ByLink { link: Arc::clone(&link), within: Duration::from_secs(20) };
     (link, by_link.connect(&address.into()).await.unwrap())
 }
