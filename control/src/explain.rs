@@ -319,10 +319,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 /// The status of the edge's own answer to a client from an allowed address.
 fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listener: &Listener) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
-    let usable = route.action.shares().iter().any(|share| {
-        let answered = |target: &Arc<Target>| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
-        share.weight > 0 && share.target().is_none_or(answered)
-    });
+    let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
     // A client from an allowed address.
     let secure = asked.protocol == BindProtocol::Https;
     let asker = Asker { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
@@ -330,7 +327,8 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let preflight = Cors::is_preflight(asked) && Cors::of(&route.filters).is_some();
     let mut from = 0;
     loop {
-        let decision = decide(route, from, &effective, &asker, |_| usable);
+        let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
+        let decision = decide(route, from, &effective, &asker, leads_somewhere);
         if preflight && !matches!(decision, Decision::Refused(_) | Decision::ToTls(_)) {
             return Some(200);
         }
@@ -340,7 +338,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
                 from = place + 1;
                 continue;
             }
-            Decision::Forward => (!usable).then_some(503),
+            Decision::Forward => shared(route.action.shares(), has_endpoint),
             Decision::Refused(Refusal::Denied) => Some(403),
             Decision::Refused(Refusal::NotHere) => Some(404),
             Decision::Refused(Refusal::NoEndpoints) => Some(503),
@@ -350,6 +348,16 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
             Decision::Answered(response) => Some(response.status),
         };
     }
+}
+
+/// The status of the edge's own answer, if every share that gets requests has the same one.
+fn shared(shares: &[WeightedTarget], has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
+    let mut statuses = shares.iter().filter(|share| share.weight > 0).map(|share| match &share.to {
+        Destination::Status(status) => Some(*status),
+        Destination::Target(target) => (!has_endpoint(target)).then_some(503),
+    });
+    let Some(first) = statuses.next() else { return Some(503) };
+    first.filter(|first| statuses.all(|status| status == Some(*first)))
 }
 
 /// The findings about routes that lost this host or path, and those about the serving object.

@@ -197,3 +197,32 @@ fn a_host_header_goes_to_the_address_that_the_url_names() {
     assert_eq!(gateway("http://192.0.2.1/"), "Gateway shop/one, listener http");
     assert_eq!(gateway("http://192.0.2.2/"), "Gateway shop/two, listener http");
 }
+
+#[test]
+fn the_status_of_a_share_without_a_target_is_the_answer() {
+    let missing = |weight: u32| json!({"name": "missing", "port": 80, "weight": weight});
+    let there = |weight: u32| json!({"name": "web", "port": 80, "weight": weight});
+    let rules = [
+        ("/missing", json!([missing(1)])),
+        ("/nothing", json!([there(0)])),
+        ("/unready", json!([there(1)])),
+        ("/mixed", json!([missing(1), there(1)])),
+    ];
+    let rules: Vec<Value> = rules
+        .into_iter()
+        .map(|(path, backends)| {
+            json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": backends})
+        })
+        .collect();
+    let objects = [
+        class(),
+        gateway("edge", json!([{"name": "http", "port": 80, "protocol": "HTTP"}])),
+        object(Kind::Service, "web", OLD, &json!({"ports": [{"port": 80}]})),
+        route("web", 2021, json!({"name": "edge"}), json!(["shop.example"]), Value::Array(rules)),
+    ];
+    let cluster = Cluster::of(options(&["192.0.2.1"]), &objects);
+    for (path, want) in [("/missing", Some(500)), ("/nothing", Some(500)), ("/unready", Some(503)), ("/mixed", None)] {
+        let asked = Asked::new(&format!("http://shop.example{path}"), None, []).expect("a request");
+        assert_eq!(cluster.explained(&NotServing::default(), &asked).answer, want, "{path}");
+    }
+}
