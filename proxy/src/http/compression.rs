@@ -10,6 +10,7 @@ use tidegate_config::model::{Compression, Head, Proxied};
 
 use super::edits::Edits;
 use super::names::is_grpc_type;
+use super::weight::{WEIGHT_MAX, weight};
 
 /// The status of a response that validates a cached one.
 const NOT_MODIFIED: u16 = 304;
@@ -237,28 +238,6 @@ fn accepts_gzip<H: Head>(head: &H) -> bool {
     });
     let weight = gzip.or(any).unwrap_or_default();
     weight > 0 && identity.is_none_or(|identity| identity <= weight)
-}
-
-/// The weight 1, in thousandths.
-const WEIGHT_MAX: u16 = 1000;
-
-/// The weight in a parameter, in thousandths, if it is one (RFC 9110 section 12.4.2); 0 if it is invalid.
-fn weight(parameter: &[u8]) -> Option<u16> {
-    let (name, value) = parameter.split_at_checked(2)?;
-    if !name.eq_ignore_ascii_case(b"q=") {
-        return None;
-    }
-    let (whole, fraction) = match value {
-        [whole @ (b'0' | b'1')] => (*whole, [].as_slice()),
-        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (*whole, fraction),
-        _ => return Some(0),
-    };
-    if !fraction.iter().all(u8::is_ascii_digit) {
-        return Some(0);
-    }
-    let digit = |place: usize| fraction.get(place).map_or(0, |digit| u16::from(digit - b'0'));
-    let thousandths = u16::from(whole - b'0') * WEIGHT_MAX + digit(0) * 100 + digit(1) * 10 + digit(2);
-    Some(if thousandths <= WEIGHT_MAX { thousandths } else { 0 })
 }
 
 #[cfg(test)]

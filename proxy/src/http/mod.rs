@@ -10,3 +10,4 @@ pub(crate) mod gzip;
 pub(crate) mod names;
 pub(crate) mod response;
 pub(crate) mod spans;
+pub(crate) mod weight;

@@ -8,6 +8,7 @@ pub(crate) mod client;
 mod cors;
 pub(crate) mod exchange;
 pub(crate) mod external_auth;
+pub(crate) mod form;
 pub(crate) mod grpc;
 pub(crate) mod guard;
 pub(crate) mod hygiene;

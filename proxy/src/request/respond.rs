@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, SERVER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, SERVER, TRANSFER_ENCODING, UPGRADE, VARY,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
 use tidegate_config::model::{DirectResponse, Filter, HeaderEdits, ResponseScope};
 
 use crate::http::edits::Edits;
@@ -15,6 +16,7 @@ use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
+use crate::request::form::Form;
 use crate::request::grpc;
 use crate::request::request_id::RequestId;
 
@@ -64,8 +66,8 @@ pub(crate) struct Labels<'a> {
     pub(crate) correlation: Option<&'a HeaderValue>,
     /// Whether responses without `Server` get one.
     pub(crate) server: bool,
-    /// Whether the client gets failures in the form of gRPC.
-    pub(crate) grpc: bool,
+    /// The form of answers of the edge's own.
+    pub(crate) form: Form,
 }
 
 /// The head of an endpoint's response.
@@ -144,10 +146,10 @@ pub(crate) struct Rendered {
 }
 
 /// Renders an answer: the direct response of the route; else status, reason and request id, so that a user can report
-/// the request to the operator. gRPC clients get failures in their form. The filters apply last.
+/// the request to the operator, in the form for the client. The filters apply last.
 pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = answer.status;
-    let is_grpc = labels.grpc && status >= 400;
+    let is_grpc = labels.form == Form::Grpc && status >= 400;
     let (mut headers, body) = match &answer.response {
         _ if is_grpc => (grpc::fields(status, answer.reason).into_iter().chain(ids(labels)).collect(), Bytes::new()),
         Some(response) => ready(response),
@@ -168,6 +170,15 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
     Rendered { status: if is_grpc { 200 } else { status }, headers, body }
 }
 
+/// Problem details (RFC 9457), with two members of our own: the reason and the id of the request.
+#[derive(Serialize)]
+struct Problem<'a> {
+    title: &'a str,
+    status: u16,
+    reason: &'a str,
+    request: &'a str,
+}
+
 /// Headers without the length, and the body.
 type Parts = (Vec<(HeaderName, HeaderValue)>, Bytes);
 
@@ -179,16 +190,22 @@ fn ready(response: &Arc<DirectResponse>) -> Parts {
 }
 
 fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
-    let request_id = labels.request_id;
-    let phrase = StatusCode::from_u16(answer.status).ok().and_then(|status| status.canonical_reason());
-    let body = format!(
-        "{} {}\nreason: {}\nrequest: {}\n",
-        answer.status,
-        phrase.unwrap_or("Unknown"),
-        answer.reason.as_str(),
-        request_id.as_str(),
-    );
-    let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
+    let (status, reason, request) = (answer.status, answer.reason.as_str(), labels.request_id.as_str());
+    let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
+    let mut headers = Vec::with_capacity(8);
+    let body = match labels.form {
+        Form::Json(media_type) => {
+            headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
+            // A cache must not give it to clients that want text.
+            headers.push((VARY, HeaderValue::from_static("accept")));
+            let problem = Problem { title, status, reason, request };
+            serde_json::to_string(&problem).unwrap_or_default() + "\n"
+        }
+        Form::Text | Form::Grpc => {
+            headers.push((CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")));
+            format!("{status} {title}\nreason: {reason}\nrequest: {request}\n")
+        }
+    };
     headers.extend(ids(labels));
     (headers, body.into())
 }

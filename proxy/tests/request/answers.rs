@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tidegate_config::model::{Guard, Settings};
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -27,6 +29,19 @@ async fn a_missing_route_or_endpoint_is_a_404_or_503() {
     check(&bed.get("a.test", "/", "").await, 503, "no-endpoints");
     check(&bed.get("b.test", "/", "").await, 404, "no-route");
     bed.until_metric(r#"tidegate_answers_total{reason="no-endpoints"} 1"#).await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_json_gets_json_from_both_drivers() {
+    for driver in [Driver::Both, Driver::Full] {
+        let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
+        let answer = bed.get("a.test", "/", "Accept: text/html;q=0.5, application/json\r\n").await;
+        let id = answer.header("x-request-id").unwrap();
+        let want = json!({"title": "Service Unavailable", "status": 503, "reason": "no-endpoints", "request": id});
+        assert_eq!(serde_json::from_str::<Value>(&answer.body).unwrap(), want, "{driver:?}");
+        assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/json")), "{driver:?}");
+        check(&bed.get("a.test", "/", "Accept: text/html, */*\r\n").await, 503, "no-endpoints");
+    }
 }
 
 #[tokio::test]

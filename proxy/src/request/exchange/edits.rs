@@ -8,7 +8,7 @@ use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
-use crate::request::grpc;
+use crate::request::form::Form;
 use crate::request::phase::{Aimed, RequestFacts};
 use crate::request::respond::{self, Filters, Labels, Received, Rendered};
 use crate::request::rewrite::{self, RewriteInput};
@@ -72,13 +72,18 @@ impl Exchange {
 
     /// The rendered form of an answer of the edge's own for this request.
     pub(crate) fn render<H: Head + ?Sized>(&self, answer: &Answer, head: &H) -> Rendered {
-        let labels = Labels { grpc: grpc::is_asked_by(head), ..self.labels() };
+        let labels = Labels { form: Form::asked_by(head), ..self.labels() };
         respond::render(answer, &labels, head.method(), &self.filters())
     }
 
     fn labels(&self) -> Labels<'_> {
         let correlation = self.correlation.as_ref();
-        Labels { request_id: &self.request_id, correlation, server: self.shared.options.server_header, grpc: false }
+        Labels {
+            request_id: &self.request_id,
+            correlation,
+            server: self.shared.options.server_header,
+            form: Form::Text,
+        }
     }
 
     /// The filters of its route, and of its chosen share.

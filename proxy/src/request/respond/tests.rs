@@ -9,7 +9,7 @@ use crate::reason::Reason;
 const NONE: Filters<'_> = Filters { route: &[], share: &[], secure: false, cors: None };
 
 const fn labels(request_id: &RequestId) -> Labels<'_> {
-    Labels { request_id, correlation: None, server: false, grpc: false }
+    Labels { request_id, correlation: None, server: false, form: Form::Text }
 }
 
 fn received<'v>(
@@ -37,6 +37,24 @@ fn an_answer_names_status_reason_and_request() {
     assert!(overload.headers.contains(&(RETRY_AFTER, HeaderValue::from_static("1"))));
     let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET", &NONE);
     assert!(redirect.headers.contains(&(LOCATION, HeaderValue::from_static("https://a/"))));
+}
+
+#[test]
+fn a_client_that_asks_for_json_gets_problem_details() {
+    let id = RequestId::of("abc");
+    let labels = Labels { form: Form::Json("application/problem+json"), ..labels(&id) };
+    let answer = render(&Reason::NoEndpoints.into(), &labels, "GET", &NONE);
+    let want = "{\"title\":\"Service Unavailable\",\"status\":503,\"reason\":\"no-endpoints\",\"request\":\"abc\"}\n";
+    assert_eq!(answer.body, want);
+    let lines: Vec<_> = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let length = want.len().to_string();
+    let want = [
+        ("content-type", "application/problem+json"),
+        ("vary", "accept"),
+        ("x-request-id", "abc"),
+        ("content-length", &length),
+    ];
+    assert_eq!(lines, want);
 }
 
 #[track_caller]
@@ -113,7 +131,7 @@ fn a_direct_response_is_given_as_it_is() {
 #[test]
 fn a_grpc_client_gets_a_failure_as_trailers_only() {
     let id = RequestId::of("abc");
-    let labels = Labels { grpc: true, server: true, ..labels(&id) };
+    let labels = Labels { form: Form::Grpc, server: true, ..labels(&id) };
     let edits = edits("x-own", "1");
     let every = ResponseEdits { scope: ResponseScope::Every, statuses: [404].into(), ..ResponseEdits::proxied(edits) };
     let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
@@ -191,7 +209,7 @@ fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
 #[test]
 fn responses_have_a_request_id_and_a_server_header_where_configured() {
     let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
-    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, grpc: false };
+    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, form: Form::Text };
     let set = |has_server, filters: &[Filter]| {
         let mut edits = Edits::default();
         let received = Received { status: 101, connection: std::iter::empty(), has_server };
