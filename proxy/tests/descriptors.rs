@@ -36,7 +36,7 @@ async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
             r#"tidegate_answers_total{reason="out-of-resources"} 1"#,
             r#"tidegate_upstream_connects_total{result="failed"} 2"#,
             "tidegate_upstream_retries_total 1",
-            "tidegate_endpoints_resting 0",
+            "tidegate_endpoints_ejected 0",
         ] {
             bed.until_metric(line).await;
         }

@@ -135,9 +135,9 @@ impl Metrics {
             histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
         read_gauge(
             registry,
-            "tidegate_endpoints_resting",
+            "tidegate_endpoints_ejected",
             "Endpoints skipped for a while because they refused connections.",
-            move || endpoints.resting(clock::now()) as u64,
+            move || endpoints.ejected(clock::now()) as u64,
         )?;
         let series = |object: &str| Arc::new(ObjectSeries::new(&requests, &durations, ["", "", "", object]));
         Ok(Self {

@@ -84,8 +84,8 @@ impl Known for Facts<'_> {
         usable(endpoint, self.refused, self.here)
     }
 
-    fn rests(&self, id: EndpointId) -> bool {
-        self.broke.contains(&id) || self.states.peek(id, |state| state.rests(self.now)).unwrap_or(false)
+    fn is_ejected(&self, id: EndpointId) -> bool {
+        self.broke.contains(&id) || self.states.peek(id, |state| state.is_ejected(self.now)).unwrap_or(false)
     }
 
     fn load(&self, id: EndpointId) -> Load {
@@ -133,7 +133,7 @@ impl Attempts {
         Some(endpoint)
     }
 
-    /// Pins the first attempt to the endpoint of a session, even if that is resting: only its own failure moves the
+    /// Pins the first attempt to the endpoint of a session, even if that is ejected: only its own failure moves the
     /// session.
     pub(crate) const fn keep(&mut self, endpoint: Option<EndpointId>) {
         self.session = endpoint;
@@ -322,15 +322,18 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_rests_for_its_own_faults_only() {
+    fn an_endpoint_is_ejected_for_its_own_faults_only() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80)]);
-        for (own, rests) in [(false, false), (true, true)] {
+        for (own, is_ejected) in [(false, false), (true, true)] {
             let mut attempts = Attempts::default();
             assert!(next(&mut attempts, &backend, &states, 1).is_some());
             let now = clock::now();
             attempts.refused(now, own.then(|| states.moment(now)));
-            assert_eq!(states.peek(backend.endpoints[0].id, |state| state.rests(states.moment(now))), Some(rests));
+            assert_eq!(
+                states.peek(backend.endpoints[0].id, |state| state.is_ejected(states.moment(now))),
+                Some(is_ejected)
+            );
             // In either case this request does not try it again.
             assert_eq!(next(&mut attempts, &backend, &states, 1), None);
         }

@@ -39,8 +39,8 @@ impl Draw {
 pub(crate) trait Known {
     /// Returns `true` if it may be chosen at all: not tried before, and not the edge itself.
     fn usable(&self, endpoint: &Endpoint) -> bool;
-    /// Returns `true` if it rests: it is skipped while there are others.
-    fn rests(&self, id: EndpointId) -> bool;
+    /// Returns `true` if it is ejected: it is skipped while there are others.
+    fn is_ejected(&self, id: EndpointId) -> bool;
     /// Its load.
     fn load(&self, id: EndpointId) -> Load;
 }
@@ -60,7 +60,7 @@ pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut D
     })
 }
 
-/// Chooses an endpoint. Resting ones are chosen only if no other is usable.
+/// Chooses an endpoint. Ejected ones are chosen only if no other is usable.
 pub(crate) fn endpoint<'e>(
     endpoints: &'e [Endpoint],
     balance: Balance,
@@ -68,7 +68,7 @@ pub(crate) fn endpoint<'e>(
     turn: u64,
     draw: &mut Draw,
 ) -> Option<&'e Endpoint> {
-    let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.rests(endpoint.id);
+    let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.is_ejected(endpoint.id);
     let usable = |endpoint: &Endpoint| known.usable(endpoint);
     match balance {
         Balance::RoundRobin => {
@@ -117,7 +117,7 @@ mod tests {
     #[derive(Default)]
     struct Facts {
         tried: BTreeSet<EndpointId>,
-        resting: BTreeSet<EndpointId>,
+        ejected: BTreeSet<EndpointId>,
         loads: BTreeMap<EndpointId, u32>,
     }
 
@@ -126,8 +126,8 @@ mod tests {
             !self.tried.contains(&endpoint.id)
         }
 
-        fn rests(&self, id: EndpointId) -> bool {
-            self.resting.contains(&id)
+        fn is_ejected(&self, id: EndpointId) -> bool {
+            self.ejected.contains(&id)
         }
 
         fn load(&self, id: EndpointId) -> Load {
@@ -189,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn resting_endpoints_are_skipped_unless_all_rest() {
+    fn ejected_endpoints_are_skipped_unless_all_are_ejected() {
         let pods = pods(3);
-        let resting: BTreeSet<_> = pods.iter().take(2).map(|pod| pod.id).collect();
+        let ejected: BTreeSet<_> = pods.iter().take(2).map(|pod| pod.id).collect();
         for balance in [Balance::PowerOfTwo, Balance::RoundRobin] {
-            let facts = Facts { resting: resting.clone(), ..Facts::default() };
+            let facts = Facts { ejected: ejected.clone(), ..Facts::default() };
             assert_eq!(shares(&pods, &facts, balance), [0, 0, 4000]);
-            let all = Facts { resting: pods.iter().map(|pod| pod.id).collect(), ..Facts::default() };
+            let all = Facts { ejected: pods.iter().map(|pod| pod.id).collect(), ..Facts::default() };
             assert!(shares(&pods, &all, balance).iter().all(|share| *share > 1000));
-            let only_resting = Facts { resting: resting.clone(), tried: [pods[2].id].into(), ..Facts::default() };
-            assert_eq!(shares(&pods, &only_resting, balance)[2], 0);
+            let only_ejected = Facts { ejected: ejected.clone(), tried: [pods[2].id].into(), ..Facts::default() };
+            assert_eq!(shares(&pods, &only_ejected, balance)[2], 0);
         }
         assert!(endpoint(&[], Balance::PowerOfTwo, &Facts::default(), 0, &mut Draw::new(0)).is_none());
         assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Draw::new(0)).is_none());

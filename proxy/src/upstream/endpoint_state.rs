@@ -14,11 +14,11 @@ use crate::upstream::service_state::{AtService, ServiceState};
 
 /// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
-/// The time for which an endpoint rests (is ejected) after a first failed connection; it doubles with each consecutive
+/// The time for which an endpoint is ejected after a first failed connection; it doubles with each consecutive
 /// one.
-const REST_FIRST: Duration = Duration::from_secs(1);
-/// The maximum time of rest.
-const REST_MAX: Duration = Duration::from_secs(16);
+const EJECTION_FIRST: Duration = Duration::from_secs(1);
+/// The maximum time of an ejection.
+const EJECTION_MAX: Duration = Duration::from_secs(16);
 /// The minimum latency of an endpoint in microseconds, so that requests in flight always count.
 const LATENCY_FLOOR_US: f64 = 100.0;
 
@@ -30,7 +30,7 @@ pub(crate) struct EndpointState {
     latency: AtomicU64,
     measured_at: AtomicU64,
     failures_in_a_row: AtomicU32,
-    rests_until: AtomicU64,
+    ejected_until: AtomicU64,
 }
 
 /// The load of an endpoint.
@@ -90,9 +90,9 @@ impl EndpointState {
         }
     }
 
-    /// Returns `true` if it rests: it is skipped for now because it refused connections.
-    pub(crate) fn rests(&self, now: Moment) -> bool {
-        self.rests_until.load(Relaxed) > now.0
+    /// Returns `true` if it is ejected: it is skipped for now because it refused connections.
+    pub(crate) fn is_ejected(&self, now: Moment) -> bool {
+        self.ejected_until.load(Relaxed) > now.0
     }
 
     /// Requests in flight.
@@ -114,15 +114,15 @@ impl EndpointState {
     pub(crate) fn connected(&self) {
         if self.failures_in_a_row.load(Relaxed) > 0 {
             self.failures_in_a_row.store(0, Relaxed);
-            self.rests_until.store(0, Relaxed);
+            self.ejected_until.store(0, Relaxed);
         }
     }
 
-    /// No connection could be opened: the endpoint rests, longer with each consecutive failure.
+    /// No connection could be opened: the endpoint is ejected, for longer with each consecutive failure.
     pub(crate) fn refused(&self, now: Moment) {
         let before = self.failures_in_a_row.fetch_add(1, Relaxed).min(8);
-        let rest = (REST_FIRST * 2u32.pow(before)).min(REST_MAX);
-        self.rests_until.store(now.0 + micros(rest), Relaxed);
+        let ejection = (EJECTION_FIRST * 2u32.pow(before)).min(EJECTION_MAX);
+        self.ejected_until.store(now.0 + micros(ejection), Relaxed);
     }
 }
 
@@ -207,10 +207,10 @@ impl EndpointStates {
         AtService::enter(service, cost, max)
     }
 
-    /// The number of endpoints that rest now.
-    pub(crate) fn resting(&self, now: Instant) -> usize {
+    /// The number of endpoints that are ejected now.
+    pub(crate) fn ejected(&self, now: Instant) -> usize {
         let now = self.moment(now);
-        self.states.pin().values().filter(|state| state.rests(now)).count()
+        self.states.pin().values().filter(|state| state.is_ejected(now)).count()
     }
 
     /// Removes the states that the snapshot does not refer to. A request in flight at a removed endpoint keeps its
@@ -296,18 +296,18 @@ mod tests {
     }
 
     #[test]
-    fn each_consecutive_failure_rests_longer_up_to_a_limit() {
+    fn each_consecutive_failure_ejects_for_longer_up_to_a_limit() {
         let state = EndpointState::default();
-        for (failed_at, rest) in [(10.0, 1.0), (20.0, 2.0), (30.0, 4.0), (40.0, 8.0), (60.0, 16.0), (90.0, 16.0)] {
+        for (failed_at, ejection) in [(10.0, 1.0), (20.0, 2.0), (30.0, 4.0), (40.0, 8.0), (60.0, 16.0), (90.0, 16.0)] {
             state.refused(at(failed_at));
-            assert!(state.rests(at(failed_at + rest - 0.1)), "{failed_at}");
-            assert!(!state.rests(at(failed_at + rest)), "{failed_at}");
+            assert!(state.is_ejected(at(failed_at + ejection - 0.1)), "{failed_at}");
+            assert!(!state.is_ejected(at(failed_at + ejection)), "{failed_at}");
         }
         state.refused(at(200.0));
         state.connected();
-        assert!(!state.rests(at(200.0)));
+        assert!(!state.is_ejected(at(200.0)));
         state.refused(at(300.0));
-        assert!(!state.rests(at(301.0)));
+        assert!(!state.is_ejected(at(301.0)));
     }
 
     #[test]

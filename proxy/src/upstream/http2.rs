@@ -105,14 +105,14 @@ impl Drop for Place {
         self.open.state.left(self.asked, was_last, now);
         if was_last {
             // It fails when the thread ends.
-            POOL.try_with(|pool| pool.borrow_mut().rest(&self.open, self.pool_size, now)).ok();
+            POOL.try_with(|pool| pool.borrow_mut().becomes_idle(&self.open, self.pool_size, now)).ok();
         }
     }
 }
 
 /// The time during which a connection has no requests.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct Idle {
     since: Instant,
     /// Its number in the order of idle connections.
     number: u64,
@@ -121,7 +121,7 @@ struct Rest {
 #[derive(Debug)]
 struct Entry {
     open: Arc<Open>,
-    rest: Option<Rest>,
+    idle: Option<Idle>,
 }
 
 /// By endpoint, the oldest first: it gets the next request, so that the others can end.
@@ -130,7 +130,7 @@ type ByEndpoint = HashMap<Key, Vec<Entry>, foldhash::fast::RandomState>;
 #[derive(Default)]
 struct Pool {
     open: ByEndpoint,
-    resting: usize,
+    idle_count: usize,
     order: IdleOrder,
 }
 
@@ -144,7 +144,7 @@ impl Pool {
         let usable = |entry: &Entry| entry.open.is_over() || entry.open.has_room(limits.http2_streams_max);
         while let Some(at) = list.iter().position(usable) {
             let entry = &mut list[at];
-            self.resting -= usize::from(entry.rest.take().is_some());
+            self.idle_count -= usize::from(entry.idle.take().is_some());
             if !entry.open.is_over() {
                 return Some(Place::new(Arc::clone(&entry.open), limits));
             }
@@ -153,45 +153,45 @@ impl Pool {
         None
     }
 
-    /// Notes that a connection has no requests; beyond `max`, the one that rests for longest is closed.
-    fn rest(&mut self, open: &Arc<Open>, max: usize, now: Instant) {
+    /// Notes that a connection has no requests; beyond `max`, the one that has been idle for longest is closed.
+    fn becomes_idle(&mut self, open: &Arc<Open>, max: usize, now: Instant) {
         let Some(list) = self.open.get_mut(&open.key) else { return };
         let Some(at) = list.iter().position(|entry| Arc::ptr_eq(&entry.open, open)) else { return };
         if open.is_over() {
             list.remove(at);
             return;
         }
-        let number = self.order.add(open.key.clone(), max, |key, number| rests(&self.open, key, number));
+        let number = self.order.add(open.key.clone(), max, |key, number| is_idle(&self.open, key, number));
         let Some(entry) = self.open.get_mut(&open.key).and_then(|list| list.get_mut(at)) else { return };
-        entry.rest = Some(Rest { since: now, number });
-        self.resting += 1;
-        if self.resting > max {
+        entry.idle = Some(Idle { since: now, number });
+        self.idle_count += 1;
+        if self.idle_count > max {
             self.evict();
         }
     }
 
-    /// Closes the connection that rests for longest.
+    /// Closes the connection that has been idle for longest.
     fn evict(&mut self) {
-        let Self { open, resting, order } = self;
+        let Self { open, idle_count, order } = self;
         order.close_first(|key, number| {
             let Some(list) = open.get_mut(key) else { return false };
             let Some(at) = list.iter().position(|entry| entry.is(number)) else { return false };
             list.remove(at);
-            *resting -= 1;
+            *idle_count -= 1;
             true
         });
     }
 }
 
-/// Returns `true` during the rest with this number.
-fn rests(open: &ByEndpoint, key: &Key, number: u64) -> bool {
+/// Returns `true` while it is idle with this number.
+fn is_idle(open: &ByEndpoint, key: &Key, number: u64) -> bool {
     open.get(key).is_some_and(|list| list.iter().any(|entry| entry.is(number)))
 }
 
 impl Entry {
-    /// Returns `true` during the rest with this number.
+    /// Returns `true` while it is idle with this number.
     fn is(&self, number: u64) -> bool {
-        self.rest.is_some_and(|rest| rest.number == number)
+        self.idle.is_some_and(|idle| idle.number == number)
     }
 }
 
@@ -239,7 +239,7 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Pl
     });
     let open = Arc::new(Open { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last });
     POOL.with_borrow_mut(|pool| {
-        let entry = Entry { open: Arc::clone(&open), rest: None };
+        let entry = Entry { open: Arc::clone(&open), idle: None };
         pool.open.entry(key.clone()).or_default().push(entry);
     });
     Ok(Place::new(open, limits))
@@ -249,14 +249,14 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Pl
 /// with the pool, so this is called periodically.
 pub(crate) fn sweep(limit: Duration, now: Instant) {
     POOL.with_borrow_mut(|pool| {
-        let is_young = |rest: Rest| now.saturating_duration_since(rest.since) < limit;
+        let is_young = |idle: Idle| now.saturating_duration_since(idle.since) < limit;
         pool.open.retain(|_, list| {
-            list.retain(|entry| !entry.open.is_over() && entry.rest.is_none_or(is_young));
+            list.retain(|entry| !entry.open.is_over() && entry.idle.is_none_or(is_young));
             !list.is_empty()
         });
-        let Pool { open, resting, order } = pool;
-        *resting = open.values().flatten().filter(|entry| entry.rest.is_some()).count();
-        order.tidy(|key, number| rests(open, key, number));
+        let Pool { open, idle_count, order } = pool;
+        *idle_count = open.values().flatten().filter(|entry| entry.idle.is_some()).count();
+        order.tidy(|key, number| is_idle(open, key, number));
     });
 }
 
@@ -325,7 +325,7 @@ mod tests {
         until(&mut open, 2).await;
         drop((first, again));
         drop(other);
-        // The one that rested first is closed.
+        // The one that became idle first is closed.
         until(&mut open, 1).await;
         let kept = take(&key, &limits).unwrap();
         kept.ready().await.unwrap();

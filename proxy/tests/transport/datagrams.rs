@@ -212,7 +212,7 @@ async fn a_flow_moves_from_an_endpoint_that_refuses() {
         assert!(Client::of(address).await.flow_in_the_end().await.starts_with('b'));
     }
     let refused = bed.metric("tidegate_udp_flows_total", Some("refused"));
-    assert!(refused <= 8.0, "one that refused rests: {refused}");
+    assert!(refused <= 8.0, "one that refused is ejected: {refused}");
 }
 
 #[tokio::test]
