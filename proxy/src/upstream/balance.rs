@@ -73,7 +73,7 @@ pub(crate) fn endpoint<'e>(
     match balance {
         Balance::RoundRobin => {
             let start = usize::try_from(turn % (endpoints.len() as u64).max(1)).ok()?;
-            walk(endpoints, start, fresh).or_else(|| walk(endpoints, start, usable))
+            in_turn(endpoints, start, &fresh, draw).or_else(|| in_turn(endpoints, start, &usable, draw))
         }
         Balance::PowerOfTwo => {
             better(endpoints, &fresh, known, draw).or_else(|| better(endpoints, &usable, known, draw))
@@ -92,6 +92,17 @@ fn better<'e>(
     let other = |endpoint: &Endpoint| endpoint.id != first.id && accept(endpoint);
     let Some(second) = drawn(endpoints, &other, draw) else { return Some(first) };
     Some(if known.load(second.id).is_below(known.load(first.id)) { second } else { first })
+}
+
+/// The one whose turn it is. The turns of others go to all acceptable ones: a fixed successor would get twice its share.
+fn in_turn<'e>(
+    endpoints: &'e [Endpoint],
+    turn: usize,
+    accept: &impl Fn(&Endpoint) -> bool,
+    draw: &mut Draw,
+) -> Option<&'e Endpoint> {
+    let own = endpoints.get(turn).filter(|endpoint| accept(endpoint));
+    own.or_else(|| drawn(endpoints, accept, draw))
 }
 
 fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, draw: &mut Draw) -> Option<&'e Endpoint> {
@@ -202,6 +213,31 @@ mod tests {
         }
         assert!(endpoint(&[], Balance::PowerOfTwo, &Facts::default(), 0, &mut Draw::new(0)).is_none());
         assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Draw::new(0)).is_none());
+    }
+
+    /// The share of the first of two live endpoints in percent, beside this number of resting ones before, between or
+    /// behind them.
+    fn share_of_first(balance: Balance, [before, between, behind]: [u8; 3], loads: [u32; 2]) -> u64 {
+        let pods = pods(2 + before + between + behind);
+        let live = [usize::from(before), usize::from(before + between) + 1];
+        let resting = (0..pods.len()).filter(|place| !live.contains(place)).map(|place| pods[place].id).collect();
+        let loads = live.iter().zip(loads).map(|(place, load)| (pods[*place].id, load)).collect();
+        let shares = shares(&pods, &Facts { resting, loads, ..Facts::default() }, balance);
+        let [first, second] = live.map(|place| shares[place]);
+        assert_eq!(first + second, 4000, "{shares:?}");
+        first * 100 / 4000
+    }
+
+    #[test]
+    fn resting_endpoints_shift_no_share_among_the_others() {
+        for resting in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
+            for (loads, want) in [([1, 9], 100..=100), ([9, 1], 0..=0), ([5, 5], 47..=53)] {
+                let share = share_of_first(Balance::PowerOfTwo, resting, loads);
+                assert!(want.contains(&share), "{resting:?} resting, {loads:?} loaded: {share} %");
+                let share = share_of_first(Balance::RoundRobin, resting, loads);
+                assert!((47..=53).contains(&share), "{resting:?} resting, in turn: {share} %");
+            }
+        }
     }
 
     #[test]
