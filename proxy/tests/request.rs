@@ -10,6 +10,7 @@ mod request {
     mod answers;
     mod bodies;
     mod compressed;
+    mod connects;
     mod cross_origin;
     mod direct;
     pub mod external_auth;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_config::model::{Balance, Settings};
-use tidegate_proxy::AccessLogSink;
+use tidegate_proxy::{AccessLogSink, Driver, Options};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::bed::{Bed, Model, PATIENCE};
+use super::bed::{Bed, Model, PATIENCE, closed_port};
+use super::retries::{WAYS, ask, in_turn};
 use super::upstream::{Reply, Upstream};
 
 /// Waits until the log has this many lines.
@@ -28,10 +29,15 @@ async fn lines(path: &std::path::Path, count: usize) -> Vec<Value> {
 }
 
 async fn logged(model: Model) -> (Bed, tempfile::TempDir, std::path::PathBuf) {
+    logged_by(Driver::Both, model).await
+}
+
+async fn logged_by(driver: Driver, model: Model) -> (Bed, tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let sink = AccessLogSink::File(path.clone());
-    (Bed::with(model, |options| options.access_log = sink).await, folder, path)
+    let set = |options: &mut Options| (options.driver, options.access_log) = (driver, sink);
+    (Bed::with(model, set).await, folder, path)
 }
 
 #[tokio::test]
@@ -79,6 +85,28 @@ async fn a_log_line_names_the_attempt_that_was_answered() {
     assert_eq!((&line["tries"], &line["status"]), (&2.into(), &200.into()), "{line}");
     assert_eq!(line["upstream"], other.address.to_string());
     assert!(line["reason"].is_null() && line["upstream_first_byte_ms"].is_f64(), "{line}");
+}
+
+#[tokio::test]
+async fn the_body_of_a_retried_request_counts_once() {
+    // Endpoints that fail before, during and after the body.
+    let after = Upstream::start(|_| Reply::Close).await;
+    for broken in [closed_port(), Upstream::resetting().await, after.address] {
+        for (driver, http2) in WAYS {
+            let other = Upstream::echo().await;
+            let (bed, _folder, path) = logged_by(driver, in_turn(&[broken, other.address], 2)).await;
+            let what = format!("{driver:?}, HTTP/2: {http2}");
+            // The latter is sent in several pieces.
+            for body in ["abc".to_owned(), "0123456789".repeat(4000)] {
+                assert_eq!(ask(&bed, http2, "PUT", &body).await, 200, "{what}");
+            }
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+            let lines = lines(&path, 2).await;
+            assert_eq!(lines[0]["tries"], 2, "{what}: {}", lines[0]);
+            let counts = [&lines[0], &lines[1]].map(|line| line["bytes_in"].as_u64());
+            assert_eq!(counts, [Some(3), Some(40_000)], "{what}: {lines:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ pub const WAYS: [(Driver, bool); 4] =
 const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Le";
 
 /// Endpoints that are used in order, the first one first.
-fn in_turn(endpoints: &[SocketAddr], tries_max: u8) -> Model {
+pub fn in_turn(endpoints: &[SocketAddr], tries_max: u8) -> Model {
     let balance = Some(Balance::RoundRobin);
     let settings = Settings { balance, tries_max: Some(tries_max), ..Settings::default() };
     Model::edited(endpoints, |route| route.settings = Arc::new(settings))

@@ -87,3 +87,58 @@ async fn plain_text_instead_of_tls_is_a_failed_connection() {
         assert_eq!((answer.status, answer.body.contains("connect-failed")), (502, true));
     }
 }
+
+/// An endpoint behind TLS that answers only some paths.
+async fn fickle() -> SocketAddr {
+    let acceptor = acceptor();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|count| count > 0) {}
+                let part = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+                if head.starts_with(b"GET /whole ") {
+                    stream.write_all(format!("{part}world").as_bytes()).await.unwrap();
+                } else if !head.starts_with(b"GET /broken ") {
+                    if head.starts_with(b"GET /half ") {
+                        stream.write_all(part.as_bytes()).await.unwrap();
+                    }
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Requests to endpoints behind TLS are in flight until they end, however they do.
+#[tokio::test]
+async fn requests_to_secure_endpoints_are_counted_in_flight() {
+    let endpoint = fickle().await;
+    for driver in DRIVERS {
+        let bed = Bed::with(model(endpoint, None), |options| options.driver = driver).await;
+        for (path, status) in [("/whole", 200), ("/broken", 502)] {
+            assert_eq!(bed.get("a.test", path, "").await.status, status, "{driver:?} {path}");
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+        // Clients that disconnect before the response and during it.
+        for (count, path) in ["/silent", "/half"].into_iter().enumerate() {
+            let mut stream = bed.connect().await;
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n").as_bytes()).await.unwrap();
+            bed.until_metric("tidegate_requests_in_flight 1").await;
+            if path == "/half" {
+                let mut got = Vec::new();
+                while !got.ends_with(b"hello") {
+                    assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0, "{driver:?}");
+                }
+            }
+            drop(stream);
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+            bed.until_metric(&format!(r#"tidegate_answers_total{{reason="client-gone"}} {}"#, count + 1)).await;
+        }
+    }
+}
