@@ -170,3 +170,61 @@ async fn secrets_are_read_by_name_without_the_right_to_list() {
         "{metrics}"
     );
 }
+
+/// Ingresses of one Service, whose hosts are named `0.test` onwards.
+fn ingresses(count: usize) -> String {
+    let one = |number| {
+        format!(
+            "apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{namespace: kept, name: n{number:03}}}
+spec:
+  ingressClassName: tidegate
+  rules:
+  - host: {number}.test
+    http: {{paths: [{{path: /, pathType: Prefix, backend: {{service: {{name: kept, port: {{number: 80}}}}}}}}]}}
+---
+"
+        )
+    };
+    (0..count).map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_in_use_are_compiled_first() {
+    const COUNT: usize = 40;
+    let kept = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let files = [("kept.yaml", &*kept), ("ingresses.yaml", &ingresses(COUNT))];
+    let dev = Dev::with(&files, &["--slow-batch-max", "1"]).await;
+    let answers = |host: String, status: u16| {
+        let http = dev.http;
+        eventually("its answer", move || {
+            let host = host.clone();
+            async move {
+                let answer = get(http, &host, "/").await?;
+                if answer.status == status { Ok(()) } else { Err(format!("{host}: {}", answer.status)) }
+            }
+        })
+    };
+    let last = COUNT - 1;
+    answers(format!("{last}.test"), 200).await;
+    // The Service of all of them now claims HTTP/2, which its endpoint does not speak.
+    std::fs::write(
+        dev.folder().join("kept.yaml"),
+        kept.replace("{port: 80}", "{port: 80, appProtocol: kubernetes.io/h2c}"),
+    )
+    .unwrap();
+    for number in [last, 0, last - 1] {
+        answers(format!("{number}.test"), 502).await;
+    }
+    let generation = async |number: usize| {
+        let page = get(dev.debug, "localhost", &format!("/debug/history?last=1&host={number}.test")).await.unwrap();
+        let page: serde_json::Value = serde_json::from_str(&page.body).unwrap();
+        page["publications"][0]["generation"].as_u64().expect("a generation")
+    };
+    let used = generation(last).await;
+    for number in 0..last {
+        let other = generation(number).await;
+        assert!(used < other, "the host in use came in generation {used}, host {number} in {other}");
+    }
+}
