@@ -7,6 +7,7 @@ pub mod attach;
 pub mod cache;
 pub mod churn;
 pub mod memory;
+pub mod model;
 pub mod propagate;
 pub mod queue;
 pub mod served;
@@ -16,6 +17,7 @@ pub mod subject;
 pub mod swaps;
 
 mod callgrind;
+mod core_loop;
 mod cores;
 mod files;
 mod get;

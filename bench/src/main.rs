@@ -1,7 +1,7 @@
 //! `tidegate-bench`: one command for each measurement.
 
 use clap::{Parser, Subcommand};
-use tidegate_bench::{attach, cache, churn, memory, propagate, queue, served, start, steady, subject, swaps};
+use tidegate_bench::{attach, cache, churn, memory, model, propagate, queue, served, start, steady, subject, swaps};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,6 +25,8 @@ enum Command {
     Steady(steady::Args),
     /// Measures the memory for routes, changes and idle connections.
     Memory(memory::Args),
+    /// Counts the memory that a route takes in the control loop and the routing model.
+    Model(model::Args),
     /// Measures the bytes that the cluster cache writes to disk for a change, and the time to read it back.
     Cache(cache::Args),
     /// Measures the served API: the memory for objects and watches, the delivery of changes to a thousand watches, and its start from disk.
@@ -48,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         Command::Swaps(args) => swaps::run(&args, &["swaps"]),
         Command::Queue(args) => queue::run(&args, &["queue"]),
         Command::Cache(args) => cache::run(args),
+        Command::Model(args) => model::run(&args),
         Command::Churn(args) => with_processes(churn::run(args)),
         Command::Steady(args) => with_processes(steady::run(args)),
         Command::Memory(args) => with_processes(memory::run(args)),

@@ -29,7 +29,7 @@ use crate::process::is_over;
 use crate::upstream::{PODS, Upstream};
 
 pub(crate) use choice::{Args, Choice, Kind, Source, Work, choose, versions};
-pub(crate) use objects::one_route;
+pub(crate) use objects::{one_route, own_route};
 
 /// The maximum time for a proxy to listen after its start, and then for all of its routes to be right. A proxy that
 /// takes longer is left out for that number of routes.

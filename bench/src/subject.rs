@@ -3,7 +3,7 @@
 //! with it.
 
 mod bare;
-mod edge;
+pub(crate) mod edge;
 mod running;
 
 use std::io::{BufRead as _, Write as _};

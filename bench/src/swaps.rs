@@ -2,23 +2,25 @@
 //! cluster.
 
 mod cluster;
-mod edge;
 mod flat;
 mod probe;
 mod row;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
+use tidegate_control::options::Options;
 
 use crate::allocation::live_bytes;
 use crate::callgrind::{self, Collected};
 use crate::clock::{now, timed};
+use crate::core_loop::Core;
 use crate::operations::{Counting, Native, Size, Warmup};
 use cluster::{Cluster, Shape};
-use edge::Edge;
 use probe::Probe;
 use row::Row;
 
@@ -90,19 +92,19 @@ const fn cells(size: Size) -> &'static [(Shape, usize)] {
 const COUNT: usize = 100;
 
 fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row>> {
-    let mut rows = vec![memory(shape, size)];
+    let mut rows = vec![memory(shape, size)?];
     let cluster = Cluster::new(shape, size)?;
-    let mut edge = Edge::start(&cluster, now());
-    probe::round(&cluster, &mut edge, COUNT, &mut Warmup, now())?;
+    let mut core = started(&cluster)?;
+    probe::round(&cluster, &mut core, COUNT, &mut Warmup, now())?;
     let mut native = Native::default();
     let start = now();
     for _ in 0..ROUNDS_MAX {
-        probe::round(&cluster, &mut edge, COUNT, &mut native, now())?;
+        probe::round(&cluster, &mut core, COUNT, &mut native, now())?;
         if now() - start > BUDGET {
             break;
         }
     }
-    drop(edge);
+    drop(core);
     let instructions: BTreeMap<Probe, f64> = if valgrind {
         let shape = shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         let words = path.iter().copied().chain(["--collect", &shape]).map(OsString::from);
@@ -118,12 +120,21 @@ fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::
 }
 
 /// The memory of a route without certificates, whose size is their owners' choice.
-fn memory(shape: Shape, size: usize) -> Row {
+fn memory(shape: Shape, size: usize) -> anyhow::Result<Row> {
     let before = live_bytes();
-    let (edge, took) = timed(|| Edge::start(&Cluster::plain(shape, size), now()));
+    let (core, took) = timed(|| started(&Cluster::plain(shape, size)));
+    let core = core?;
     let row = Row::start(shape, size, live_bytes().saturating_sub(before), took);
-    drop(edge);
-    row
+    drop(core);
+    Ok(row)
+}
+
+/// A core that has read all of a cluster and published it.
+fn started(cluster: &Cluster) -> anyhow::Result<Core> {
+    let key = BindKey { address: (Ipv4Addr::LOCALHOST, 0).into(), protocol: BindProtocol::Http };
+    let listener = Listener::for_every_host("http");
+    let options = Options { binds: [Bind { key, listeners: [listener].into() }].into(), ..Options::default() };
+    Core::start(options, cluster.lists(now()), now())
 }
 
 /// The part that runs under callgrind.
@@ -131,9 +142,9 @@ fn collect(cell: &[String]) -> anyhow::Result<()> {
     let [shape, size] = cell else { anyhow::bail!("--collect takes a shape and a size") };
     let shape = Shape::from_str(shape, false).map_err(anyhow::Error::msg)?;
     let cluster = Cluster::new(shape, size.parse()?)?;
-    let mut edge = Edge::start(&cluster, now());
-    probe::round(&cluster, &mut edge, COUNT, &mut Warmup, now())?;
+    let mut core = started(&cluster)?;
+    probe::round(&cluster, &mut core, COUNT, &mut Warmup, now())?;
     let mut collected = Collected::default();
-    probe::round(&cluster, &mut edge, COUNT, &mut collected, now())?;
+    probe::round(&cluster, &mut core, COUNT, &mut collected, now())?;
     collected.tell()
 }

@@ -47,6 +47,16 @@ pub(crate) enum Source {
     Gateway,
 }
 
+impl Source {
+    /// The kind of a route.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Ingress => "Ingress",
+            Self::Gateway => "HTTPRoute",
+        }
+    }
+}
+
 impl Work {
     pub(super) const fn is_same(self) -> bool {
         matches!(self, Self::Same)

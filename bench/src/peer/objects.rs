@@ -130,6 +130,17 @@ pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity, gateway_ports
     objects
 }
 
+/// The Service, the EndpointSlice and the route of a host, each its own.
+pub(crate) fn own_route(source: Source, route: &Route, upstream: SocketAddr) -> [Value; 3] {
+    let name = route.target.service(&route.host);
+    let mut object = match source {
+        Source::Ingress => ingress(route),
+        Source::Gateway => http_route(route),
+    };
+    object["metadata"]["namespace"] = json!("default");
+    [service(name), slice(name, &[upstream]), object]
+}
+
 fn class() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",

@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
-use tidegate_config::published::{Published, Publisher, channel};
+use tidegate_config::published::{Published, Publisher};
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{Event, Reconciler, Source};
+use tidegate_control::{Event, Source};
 use tidegate_proxy::{AccessLogSink, Bound, Driver, Proxy};
 use tokio::sync::watch;
 
 use super::{IdentityFiles, tell};
 use crate::clock::now;
+use crate::core_loop::Core;
 use crate::peer::{Source as Routes, one_route};
 use crate::place::free_address;
 
@@ -58,34 +59,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 /// Compiles the objects as at start-up.
 fn published(objects: &[Value], mut options: Options) -> anyhow::Result<(Publisher, Published)> {
     options.addresses.allow_loopback = true;
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(options, sources);
-    for kind in Kind::ALL {
-        let event = Event::Listed {
+    Ok(Core::start(options, lists(objects)?, now())?.into_published())
+}
+
+/// The lists of all kinds, with these objects.
+pub(crate) fn lists(objects: &[Value]) -> anyhow::Result<Vec<Event>> {
+    let list = |kind: Kind| {
+        Ok(Event::Listed {
             source: Source { kind, namespace: None },
             objects: projected(kind, objects)?,
             complete: true,
             resource_version: "1".into(),
             received: now(),
-        };
-        let asked_again = reconciler.observe(event, now());
-        ensure!(asked_again.is_none(), "the list of {kind} has to be confirmed");
-    }
-    let (mut publisher, published) = channel();
-    while let Some(step) = reconciler.reconcile(now()) {
-        if let Some((parts, _)) = step.published {
-            let ready = publisher.prepare(parts);
-            publisher.publish(ready);
-        }
-        if !reconciler.busy() {
-            break;
-        }
-    }
-    Ok((publisher, published))
+        })
+    };
+    Kind::ALL.into_iter().map(list).collect()
 }
 
 /// Options with one loopback address for a Gateway.
-fn for_gateways() -> Options {
+pub(crate) fn for_gateways() -> Options {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: [Ipv4Addr::LOCALHOST.into()].into(),
@@ -96,7 +88,7 @@ fn for_gateways() -> Options {
 }
 
 /// The objects of a kind, with what an API server adds.
-fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
+pub(crate) fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
     let of_kind = objects.iter().filter(|object| object["kind"] == kind.to_string());
     let project = |object: &Value| {
         let mut object = object.clone();
@@ -111,7 +103,7 @@ fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Projected>> {
     of_kind.map(project).collect()
 }
 
-fn binds() -> Binds {
+pub(crate) fn binds() -> Binds {
     let bind = |protocol, name: &str| Bind {
         key: BindKey { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), protocol },
         listeners: [Listener::for_every_host(name)].into(),

@@ -10,7 +10,7 @@ use tidegate_config::model::{BindKey, Head, Snapshot};
 use tidegate_control::Event;
 
 use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
-use super::edge::Edge;
+use crate::core_loop::Core;
 use crate::operations::Meter;
 
 /// One kind of operation.
@@ -88,7 +88,7 @@ const CHANGES: [(Probe, Probe); 5] = [
 /// When a change made no generation or a look-up found nothing: then it would measure something else.
 pub(super) fn round(
     cluster: &Cluster,
-    edge: &mut Edge,
+    core: &mut Core,
     count: usize,
     meter: &mut dyn Meter<Probe>,
     now: Instant,
@@ -114,13 +114,13 @@ pub(super) fn round(
             let mut silent = 0;
             meter.measure(probe, events.len(), &mut |number| {
                 let event = events.get_mut(number).and_then(Option::take);
-                silent += usize::from(event.and_then(|event| edge.take(event)).is_none());
+                silent += usize::from(event.and_then(|event| core.take(event).ok()?).is_none());
             });
             anyhow::ensure!(silent == 0, "{}: {silent} of {count} changes published nothing", probe.title());
         }
     }
     for probe in [Probe::FindExact, Probe::FindWildcard, Probe::FindNoHost, Probe::FindCertificate] {
-        look_up(cluster, edge, probe, count, meter)?;
+        look_up(cluster, core, probe, count, meter)?;
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ impl Head for Plain<'_> {
 
 fn look_up(
     cluster: &Cluster,
-    edge: &Edge,
+    core: &Core,
     probe: Probe,
     count: usize,
     meter: &mut dyn Meter<Probe>,
@@ -192,11 +192,11 @@ fn look_up(
     if requests.is_empty() {
         return Ok(());
     }
-    let bind = edge.published().pin().binds().first().map(|bind| bind.key).context("the edge has no bind")?;
+    let bind = core.published().pin().binds().first().map(|bind| bind.key).context("the core has no bind")?;
     let mut missed = 0;
     meter.measure(probe, requests.len(), &mut |number| {
         let Some((host, path)) = requests.get(number) else { return };
-        let snapshot = edge.published().pin();
+        let snapshot = core.published().pin();
         let found = if probe == Probe::FindCertificate {
             snapshot.certificates_for(&bind, black_box(host)).len()
         } else {

@@ -1,52 +1,61 @@
 //! The control core as the process runs it, without its informers: events go in, snapshots come out.
 
-use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener};
+use anyhow::ensure;
+use tidegate_config::model::Generation;
 use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher, channel};
 use tidegate_control::options::Options;
 use tidegate_control::{Event, Reconciler, Source};
 
-use super::cluster::Cluster;
-
 /// A running control core.
 #[derive(Debug)]
-pub(super) struct Edge {
+pub(crate) struct Core {
     reconciler: Reconciler,
     publisher: Publisher,
     published: Published,
     now: Instant,
 }
 
-impl Edge {
-    /// A core that has read all of a cluster and published it.
-    #[must_use]
-    pub(super) fn start(cluster: &Cluster, now: Instant) -> Self {
+impl Core {
+    /// A core that has taken these events: the lists of all kinds.
+    ///
+    /// # Errors
+    /// When a list has to be confirmed.
+    pub(crate) fn start(
+        options: Options,
+        events: impl IntoIterator<Item = Event>,
+        now: Instant,
+    ) -> anyhow::Result<Self> {
         let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
         let (publisher, published) = channel();
-        let key = BindKey { address: (Ipv4Addr::LOCALHOST, 0).into(), protocol: BindProtocol::Http };
-        let listener = Listener::for_every_host("http");
-        let options = Options { binds: [Bind { key, listeners: [listener].into() }].into(), ..Options::default() };
-        let mut edge = Self { reconciler: Reconciler::new(options, sources), publisher, published, now };
-        for event in cluster.lists(now) {
-            edge.take(event);
+        let mut core = Self { reconciler: Reconciler::new(options, sources), publisher, published, now };
+        for event in events {
+            core.take(event)?;
         }
-        edge
+        Ok(core)
     }
 
     /// The published snapshot.
     #[must_use]
-    pub(super) const fn published(&self) -> &Published {
+    pub(crate) const fn published(&self) -> &Published {
         &self.published
+    }
+
+    /// The parts that publish, without the rest of the core.
+    pub(crate) fn into_published(self) -> (Publisher, Published) {
+        (self.publisher, self.published)
     }
 
     /// Takes a change and publishes the result, as the control loop does between two waits. Returns the generation that
     /// serves it, if it made one.
-    pub(super) fn take(&mut self, event: Event) -> Option<Generation> {
-        // A list that would remove most objects has to be confirmed; none of the events here does.
-        let _asked_again = self.reconciler.observe(event, self.now);
+    ///
+    /// # Errors
+    /// When it is a list that has to be confirmed.
+    pub(crate) fn take(&mut self, event: Event) -> anyhow::Result<Option<Generation>> {
+        let asked_again = self.reconciler.observe(event, self.now);
+        ensure!(asked_again.is_none(), "a list has to be confirmed");
         let mut published = None;
         while let Some(step) = self.reconciler.reconcile(self.now) {
             if let Some((parts, _)) = step.published {
@@ -57,6 +66,6 @@ impl Edge {
                 break;
             }
         }
-        published
+        Ok(published)
     }
 }
