@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::edge::{Driver, Edge};
 use crate::endpoint::{Endpoint, Step};
+use crate::health::{self, were_prompt};
 use crate::honest::{Given, Honest, Tally, is_served};
 use crate::streams::{ATTACKER, hold};
 
@@ -40,6 +41,11 @@ async fn others_are_served(driver: Driver, method: Method) {
     let tallies = [("a kept connection", &played.kept), ("new connections", &played.new), ("pages", &played.pages)];
     let wrong: Vec<String> = tallies.iter().filter_map(|(name, tally)| complaint(name, tally)).collect();
     assert!(wrong.is_empty() && played.short.is_none(), "{}\n{:?} in the log", wrong.join("\n"), played.short);
+    // One address gets a share of the places, and the rest serves others.
+    for (name, tally) in tallies {
+        assert!(tally.own > 0 && tally.refused == 0, "{name}: {} own answers, {} refused", tally.own, tally.refused);
+    }
+    were_prompt(&played.health);
 }
 
 /// If each connection of the attacker has an address of its own, no limit per address holds, and clients may be refused
@@ -52,6 +58,7 @@ pub(crate) async fn many_addresses_leave_descriptors_for_the_process(driver: Dri
     .await;
     let wrong = complaint("pages", &played.pages);
     assert!(wrong.is_none() && played.short.is_none(), "{wrong:?}\n{:?} in the log", played.short);
+    were_prompt(&played.health);
 }
 
 /// The wrong answers of a tally, or the lack of any answer.
@@ -68,6 +75,8 @@ struct Played {
     new: Tally,
     /// Those of the admin address.
     pages: Tally,
+    /// The times of its health pages.
+    health: Vec<Duration>,
     /// The line of the process's log that reports a lack of descriptors.
     short: Option<&'static str>,
 }
@@ -87,7 +96,7 @@ async fn play(driver: Driver, connection: impl Fn(u8) -> (IpAddr, Method)) -> Pl
     };
     let kept = ask_until(&over, Honest::new(edge.http(), "b"), false);
     let new = ask_until(&over, Honest::new(edge.http(), "b"), true);
-    let ((), kept, new, pages) = tokio::join!(attack, kept, new, poll_until(&over, &edge));
+    let ((), kept, new, (pages, health)) = tokio::join!(attack, kept, new, poll_until(&over, &edge));
     println!(
         "{driver:?}: {} connections at the endpoint; own answers, refusals and others: {} on a kept connection, {} on new \
          ones, {} pages",
@@ -104,7 +113,7 @@ async fn play(driver: Driver, connection: impl Fn(u8) -> (IpAddr, Method)) -> Pl
     })
     .await;
     is_served(edge.http(), "b", 5).await;
-    Played { kept, new, pages, short }
+    Played { kept, new, pages, health, short }
 }
 
 fn counts(tally: &Tally) -> String {
@@ -124,19 +133,23 @@ async fn ask_until(over: &AtomicBool, mut client: Honest, new: bool) -> Tally {
     tally
 }
 
-/// Requests the pages of the admin address, each of which has to be 200 in time.
-async fn poll_until(over: &AtomicBool, edge: &Edge) -> Tally {
-    let mut tally = Tally::default();
+/// Requests the pages of the admin address, each of which has to be 200 in time; returns the times of the health pages
+/// as well.
+async fn poll_until(over: &AtomicBool, edge: &Edge) -> (Tally, Vec<Duration>) {
+    let (mut tally, mut health) = (Tally::default(), Vec::new());
     while !over.load(Relaxed) {
-        for page in ["/healthz", "/readyz", "/metrics"] {
-            match edge.admin(page, PAGE_MAX).await {
-                Ok(answer) if answer.status == 200 => tally.own += 1,
-                Ok(answer) => tally.wrong.push(format!("{page}: {}", answer.status)),
+        let metrics = async {
+            let answer = edge.admin("/metrics", PAGE_MAX).await?;
+            if answer.status == 200 { Ok(()) } else { Err(format!("/metrics: {}", answer.status)) }
+        };
+        for page in [metrics.await, health::ask(edge, PAGE_MAX, &mut health).await] {
+            match page {
+                Ok(()) => tally.own += 1,
                 Err(error) => tally.wrong.push(error),
             }
         }
         sleep(Duration::from_millis(100)).await;
     }
     tally.wrong.truncate(20);
-    tally
+    (tally, health)
 }

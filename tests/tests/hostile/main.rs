@@ -18,6 +18,7 @@ mod endpoint;
 mod framing;
 mod front;
 mod heads;
+mod health;
 mod honest;
 mod latency;
 mod mixed;
@@ -52,7 +53,9 @@ in_both_drivers![
     codings::an_unknown_coding_is_502_and_closes,
     pooling::no_bytes_of_a_reach_b_through_nginx,
     pooling::no_bytes_of_a_reach_b_through_haproxy,
-    heads::many_connection_words_are_502_while_others_are_served,
+    heads::many_lines_and_connection_words_are_502_while_others_are_served,
+    heads::more_than_32_connection_names_are_502,
+    heads::many_repetitions_of_a_name_cost_little,
     heads::an_endless_head_is_502,
     heads::empty_lines_before_a_status_line_are_502,
     heads::the_worst_heads_leave_no_memory_behind,

@@ -16,6 +16,8 @@ use crate::honest::{Honest, Tally};
 /// The number of clients of each honest tenant, and the pause after each of their requests.
 const CLIENTS: usize = 3;
 const PACE: Duration = Duration::from_millis(20);
+/// The limit of open files of the process, which the attacks together exceed.
+const OPEN_FILES: u32 = 1500;
 /// The deadline for a page of the admin address on a fully loaded machine.
 const PAGE_MAX: Duration = Duration::from_secs(5);
 
@@ -52,7 +54,7 @@ async fn all_attacks_at_once_full_alone() {
 
 async fn all_attacks_at_once(driver: Driver) {
     let (a, b, c) = (endpoint().await, Endpoint::honest("b").await, Endpoint::honest("c").await);
-    let edge = Edge::start(driver, &[("a", &a), ("b", &b), ("c", &c)]).await;
+    let edge = Edge::limited(driver, &[("a", &a), ("b", &b), ("c", &c)], Some(OPEN_FILES)).await;
     let target = Target { http1: edge.http(), http2: edge.http() };
     let until = moment() + time();
     let over = AtomicBool::new(false);
@@ -72,6 +74,10 @@ async fn all_attacks_at_once(driver: Driver) {
     println!("\nrounds of the attacks: {}", rounds.join(", "));
     let wrong: Vec<&String> = minutes.iter().flat_map(|minute| &minute.tally.wrong).collect();
     assert!(wrong.is_empty(), "wrong answers: {wrong:#?}");
+    for (number, Minute { tally, .. }) in minutes.iter().enumerate() {
+        let (own, refused) = (tally.own, tally.refused);
+        assert!(own > 10 * refused, "minute {}: {own} own answers, {refused} refused", number + 1);
+    }
     assert!(missed.is_empty(), "pages of the admin address: {missed:#?}");
     let resident: Vec<u64> = minutes.iter().flat_map(|minute| minute.resident_kib.iter().copied()).collect();
     is_flat(&resident);

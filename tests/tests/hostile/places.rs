@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::edge::{Driver, Edge};
 use crate::endpoint::Endpoint;
+use crate::health::are_prompt;
 use crate::honest::HONEST;
 use crate::raw::Client;
 use crate::streams::ATTACKER;
@@ -13,6 +14,8 @@ use crate::streams::ATTACKER;
 const OPEN_FILES: u32 = 700;
 /// The number of the attacker's connections: more than there are places.
 const SILENT: usize = 700;
+/// Kubelets request a health page with a deadline of a second.
+const PAGE_MAX: Duration = Duration::from_secs(1);
 /// The number of addresses of a distributed attacker.
 const ADDRESSES: u8 = 100;
 
@@ -48,6 +51,7 @@ pub(crate) async fn one_silent_address_does_not_keep_others_out(driver: Driver) 
         let edge = Edge::limited(driver, &[("b", &b)], Some(OPEN_FILES)).await;
         let _held = silent(&edge, asks_first, std::iter::repeat(ATTACKER)).await;
         others_are_served(&edge, asks_first).await;
+        are_prompt(&edge, PAGE_MAX).await;
     }
 }
 
@@ -59,6 +63,7 @@ pub(crate) async fn the_connection_idle_for_longest_gives_way(driver: Driver) {
         let sources = (1..=ADDRESSES).map(|number| IpAddr::V4(Ipv4Addr::new(127, 0, 1, number))).cycle();
         let mut held = silent(&edge, asks_first, sources).await;
         others_are_served(&edge, asks_first).await;
+        are_prompt(&edge, PAGE_MAX).await;
         let (first, last) = (held.remove(0), held.pop().expect("a held connection"));
         assert!(ended(first).await, "asks first: {asks_first}: the connection idle for longest is open");
         assert!(!ended(last).await, "asks first: {asks_first}: the connection idle for the shortest time has gone");
