@@ -215,27 +215,27 @@ mod tests {
         assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Draw::new(0)).is_none());
     }
 
-    /// The share of the first of two live endpoints in percent, beside this number of resting ones before, between or
+    /// The share of the first of two live endpoints in percent, beside this number of ejected ones before, between or
     /// behind them.
     fn share_of_first(balance: Balance, [before, between, behind]: [u8; 3], loads: [u32; 2]) -> u64 {
         let pods = pods(2 + before + between + behind);
         let live = [usize::from(before), usize::from(before + between) + 1];
-        let resting = (0..pods.len()).filter(|place| !live.contains(place)).map(|place| pods[place].id).collect();
+        let ejected = (0..pods.len()).filter(|place| !live.contains(place)).map(|place| pods[place].id).collect();
         let loads = live.iter().zip(loads).map(|(place, load)| (pods[*place].id, load)).collect();
-        let shares = shares(&pods, &Facts { resting, loads, ..Facts::default() }, balance);
+        let shares = shares(&pods, &Facts { ejected, loads, ..Facts::default() }, balance);
         let [first, second] = live.map(|place| shares[place]);
         assert_eq!(first + second, 4000, "{shares:?}");
         first * 100 / 4000
     }
 
     #[test]
-    fn resting_endpoints_shift_no_share_among_the_others() {
-        for resting in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
+    fn ejected_endpoints_shift_no_share_among_the_others() {
+        for ejected in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
             for (loads, want) in [([1, 9], 100..=100), ([9, 1], 0..=0), ([5, 5], 47..=53)] {
-                let share = share_of_first(Balance::PowerOfTwo, resting, loads);
-                assert!(want.contains(&share), "{resting:?} resting, {loads:?} loaded: {share} %");
-                let share = share_of_first(Balance::RoundRobin, resting, loads);
-                assert!((47..=53).contains(&share), "{resting:?} resting, in turn: {share} %");
+                let share = share_of_first(Balance::PowerOfTwo, ejected, loads);
+                assert!(want.contains(&share), "{ejected:?} ejected, {loads:?} loaded: {share} %");
+                let share = share_of_first(Balance::RoundRobin, ejected, loads);
+                assert!((47..=53).contains(&share), "{ejected:?} ejected, in turn: {share} %");
             }
         }
     }
