@@ -15,7 +15,8 @@ impl Topology {
         &self,
         object: Option<&ObjectRef>,
     ) -> impl Iterator<Item = (&ObjectRef, &Attachment)> {
-        self.attachments.range::<ObjectRef, _>((object.map_or(Unbounded, Excluded), Unbounded))
+        let beyond = (object.map_or(Unbounded, Excluded), Unbounded);
+        self.attachments.range::<ObjectRef, _>(beyond).map(|(object, attachment)| (object, &**attachment))
     }
 
     /// The offer of an object, if it has one.

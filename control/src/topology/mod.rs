@@ -16,7 +16,8 @@ use crate::recent::Recent;
 /// The attachments of all objects, and an index of the objects by key.
 #[derive(Debug, Default)]
 pub struct Topology {
-    attachments: BTreeMap<ObjectRef, Attachment>,
+    /// Boxed, because nodes of the map that grow one by one are half empty.
+    attachments: BTreeMap<ObjectRef, Box<Attachment>>,
     /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each
     /// key would cost ten times its content.
     by_key: BTreeSet<(Key, ObjectRef)>,
@@ -37,13 +38,14 @@ impl Topology {
         let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
         let by_key: Vec<_> = keys.collect();
         self.by_key = std::mem::take(&mut self.by_key).into_iter().chain(by_key).collect();
+        let attached = attached.into_iter().map(|(object, attachment)| (object, Box::new(attachment)));
         self.attachments = std::mem::take(&mut self.attachments).into_iter().chain(attached).collect();
     }
 
     /// Replaces the attachment of an object and returns the previous one. The terms of unchanged claims stay the same allocations,
     /// and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
-        let before = self.attachments.remove(object).unwrap_or_default();
+        let before = self.attachments.remove(object).map(|before| *before).unwrap_or_default();
         self.share_report(&mut attachment);
         // Terms that claims to several hosts share are still shared afterwards.
         let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
@@ -74,7 +76,7 @@ impl Topology {
             self.by_key.insert((key.clone(), object.clone()));
         }
         if !attachment.is_empty() {
-            self.attachments.insert(object.clone(), attachment);
+            self.attachments.insert(object.clone(), Box::new(attachment));
         }
         before
     }
@@ -93,7 +95,7 @@ impl Topology {
     /// The attachment of an object, if it is not empty.
     #[must_use]
     pub fn get(&self, object: &ObjectRef) -> Option<&Attachment> {
-        self.attachments.get(object)
+        self.attachments.get(object).map(AsRef::as_ref)
     }
 
     /// The dependencies of an object, in ascending order.
@@ -104,7 +106,7 @@ impl Topology {
 
     /// The non-empty attachments, in the order of the objects.
     pub fn attachments(&self) -> impl Iterator<Item = (&ObjectRef, &Attachment)> {
-        self.attachments.iter()
+        self.attachments.iter().map(|(object, attachment)| (object, &**attachment))
     }
 
     /// The claims to a host.
