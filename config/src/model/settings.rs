@@ -8,8 +8,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::compression::Compression;
-use super::host::HostPattern;
-use super::listener::ListenerName;
 use super::retry::RetryPolicy;
 use super::session::SessionPersistence;
 
@@ -101,27 +99,14 @@ impl Settings {
     }
 }
 
-/// The scope of shared settings, from narrow to wide.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-pub enum ScopeId {
-    /// One host.
-    Host(HostPattern),
-    /// The routes of one namespace's objects.
-    Namespace(Arc<str>),
-    /// The routes of one listener.
-    Listener(ListenerName),
-    /// The routes of one source.
-    Source(Arc<str>),
-}
+/// The scope of shared settings: the routes of one source, by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct ScopeId(pub Arc<str>);
 
 impl fmt::Display for ScopeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(host) => write!(f, "host {host}"),
-            Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
-            Self::Listener(listener) => write!(f, "listener {}", listener.0),
-            Self::Source(source) => write!(f, "source {source}"),
-        }
+        write!(f, "source {}", self.0)
     }
 }
 

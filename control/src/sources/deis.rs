@@ -57,7 +57,7 @@ const LOCATIONS: &str = "metadata.annotations[router.deis.io/proxyLocations]";
 
 /// The scope of all applications.
 fn scope() -> ScopeId {
-    ScopeId::Source("deis".into())
+    ScopeId("deis".into())
 }
 
 /// The default settings of applications.

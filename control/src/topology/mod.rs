@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use tidegate_config::model::{BindKey, BindProtocol, HostPattern, ScopeId, Settings, StreamRoute, VirtualHost};
+use tidegate_config::model::{BindKey, BindProtocol, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, Key, Report};
@@ -182,7 +182,7 @@ impl Topology {
 
     /// The first scope with settings after another one, or of all.
     pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
-        let first = last.cloned().unwrap_or_else(|| ScopeId::Host(HostPattern::Exact(Arc::default())));
+        let first = last.cloned().unwrap_or_default();
         self.from(Key::Scope(Box::new(first)), Key::scope).find(|scope| Some(*scope) != last)
     }
 
