@@ -11,6 +11,10 @@ use tidegate_config::object::Kind;
 
 const CRATES: [&str; 7] = ["config", "control", "proxy", "lite", "app", "tests", "bench"];
 const LINES_MAX: usize = 400;
+const METHODS_MAX: usize = 40;
+/// Types with more methods, and their number, which may only fall.
+const LARGE_TYPES: [(&str, &str, usize); 3] =
+    [("control", "Reconciler", 79), ("proxy", "Exchange", 56), ("lite", "State", 52)];
 const WORDS_NOT_USED: [&str; 8] = ["manager", "handler", "helper", "util", "utils", "common", "info", "processor"];
 
 fn root() -> PathBuf {
@@ -63,6 +67,51 @@ fn files_are_short() {
         let lines = text.lines().count();
         (lines > LINES_MAX).then(|| format!("has {lines} lines"))
     });
+}
+
+/// The inherent methods of each type of a crate by its name; tests do not count.
+fn methods(krate: &str) -> BTreeMap<String, usize> {
+    let prefix = format!("{krate}/src/");
+    let mut counts = BTreeMap::new();
+    for (name, text) in sources() {
+        if !name.starts_with(&prefix) || name.contains("tests") {
+            continue;
+        }
+        let mut of: Option<String> = None;
+        for line in text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines() {
+            if line.starts_with("impl") && !line.contains(" for ") {
+                let generic = line.strip_prefix("impl<").and_then(|rest| rest.split_once("> "));
+                let rest = generic.map_or_else(|| line.trim_start_matches("impl "), |(_, rest)| rest);
+                of = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
+            } else if line.starts_with('}') {
+                of = None;
+            } else if let Some(of) = of.as_ref().filter(|_| line.starts_with("    ") && !line.starts_with("     "))
+                && ["    fn ", "    pub", "    const fn ", "    async fn "].iter().any(|start| line.starts_with(start))
+                && line.contains("fn ")
+            {
+                *counts.entry(of.clone()).or_default() += 1;
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn types_have_few_methods() {
+    let mut complaints = Vec::new();
+    for krate in ["config", "control", "proxy", "lite", "app"] {
+        for (name, count) in methods(krate) {
+            let large = LARGE_TYPES.iter().find(|(of, large, _)| *of == krate && *large == name);
+            match large {
+                None if count > METHODS_MAX => complaints.push(format!("{krate}: {name} has {count} methods")),
+                Some((.., known)) if count != *known => {
+                    complaints.push(format!("{krate}: {name} has {count} methods, where {known} are known"));
+                }
+                None | Some(_) => {}
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
 /// The modules of a crate, each with the others that its files import; tests do not count. Those that are one file count
