@@ -9,6 +9,7 @@ use http::Request;
 use tidegate_proxy::{Driver, Enforce, Options, RateLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::bed::{Bed, PATIENCE, answer};
@@ -167,32 +168,33 @@ async fn a_reader_that_trickles_over_http2_is_reset() {
     }
 }
 
+/// Sends a long response in small pieces as long as it is read.
+fn drip(mut endpoint: TcpStream) -> JoinHandle<()> {
+    let chunk = [b"64\r\n", &[b'x'; 100][..], b"\r\n"].concat();
+    tokio::spawn(async move {
+        head(&mut endpoint).await;
+        endpoint.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+        while endpoint.write_all(&chunk).await.is_ok() {
+            sleep(STEP / 100).await;
+        }
+    })
+}
+
+/// Reads a response slowly to its end.
+async fn sip(answered: h2::client::ResponseFuture) {
+    let mut body = response(answered).await.into_body();
+    while let Some(Ok(piece)) = body.data().await {
+        sleep(STEP).await;
+        body.flow_control().release_capacity(piece.len()).ok();
+    }
+}
+
 #[tokio::test]
 async fn the_full_driver_counts_small_pieces_that_are_read_too_slowly() {
     let (bed, listener) = bed(Driver::Full, Enforce::Always).await;
     let (answered, _) = client(&bed, 1000).await.send_request(get("/"), true).unwrap();
-    let mut endpoint = listener.accept().await.unwrap().0;
-    head(&mut endpoint).await;
-    endpoint.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
-    let pieces = tokio::spawn(async move {
-        while endpoint
-            .write_all(
-                b"64\r\n".iter().chain([b'x'; 100].iter()).chain(b"\r\n").copied().collect::<Vec<_>>().as_slice(),
-            )
-            .await
-            .is_ok()
-        {
-            sleep(STEP / 10).await;
-        }
-    });
-    let mut body = response(answered).await.into_body();
-    let ended = timeout(PATIENCE, async {
-        while let Some(Ok(piece)) = body.data().await {
-            sleep(STEP).await;
-            body.flow_control().release_capacity(piece.len()).ok();
-        }
-    });
-    ended.await.expect("the edge waits for ever");
+    let pieces = drip(listener.accept().await.unwrap().0);
+    timeout(PATIENCE, sip(answered)).await.expect("the edge waits for ever");
     bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
     timeout(PATIENCE, pieces).await.expect("the endpoint is held").unwrap();
 }
@@ -217,6 +219,88 @@ async fn a_slow_response_does_not_count_as_a_slow_client() {
         }
         assert_eq!(answer(&mut stream).await.body, "line\n".repeat(10), "{driver:?}");
         assert_eq!(rest(response(answered).await.body_mut()).await.unwrap(), 50, "{driver:?}");
+    }
+}
+
+/// The files of a small budget. One slow request takes two.
+const FILES: u32 = 16;
+
+/// A data plane that disconnects slow clients under pressure, with this budget.
+async fn small(driver: Driver) -> (Bed, TcpListener) {
+    by_hand(|options| {
+        held_to(driver, Enforce::UnderPressure)(options);
+        (options.budget.files, options.budget.client_share) = (FILES, 100);
+    })
+    .await
+}
+
+/// Holds half of the budget by idle connections, beside `others`.
+async fn press(bed: &Bed, others: u32) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    for _ in 0..FILES / 2 {
+        held.push(bed.connect().await);
+    }
+    bed.until_metric(&format!("tidegate_connections_active{{protocol=\"http\"}} {}", FILES / 2 + others)).await;
+    held
+}
+
+/// Releases it, after the slow client has gone too.
+async fn release(bed: &Bed, held: Vec<TcpStream>) {
+    drop(held);
+    bed.until_metric("tidegate_connections_active{protocol=\"http\"} 0").await;
+}
+
+/// Begins to send a body slowly; the task returns what the edge answers.
+async fn slow_sender(bed: &Bed, listener: &TcpListener) -> JoinHandle<String> {
+    let mut stream = bed.connect().await;
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100000\r\n\r\n").await.unwrap();
+    let mut endpoint = listener.accept().await.unwrap().0;
+    tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
+    tokio::spawn(async move { trickle(&mut stream).await })
+}
+
+/// Begins to read a response slowly; the task ends with it.
+async fn slow_reader(bed: &Bed, listener: &TcpListener) -> JoinHandle<()> {
+    let (answered, _) = client(bed, 1000).await.send_request(get("/"), true).unwrap();
+    drip(listener.accept().await.unwrap().0);
+    tokio::spawn(sip(answered))
+}
+
+#[tokio::test]
+async fn slow_senders_are_disconnected_once_half_of_the_budget_is_used() {
+    for driver in DRIVERS {
+        let (bed, listener) = small(driver).await;
+        let slow = slow_sender(&bed, &listener).await;
+        sleep(LONG).await;
+        assert!(!slow.is_finished(), "{driver:?}: without pressure");
+        let held = press(&bed, 1).await;
+        let said = timeout(PATIENCE, slow).await.expect("the edge waits for ever").unwrap();
+        assert!(said.starts_with("HTTP/1.1 408 "), "{driver:?}: {said}");
+        release(&bed, held).await;
+        let slow = slow_sender(&bed, &listener).await;
+        sleep(LONG).await;
+        assert!(!slow.is_finished(), "{driver:?}: after the pressure");
+        slow.abort();
+    }
+}
+
+#[tokio::test]
+async fn slow_readers_are_disconnected_once_half_of_the_budget_is_used() {
+    for driver in DRIVERS {
+        let (bed, listener) = small(driver).await;
+        let slow = slow_reader(&bed, &listener).await;
+        // A reset reaches the reader after what it has received.
+        sleep(2 * LONG).await;
+        assert!(!slow.is_finished(), "{driver:?}: without pressure");
+        let held = press(&bed, 1).await;
+        timeout(PATIENCE, slow).await.expect("the edge waits for ever").unwrap();
+        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        release(&bed, held).await;
+        let slow = slow_reader(&bed, &listener).await;
+        sleep(2 * LONG).await;
+        assert!(!slow.is_finished(), "{driver:?}: after the pressure");
+        slow.abort();
     }
 }
 

@@ -135,6 +135,10 @@ impl<C: Downstream> Relay<'_, C> {
         // head.
         let looked = std::mem::replace(&mut self.progress.scan_offset, from.len());
         let news = &from[looked.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
+        #[cfg(test)]
+        {
+            self.room.response.looked_at.1 += news.len();
+        }
         let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
         if !worth {
             return Ok(Flow::Hungry);

@@ -26,12 +26,19 @@ pub(super) struct Response {
     http11: bool,
     /// The header lines, in order.
     pub(super) fields: Vec<Field>,
+    /// The number of calls of [`Response::read`], and of bytes that were looked at by it or before it.
+    #[cfg(test)]
+    pub(super) looked_at: (usize, usize),
 }
 
 impl Response {
     /// Parses a head, as leniently as the full driver, except for its size and for empty lines before it: several empty
     /// lines would be parsed again whenever another one arrives.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
+        #[cfg(test)]
+        {
+            self.looked_at = (self.looked_at.0 + 1, self.looked_at.1 + bytes.len());
+        }
         if has_empty_lines(bytes) {
             return Read::Malformed;
         }

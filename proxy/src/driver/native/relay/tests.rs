@@ -2,6 +2,7 @@
 
 mod compressed;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -294,6 +295,47 @@ async fn bodies_of_every_size_arrive_whole_without_a_large_buffer() {
     let mut others: Vec<Buffer> = (0..LARGE_MAX).map(|_| Buffer::default()).collect();
     assert!(others.iter_mut().all(Buffer::grow));
     check_all_bodies().await;
+}
+
+/// The first bytes are parsed to see whether they are HTTP, each byte is scanned for the end of the head as it arrives, and
+/// the whole head is parsed once.
+#[tokio::test]
+async fn a_head_in_small_pieces_is_parsed_twice_and_scanned_once() {
+    const PIECE: usize = 32;
+    let lines: String = (0..100).map(|number| format!("X-{number}: {}\r\n", "x".repeat(640))).collect();
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{lines}\r\n").into_bytes();
+    let whole = answer.len();
+    assert!((60 * 1024..HEAD_BYTES_MAX).contains(&whole), "{whole}");
+    let (mut conn, mut client, mut near, mut far) = connected().await;
+    let sent = Arc::new(Notify::new());
+    let seen = Arc::clone(&sent);
+    let endpoint = tokio::spawn(async move {
+        for piece in answer.chunks(PIECE) {
+            far.write_all(piece).await.unwrap();
+            // The relay has polled after the piece before.
+            seen.notified().await;
+        }
+        far
+    });
+    let reading = tokio::spawn(async move { client.read_to_end(&mut Vec::new()).await });
+    let (arrivals, looked_at, before) = (Cell::new(0), Cell::new((0, 0)), Cell::new(0));
+    let look = |relay: &Relay<'_, Conn>| {
+        arrivals.set(
+            arrivals.get() + usize::from(before.replace(relay.progress.scan_offset) != relay.progress.scan_offset),
+        );
+        looked_at.set(relay.room.response.looked_at);
+        sent.notify_one();
+    };
+    let head = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    carry(head, (&mut conn, &mut near), PATIENCE, look).await.unwrap();
+    drop(conn);
+    (endpoint.await.unwrap(), reading.await.unwrap().unwrap());
+    let ((reads, bytes), arrivals) = (looked_at.get(), arrivals.get());
+    assert!(arrivals > 500, "only {arrivals} arrivals");
+    assert_eq!(reads, 2);
+    // A few bytes before each arrival are scanned again, once for each look at it.
+    let again = 4 * HEAD_END_BYTES * arrivals;
+    assert!(bytes <= 2 * whole + again, "{bytes} bytes of {whole}, in {arrivals} arrivals");
 }
 
 #[tokio::test]
