@@ -20,6 +20,7 @@ use crate::clock;
 use crate::listen_place::ListenPlace;
 use crate::logs;
 use crate::passed;
+use crate::resources;
 use crate::run::config;
 use crate::served::Served;
 use crate::settings::Lite;
@@ -28,7 +29,7 @@ use crate::supervise::{Health, Supervisor};
 use crate::wire::{TASKS_GRACE, keep_tcp, listen_admin, local, registry};
 
 pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
-    let settings = Lite::try_from(args)?;
+    let mut settings = Lite::try_from(args)?;
     logs::start(&settings.log_level, settings.log_form)?;
     let mut signals = Signals::listen().context("signals")?;
     let registry = registry().context("metrics")?;
@@ -36,6 +37,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let mut tasks = Supervisor::new(&registry, stop.clone(), clock::draw).context("metrics")?;
     let admin_socket = listen_admin(settings.admin)?;
     let admin = local(admin_socket.as_ref());
+    settings.serve.connections_max = resources::served_max(resources::raise(), settings.serve.connections_max);
     let served = Served::open(&settings.serve, settings.sweep)?;
     let (states, following, pass) = follow(settings, &served, &registry, &stop).await?;
     let api = served.keep(&mut tasks, &stop, &registry, pass)?;

@@ -36,21 +36,23 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Shares out the open files: sets those of traffic, and lowers the maximum number of connections to the served API to what
-/// there is for them. Returns the number of connections that each thread keeps idle in each of its pools.
+/// The maximum number of connections to the served API: the number in the settings, or as many as there are files for them.
+pub(crate) fn served_max(open_files: Option<u64>, asked: usize) -> usize {
+    let part = open_files.and_then(|files| usize::try_from(files / SERVED_PART).ok());
+    part.map_or(asked, |part| part.max(1).min(asked))
+}
+
+/// Shares out the open files that the served API leaves: sets those of traffic, and returns the number of connections that
+/// each thread keeps idle in each of its pools.
 pub(crate) fn share_files(
     open_files: Option<u64>,
     threads: usize,
     limits: &mut BudgetLimits,
-    served: Option<&mut usize>,
+    served_max: usize,
 ) -> usize {
     let Some(files) = open_files else { return usize::try_from(POOL_MAX).unwrap_or(1) };
     let pools = POOLS * (threads as u64).max(1);
-    let served = served.map_or(0, |served| {
-        *served = usize::try_from(files / SERVED_PART).map_or(*served, |part| part.max(1).min(*served));
-        *served as u64
-    });
-    let traffic = files.saturating_sub(RESERVE + served);
+    let traffic = files.saturating_sub(RESERVE + served_max as u64);
     let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
     // A connection and its request use two files.
     let rest = traffic.saturating_sub(pool * pools).max(2);
@@ -118,7 +120,7 @@ mod tests {
     #[track_caller]
     fn check_files(open_files: Option<u64>, threads: usize, want: (u32, usize)) {
         let mut limits = BudgetLimits::default();
-        let pool = share_files(open_files, threads, &mut limits, None);
+        let pool = share_files(open_files, threads, &mut limits, 0);
         assert_eq!((limits.files, pool), want, "{open_files:?}");
         let all = u64::from(limits.files) + POOLS * (threads * pool) as u64 + RESERVE;
         assert!(open_files.is_none_or(|files| all <= files || files < RESERVE + POOLS + 2), "{open_files:?}: {all}");
@@ -126,8 +128,8 @@ mod tests {
 
     #[track_caller]
     fn check_served(open_files: Option<u64>, asked: usize, want: (u32, usize)) {
-        let (mut limits, mut served) = (BudgetLimits::default(), asked);
-        let pool = share_files(open_files, 2, &mut limits, Some(&mut served));
+        let (mut limits, served) = (BudgetLimits::default(), served_max(open_files, asked));
+        let pool = share_files(open_files, 2, &mut limits, served);
         assert_eq!((limits.files, served), want, "{open_files:?}");
         let all = u64::from(limits.files) + POOLS * (2 * pool) as u64 + RESERVE + served as u64;
         assert!(open_files.is_none_or(|files| all <= files), "{open_files:?}: {all}");

@@ -223,7 +223,11 @@ fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
 /// there are too few files.
 fn shared_out(mut budget: BudgetLimits, threads: usize, mut served: Option<&mut usize>) -> (BudgetLimits, usize) {
     let (open_files, memory_kib) = (resources::raise(), resources::memory_max_kib());
-    let pool_size = resources::share_files(open_files, threads, &mut budget, served.as_deref_mut());
+    if let Some(served) = &mut served {
+        **served = resources::served_max(open_files, **served);
+    }
+    let served = served.map_or(0, |served| *served);
+    let pool_size = resources::share_files(open_files, threads, &mut budget, served);
     resources::share_memory(memory_kib, &mut budget);
     let BudgetLimits { files, memory_kib: traffic_kib, .. } = budget;
     tracing::info!(

@@ -254,11 +254,12 @@ impl Budget {
         }
     }
 
-    /// The maximum cost of the requests of one Service port, whatever it or the operator sets: half of everything, so
-    /// that the endpoints of one tenant do not take it all.
+    /// The maximum cost of the requests of one Service port, whatever it or the operator sets: half of the memory, and a
+    /// quarter of the files, because each request may hold a connection of a client as well. So the endpoints of one
+    /// tenant do not take everything.
     pub(crate) fn service_max(&self) -> Cost {
         let max = self.max();
-        Cost::of(max.files().div_ceil(2), max.memory_kib().div_ceil(2))
+        Cost::of(max.files().div_ceil(4), max.memory_kib().div_ceil(2))
     }
 
     /// Returns `true` under pressure: half of the files or of the memory is taken. Slow clients, and those that hold
@@ -365,7 +366,7 @@ mod tests {
         let budget = budget(100, 1_000_000);
         let connection = Cost::new(10, 0);
         budget.allow_files(Some(20));
-        assert_eq!((budget.max().files(), budget.service_max().files()), (20, 10));
+        assert_eq!((budget.max().files(), budget.service_max().files()), (20, 5));
         assert!(budget.charge(connection) && budget.is_pressed());
         assert!(!budget.is_fair(Cost::new(6, 0)) && budget.is_fair(Cost::new(5, 0)));
         assert!(budget.charge(connection) && !budget.charge(connection));
@@ -378,9 +379,9 @@ mod tests {
     }
 
     #[test]
-    fn one_service_uses_at_most_half_of_the_budget() {
-        assert_eq!(budget(100, 1000).service_max(), Cost::new(50, 500));
-        assert_eq!(budget(3, 1).service_max(), Cost::new(2, 1));
+    fn one_service_uses_at_most_half_of_the_memory_and_a_quarter_of_the_files() {
+        assert_eq!(budget(100, 1000).service_max(), Cost::new(25, 500));
+        assert_eq!(budget(3, 1).service_max(), Cost::new(1, 1));
     }
 
     #[test]

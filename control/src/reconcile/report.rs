@@ -186,11 +186,14 @@ impl Reconciler {
         }
     }
 
-    /// Whether Gateways are read in the namespace of a ListenerSet's parent.
+    /// Whether the Gateways in the namespace of a ListenerSet's parent are read, and were listed.
     fn reads_parent(&self, set: &ObjectRef) -> bool {
         let read = self.listing.namespaces_of(Kind::Gateway);
         let parent = self.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
-        read.is_empty() || parent.is_some_and(|parent| read.contains(&parent.name.namespace))
+        parent.is_some_and(|parent| {
+            let namespace = &parent.name.namespace;
+            (read.is_empty() || read.contains(namespace)) && self.knows_all_of(namespace)
+        })
     }
 
     /// The status of an object, if it differs from the observed one.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{Event, Verdict, compile};
+use tidegate_control::{Event, Source, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
 
@@ -151,4 +151,45 @@ fn a_policy_is_in_force_for_the_routes_to_its_services_alone() {
         });
         assert_eq!([got[0].as_deref(), got[1].as_deref()], want, "step {number}");
     }
+}
+
+#[test]
+fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown() {
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: ["192.0.2.1".parse().unwrap()].into(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    let options = Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() };
+    let namespaces = |kind: Kind| if kind.namespaced() { vec![Some("a"), Some("b")] } else { vec![None] };
+    let sources = Kind::ALL.into_iter().flat_map(|kind| {
+        namespaces(kind).into_iter().map(move |namespace| Source { kind, namespace: namespace.map(Into::into) })
+    });
+    let sources: Vec<Source> = sources.collect();
+    let denied = Source { kind: Kind::Gateway, namespace: Some("b".into()) };
+    let mut bench = Bench::of(options, sources.clone());
+    let condition = json!({"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                           "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let set = json!({
+        "metadata": {"namespace": "a", "name": "more", "generation": 1},
+        "spec": {"parentRef": {"namespace": "b", "name": "edge"}, "listeners": []},
+        "status": {"conditions": [condition]},
+    });
+    for source in sources {
+        let of_set = source.kind == Kind::ListenerSet && source.namespace.as_deref() == Some("a");
+        let objects = if of_set { vec![set.clone()] } else { Vec::new() };
+        if source == denied {
+            bench.fail_in(source, true);
+        } else {
+            bench.listed_in(source, &objects, true);
+        }
+    }
+    bench.now += std::time::Duration::from_secs(60);
+    bench.reconcile();
+    let object = ObjectRef::new(Kind::ListenerSet, ObjectName::new("a", "more"));
+    assert_eq!(bench.reconciler.desired_status(&object), None, "the Gateway may exist");
+    bench.listed_in(denied, &[], true);
+    bench.reconcile();
+    assert!(bench.reconciler.desired_status(&object).is_some(), "it does not exist");
 }

@@ -21,8 +21,8 @@ pub(crate) enum Form {
 /// The media types of JSON answers: that of problem details (RFC 9457), and that of JSON.
 const JSON: [&str; 2] = ["application/problem+json", "application/json"];
 
-/// The media types of text answers.
-const TEXT: [&str; 2] = ["text/plain", "text/*"];
+/// The media types of text. HTML is for people, too.
+const TEXT: [&str; 3] = ["text/plain", "text/html", "text/*"];
 
 impl Form {
     /// The form for the client of a request: gRPC for gRPC requests, JSON if `Accept` names a media type of it and prefers
@@ -39,7 +39,7 @@ impl Form {
                 let is = |media_type: &&str| name.eq_ignore_ascii_case(media_type.as_bytes());
                 let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
                 if let Some(place) = JSON.iter().position(is) {
-                    json[place] = weight;
+                    json[place] = weight.max(json[place]);
                 } else if TEXT.iter().any(is) {
                     text = text.max(weight);
                 }
@@ -75,6 +75,7 @@ mod tests {
         check(&["application/json, application/problem+json"], problem);
         check(&["application/json, application/problem+json;q=0.5"], plain);
         check(&["text/plain;q=0.5, application/json;q=0.5"], plain);
+        check(&["application/json, application/json;profile=x;q=0.1, text/plain;q=0.5"], plain);
         for accept in [
             "",
             "*/*",
@@ -83,6 +84,7 @@ mod tests {
             "application/json;q=2",
             "application/json5",
             "text/plain, application/json;q=0.9",
+            "text/html, application/json;q=0.1",
             "text/*, application/json;q=0.9",
             "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
         ] {

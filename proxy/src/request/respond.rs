@@ -194,18 +194,18 @@ fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
     let mut headers = Vec::with_capacity(8);
     let body = match labels.form {
-        Form::Json(media_type) => {
+        Form::Json(media_type) if status >= 400 => {
             headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
-            // A cache must not give it to clients that want text.
-            headers.push((VARY, HeaderValue::from_static("accept")));
             let problem = Problem { title, status, reason, request };
             serde_json::to_string(&problem).unwrap_or_default() + "\n"
         }
-        Form::Text | Form::Grpc => {
+        Form::Text | Form::Json(_) | Form::Grpc => {
             headers.push((CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")));
             format!("{status} {title}\nreason: {reason}\nrequest: {request}\n")
         }
     };
+    // A cache must not give one form to clients that want the other one.
+    headers.extend((status >= 400).then(|| (VARY, HeaderValue::from_static("accept"))));
     headers.extend(ids(labels));
     (headers, body.into())
 }

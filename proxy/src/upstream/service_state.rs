@@ -41,6 +41,17 @@ impl AtService {
         (fits && all.files() <= u64::from(requests_max)).then_some(at)
     }
 
+    /// Adds to the cost of the request, unless all of them would cost more than `cost_max`. Returns `true` if it was added.
+    pub(crate) fn grow(&mut self, more: Cost, cost_max: Cost) -> bool {
+        let fits = self.state.in_flight.add(more).is_within(cost_max);
+        if fits {
+            self.cost = self.cost.and(more);
+        } else {
+            self.state.in_flight.sub(more);
+        }
+        fits
+    }
+
     /// Replaces the cost of the request by a smaller one.
     pub(crate) fn shrink(&mut self, cost: Cost) {
         self.state.in_flight.sub(self.cost.beyond(cost));
@@ -97,6 +108,8 @@ mod tests {
         let (state, max) = (Arc::default(), (8, Cost::new(8, 320)));
         let mut first = AtService::enter(&state, Cost::FULL_REQUEST, max).unwrap();
         assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_none());
+        first.shrink(Cost::TUNNEL);
+        assert!(!first.grow(Cost::COMPRESSION, max.1) && first.grow(Cost::new(0, 256), max.1));
         first.shrink(Cost::TUNNEL);
         assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_some());
         drop(first);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::model::{AppProtocol, Backend};
-use tidegate_proxy::Driver;
+use tidegate_proxy::{BudgetLimits, Driver};
 use tokio::io::AsyncWriteExt;
 
 use super::bed::{Bed, Model, answer, route};
@@ -52,13 +52,13 @@ async fn requests_per_service_are_limited_by_its_own_or_the_default_limit() {
     }
 }
 
-/// A request of the driver costs so many KiB. The budget is that of eight of them.
-async fn check_half(driver: Driver, cost_kib: u64) {
+/// One Service gets four requests of this budget, whatever it says.
+async fn check_part(driver: Driver, set: impl FnOnce(&mut BudgetLimits)) {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(two_services(&upstream, Some(0)), |options| {
         options.driver = driver;
-        options.budget.memory_kib = 8 * cost_kib;
         options.budget.client_share = 100;
+        set(&mut options.budget);
     })
     .await;
     let mut busy = Vec::new();
@@ -74,9 +74,11 @@ async fn check_half(driver: Driver, cost_kib: u64) {
 }
 
 #[tokio::test]
-async fn one_service_gets_at_most_half_of_the_budget() {
-    check_half(Driver::Both, 64).await;
-    check_half(Driver::Full, 256).await;
+async fn one_service_gets_at_most_half_of_the_memory_and_a_quarter_of_the_files() {
+    for (driver, cost_kib) in [(Driver::Both, 64), (Driver::Full, 256)] {
+        check_part(driver, |budget| budget.memory_kib = 8 * cost_kib).await;
+        check_part(driver, |budget| budget.files = 16).await;
+    }
 }
 
 #[tokio::test]

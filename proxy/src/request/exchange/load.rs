@@ -89,16 +89,23 @@ impl Exchange {
         }
     }
 
-    /// Charges an encoder until the end of the request, unless the spare budget or the client's share is used up.
+    /// Charges an encoder until the end of the request, unless the spare budget, the client's share or that of the Service is
+    /// used up.
     /// Returns `true` if it was charged.
     pub(super) fn charge_compression(&mut self) -> bool {
         let Some(load) = &mut self.load else { return false };
+        let before = load.cost;
+        if !load.at_service.grow(Cost::COMPRESSION, self.shared.budget.service_max()) {
+            return false;
+        }
         let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
         if client.is_some_and(|client| !client.charge_spare(Cost::COMPRESSION)) {
+            load.at_service.shrink(before);
             return false;
         }
         if !self.shared.budget.charge_spare(Cost::COMPRESSION) {
             client.inspect(|client| client.release_part(Cost::COMPRESSION));
+            load.at_service.shrink(before);
             return false;
         }
         load.cost = load.cost.and(Cost::COMPRESSION);

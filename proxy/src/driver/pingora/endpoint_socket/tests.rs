@@ -21,17 +21,26 @@ struct Pair {
 }
 
 async fn connect(listener: &TcpListener) -> (Arc<Link>, Stream) {
+    connect_for(listener, false).await
+}
+
+/// The same, for a HEAD request if `to_head`.
+async fn connect_for(listener: &TcpListener, to_head: bool) -> (Arc<Link>, Stream) {
     let address = listener.local_addr().unwrap();
     let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
     let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
-    let link = Arc::new(Link::new(key, 9, false));
+    let link = Arc::new(Link::new(key, 9, to_head));
     let by_link = ByLink { link: Arc::clone(&link), within: Duration::from_secs(20) };
     (link, by_link.connect(&address.into()).await.unwrap())
 }
 
 async fn pair() -> Pair {
+    pair_for(false).await
+}
+
+async fn pair_for(to_head: bool) -> Pair {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (link, socket) = connect(&listener).await;
+    let (link, socket) = connect_for(&listener, to_head).await;
     let endpoint = listener.accept().await.unwrap().0;
     endpoint.set_nodelay(true).unwrap();
     Pair { link, socket, listener, endpoint }
@@ -112,6 +121,35 @@ async fn released(mut pair: Pair, text: &[u8], is_over: bool) -> bool {
     let again = connect(&pair.listener).await.0.is_reused();
     pool::clear();
     again
+}
+
+#[tokio::test]
+async fn chunks_are_checked_wherever_the_pieces_end() {
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let sound = format!("{HEAD}5\r\nhello\r\n0\r\nA: b\r\n\r\n");
+    let broken = format!("{HEAD}5\r\nhelloX\r\n0\r\n\r\n");
+    for step in [1, 3, HEAD.len(), HEAD.len() + 4, broken.len()] {
+        assert_eq!(sent(sound.as_bytes(), step).await.unwrap().0, sound.as_bytes(), "in steps of {step}");
+        // Pingora gets the bytes before the violation, and then the error.
+        let Pair { mut socket, mut endpoint, .. } = pair().await;
+        for piece in broken.as_bytes().chunks(step) {
+            endpoint.write_all(piece).await.unwrap();
+        }
+        let mut all = Vec::new();
+        let error = socket.read_to_end(&mut all).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "in steps of {step}");
+        assert!(all.starts_with(HEAD.as_bytes()) && broken.as_bytes().starts_with(&all), "in steps of {step}: {all:?}");
+        assert!(all.len() < HEAD.len() + "5\r\nhelloX".len(), "in steps of {step}: {all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_chunks_goes_back_to_the_pool_only_after_their_end() {
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, want) in [("2\r\nok\r\n0\r\n\r\n", true), ("2\r\nok\r\n0\r\n", false), ("0\r\n\r\nmore", false)] {
+        assert_eq!(released(pair().await, format!("{HEAD}{body}").as_bytes(), true).await, want, "{body:?}");
+    }
+    assert!(released(pair_for(true).await, HEAD.as_bytes(), true).await, "a response to HEAD has no body");
 }
 
 #[tokio::test]
