@@ -196,6 +196,8 @@ fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
     let body = match labels.form {
         Form::Json(media_type) if status >= 400 => {
             headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
+            // A cache must not give it to clients that want text. The text is for everybody, and says nothing.
+            headers.push((VARY, HeaderValue::from_static("accept")));
             let problem = Problem { title, status, reason, request };
             serde_json::to_string(&problem).unwrap_or_default() + "\n"
         }
@@ -204,8 +206,6 @@ fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
             format!("{status} {title}\nreason: {reason}\nrequest: {request}\n")
         }
     };
-    // A cache must not give one form to clients that want the other one.
-    headers.extend((status >= 400).then(|| (VARY, HeaderValue::from_static("accept"))));
     headers.extend(ids(labels));
     (headers, body.into())
 }
