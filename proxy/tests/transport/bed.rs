@@ -69,6 +69,16 @@ impl Bed {
         self.publish();
     }
 
+    /// Leads a host to a Service of its own, with the same endpoint as all others.
+    pub fn add_service(&mut self, host: &str, service: &str) {
+        let host = HostPattern::Exact(host.into());
+        let (route, backend) = route_to(service, self.upstream.address);
+        let routes = HostRoutes::new(host.clone(), Vec::new(), Some(Arc::new(route)));
+        self.parts.hosts.insert(&host.into(), Arc::new(routes));
+        self.parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
+        self.publish();
+    }
+
     pub fn publish(&mut self) {
         let ready = self.publisher.prepare(self.parts.clone());
         let generation = self.publisher.publish(ready);
@@ -143,7 +153,17 @@ pub fn https(address: &str) -> BindKey {
 }
 
 fn parts(upstream: SocketAddr) -> SnapshotParts {
-    let name = ObjectName::new("shop", "web");
+    let (route, backend) = route_to("web", upstream);
+    let mut parts = SnapshotParts::default();
+    let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
+    parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
+    parts.backends.insert_mut(backend.key.clone(), Arc::new(backend));
+    parts
+}
+
+/// A route for every path to a Service, and the Service with one endpoint.
+fn route_to(service: &str, upstream: SocketAddr) -> (Route, Backend) {
+    let name = ObjectName::new("shop", service);
     let key = BackendKey::tcp(name.clone(), 80);
     let target = Target { backend: key.clone(), protocol: AppProtocol::Http, tls: None, fixed: None };
     let origin = Origin {
@@ -154,12 +174,7 @@ fn parts(upstream: SocketAddr) -> SnapshotParts {
     };
     let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
     let route = Route::new(origin, PathMatch::prefix("/").unwrap(), action);
-    let mut parts = SnapshotParts::default();
-    let routes = HostRoutes::new(HostPattern::Any, Vec::new(), Some(Arc::new(route)));
-    parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
-    let endpoints = [Endpoint::tcp(upstream, None)].into();
-    parts.backends.insert_mut(key.clone(), Arc::new(Backend::new(key, endpoints)));
-    parts
+    (route, Backend::new(key, [Endpoint::tcp(upstream, None)].into()))
 }
 
 /// Answers every request with its path and its body; `/told` with the forwarded client headers; `/wait…`, and the

@@ -242,9 +242,13 @@ async fn the_share_of_an_invalid_backend_is_dropped() {
         let ended = bed.metric("tidegate_udp_flows_total", None);
         (active + ended, bed.metric("tidegate_udp_datagrams_dropped_total", Some("invalid-backend")))
     };
-    // One after the other, so that no datagram overflows the socket's buffer.
+    // One after the other, so that no datagram overflows the socket's buffer. All clients stay, or a later one might get the
+    // port of an earlier one, whose flow it would continue.
+    let mut clients = Vec::new();
     for sent in 1..=64_u8 {
-        Client::of(address).await.say(b"x").await;
+        let client = Client::of(address).await;
+        client.say(b"x").await;
+        clients.push(client);
         let taken = async {
             while seen().0 + seen().1 < f64::from(sent) {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -218,9 +218,11 @@ async fn connections_with_a_request_are_not_evicted() {
 
 #[tokio::test]
 async fn a_request_beyond_the_budget_is_a_503_and_keeps_its_connection() {
-    let (bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
+    let (mut bed, address) = with_files(3, |options| options.budget.client_share = 100).await;
+    // Of one Service, it would be the limit of the Service.
+    bed.add_service("other.test", "other");
     let mut busy = from([127, 0, 0, 2], address).await;
-    busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await;
+    busy.send("POST / HTTP/1.1\r\nHost: other.test\r\nContent-Length: 2\r\n\r\n").await;
     bed.until_metric("tidegate_requests_in_flight", None, 1.0).await;
     let mut other = from([127, 0, 0, 3], address).await;
     for _ in 0..2 {
