@@ -242,13 +242,11 @@ async fn the_share_of_an_invalid_backend_is_dropped() {
         let ended = bed.metric("tidegate_udp_flows_total", None);
         (active + ended, bed.metric("tidegate_udp_datagrams_dropped_total", Some("invalid-backend")))
     };
-    // One after the other, so that no datagram overflows the socket's buffer. All clients stay, or a later one might get the
-    // port of an earlier one, whose flow it would continue.
+    // One after the other, so that no datagram overflows a buffer, and all stay, so that no port has a second client.
     let mut clients = Vec::new();
     for sent in 1..=64_u8 {
-        let client = Client::of(address).await;
-        client.say(b"x").await;
-        clients.push(client);
+        clients.push(Client::of(address).await);
+        clients[usize::from(sent) - 1].say(b"x").await;
         let taken = async {
             while seen().0 + seen().1 < f64::from(sent) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
