@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::backend::Transport;
+use super::host::parents;
 use super::listener::Listener;
 
 /// The number of listeners up to which a bind tries one after the other, which is faster than a search.
@@ -65,8 +66,7 @@ impl Bind {
         if self.listeners.len() <= TRIED_MAX {
             return self.listeners.iter().find(|listener| listener.host.matches(host));
         }
-        let suffixes = host.match_indices('.').filter_map(|(dot, _)| host.get(dot + 1..));
-        let wildcards = suffixes.map(|suffix| (1, Reverse(suffix.len()), suffix));
+        let wildcards = parents(host).map(|suffix| (1, Reverse(suffix.len()), suffix));
         let places = [(0, Reverse(0), host)].into_iter().chain(wildcards);
         let mut named = places
             .flat_map(|place| self.from(place).iter().take_while(move |listener| listener.host.precedence() == place));

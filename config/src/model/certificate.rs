@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::host::{HostPattern, WildcardDepth, parent};
+use super::host::{HostPattern, WildcardDepth, parent, parents};
 use crate::object::ObjectName;
 
 /// The maximum size of one chain or one key in PEM, against memory bombs.
@@ -59,14 +59,13 @@ impl ServerCertificates {
             let found = self.0.binary_search_by(|(pattern, _)| place(pattern).cmp(&(text, kind))).ok();
             found.and_then(|number| self.0.get(number)).map(|(_, certificates)| &**certificates)
         };
-        let mut parents = std::iter::successors(parent(name), |suffix| parent(suffix));
         let one = || at(parent(name)?, 1);
         let first = || at(name.split_once('.')?.0, 3);
         let expression = || {
             let mut all = self.0.iter().take_while(|(pattern, _)| matches!(pattern, HostPattern::Expression(_)));
             all.find(|(pattern, _)| pattern.matches(name)).map(|(_, certificates)| &**certificates)
         };
-        let suffixes = || parents.find_map(|suffix| at(suffix, 2));
+        let suffixes = || parents(name).find_map(|suffix| at(suffix, 2));
         at(name, 0).or_else(one).or_else(suffixes).or_else(first).or_else(expression).unwrap_or_default()
     }
 

@@ -186,6 +186,11 @@ fn check_port(rest: &str) -> Option<()> {
     (digits.is_empty() || digits.bytes().all(|b| b.is_ascii_digit()) && digits.parse::<u16>().is_ok()).then_some(())
 }
 
+/// The names above a name, from the nearest one: the suffixes of wildcards that may match it.
+pub fn parents(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(parent(name), |suffix| parent(suffix))
+}
+
 /// A name without its first label.
 pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, suffix)| suffix).filter(|suffix| !suffix.is_empty())

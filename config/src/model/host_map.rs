@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
-use super::host::{HostPattern, WildcardDepth, parent};
+use super::host::{HostPattern, WildcardDepth, parents};
 use super::host_expression::HostExpression;
 
 type Names<T> = HashTrieMapSync<Arc<str>, T, foldhash::fast::RandomState>;
@@ -105,10 +105,9 @@ impl<T> HostMap<T> {
     /// one-label wildcard, wildcards of any depth from the longest suffix, the first label, expressions from the
     /// oldest, [`HostPattern::Any`].
     pub fn matching<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
-        let parents = move || std::iter::successors(parent(name), |suffix| parent(suffix));
-        let one = parents().take(1).filter_map(|suffix| self.wildcard_one.get(suffix));
+        let one = parents(name).take(1).filter_map(|suffix| self.wildcard_one.get(suffix));
         let deep = (!self.wildcard_any.is_empty())
-            .then(|| parents().filter_map(|suffix| self.wildcard_any.get(suffix)))
+            .then(|| parents(name).filter_map(|suffix| self.wildcard_any.get(suffix)))
             .into_iter()
             .flatten();
         let first = (!self.first_label.is_empty())

@@ -51,7 +51,7 @@ pub use filter::{
     ResponseScope,
 };
 pub use guard::Guard;
-pub use host::{HostPattern, WildcardDepth, request_host};
+pub use host::{HostPattern, WildcardDepth, parents, request_host};
 pub use host_expression::HostExpression;
 pub use host_map::HostMap;
 pub use host_routes::HostRoutes;

@@ -1,6 +1,6 @@
-//! The grammar check of a chunked body that passes through, which also finds its end. Pingora accepts chunk sizes
-//! without digits, and any bytes after them; a proxy in front of the edge may parse another body from those bytes, and
-//! a smuggled request after it.
+//! The grammar check of a chunked body that passes through, which also finds its end: of requests in both drivers, and of
+//! responses in the full one. Pingora accepts chunk sizes without digits, any bytes after them, and trailers of 64 KiB;
+//! another parser may read another body from those bytes, and a smuggled message after it.
 
 use std::io;
 
@@ -17,12 +17,14 @@ pub(crate) struct Chunks {
     /// The beginning of an incomplete line.
     line: Vec<u8>,
     broken: bool,
+    /// Whether bytes after the body have passed.
+    has_more: bool,
 }
 
 impl Chunks {
     /// For a body after a head of `head` bytes.
     pub(crate) const fn behind(head: usize) -> Self {
-        Self { head, body: Body::new(Framing::Chunked), line: Vec::new(), broken: false }
+        Self { head, body: Body::new(Framing::Chunked), line: Vec::new(), broken: false, has_more: false }
     }
 
     /// Checks whether bytes may pass.
@@ -38,12 +40,22 @@ impl Chunks {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if none of them do.
     pub(crate) fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
-        let bytes = &buf.filled()[before..];
-        let own = self.own(bytes)?;
-        // The bytes after the body are not checked.
-        let passed = if self.is_over() { bytes.len() } else { own };
+        let passed = self.passing(&buf.filled()[before..])?;
         buf.set_filled(before + passed);
         Ok(())
+    }
+
+    /// The number of the next bytes that pass: all that follow the grammar, and those after the body, which are not checked.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if none of them pass.
+    pub(crate) fn passing(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let own = self.own(bytes)?;
+        if !self.is_over() {
+            return Ok(own);
+        }
+        self.has_more |= own < bytes.len();
+        Ok(bytes.len())
     }
 
     /// Parses the next bytes. Returns how many of them belong to the head and the body and follow the grammar.
@@ -60,6 +72,11 @@ impl Chunks {
     /// Returns `true` at the end of the body.
     pub(crate) const fn is_over(&self) -> bool {
         self.head == 0 && self.body.is_over()
+    }
+
+    /// Returns `true` at the end of the body if nothing after it has passed.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.is_over() && !self.has_more
     }
 
     fn see(&mut self, bytes: &[u8]) -> usize {
@@ -140,8 +157,50 @@ mod tests {
 
     #[test]
     fn invalid_chunks_are_refused() {
-        for body in ["\r\n5\r\nhello\r\n0\r\n\r\n", ";x\r\n", "2;\nxx\r\nbo\r\n", "2\r\nboo\r\n", "0\r\nT: v\n\r\n"] {
+        for body in [
+            "\r\n5\r\nhello\r\n0\r\n\r\n",
+            ";x\r\n",
+            "x\r\n",
+            "5\nhello\r\n",
+            "2;\nxx\r\nbo\r\n",
+            "5;a\nb\r\nhello\r\n0\r\n\r\n",
+            "5;a\rb\r\nhello\r\n0\r\n\r\n",
+            "2\r\nboo\r\n",
+            "5\r\nhello\n0\r\n\r\n",
+            "0\r\nT: v\n\r\n",
+            "1234567890123456789\r\n",
+        ] {
             check(body, None);
         }
+        check(&format!("0\r\nA: {}\r\n\r\n", "x".repeat(4 * 1024)), None);
+        check(&format!("5;{}\r\nhello\r\n", "x".repeat(4 * 1024)), None);
+    }
+
+    /// Whether the body has ended with these bytes and without others.
+    #[track_caller]
+    fn check_whole(text: &str, want: bool) {
+        for step in 1..=text.len() {
+            let mut chunks = Chunks::behind(0);
+            let passed: usize = text.as_bytes().chunks(step).map(|piece| chunks.passing(piece).unwrap()).sum();
+            assert_eq!((passed, chunks.is_whole()), (text.len(), want), "{text:?} in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_whole_at_its_end_and_not_with_bytes_after_it() {
+        check_whole("5\r\nhello\r\n0\r\n\r\n", true);
+        check_whole("005 \t;a=b\r\nhello\r\n6\r\n world\r\n0;x\r\nA: b\r\n\r\n", true);
+        check_whole("5\r\nhel\no\r\n0\r\n\r\n", true);
+        for part in ["5", "5\r\nhello", "5\r\nhello\r", "0\r\n", "0\r\nA: b\r\n", "0\r\n\r"] {
+            check_whole(part, false);
+        }
+        check_whole("0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", false);
+    }
+
+    #[test]
+    fn the_bytes_before_a_violation_pass() {
+        let mut chunks = Chunks::behind(0);
+        assert_eq!(chunks.passing(b"5\r\nhelloX\r\n").unwrap(), 8);
+        assert_eq!(chunks.passing(b"0\r\n\r\n").unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

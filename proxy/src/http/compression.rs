@@ -10,7 +10,7 @@ use tidegate_config::model::{Compression, Head, Proxied};
 
 use super::edits::Edits;
 use super::names::is_grpc_type;
-use super::weight::{WEIGHT_MAX, weight};
+use super::weight::each_weighted;
 
 /// The status of a response that validates a cached one.
 const NOT_MODIFIED: u16 = 304;
@@ -218,23 +218,18 @@ fn date(value: &[u8]) -> Option<SystemTime> {
 /// client without `Accept-Encoding` gets no gzip. An invalid weight refuses.
 fn accepts_gzip<H: Head>(head: &H) -> bool {
     let (mut gzip, mut any, mut identity): (Option<u16>, Option<u16>, Option<u16>) = (None, None, None);
-    head.each_value("accept-encoding", &mut |value| {
-        for item in value.split(|byte| *byte == b',') {
-            let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-            let name = parts.next().unwrap_or_default();
-            let is = |coding: &[u8]| name.eq_ignore_ascii_case(coding);
-            let place = if is(b"gzip") || is(b"x-gzip") {
-                &mut gzip
-            } else if is(b"*") {
-                &mut any
-            } else if is(b"identity") {
-                &mut identity
-            } else {
-                continue;
-            };
-            let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
-            *place = Some(place.map_or(weight, |other| other.min(weight)));
-        }
+    each_weighted(head, "accept-encoding", &mut |name, weight| {
+        let is = |coding: &[u8]| name.eq_ignore_ascii_case(coding);
+        let place = if is(b"gzip") || is(b"x-gzip") {
+            &mut gzip
+        } else if is(b"*") {
+            &mut any
+        } else if is(b"identity") {
+            &mut identity
+        } else {
+            return;
+        };
+        *place = Some(place.map_or(weight, |other| other.min(weight)));
     });
     let weight = gzip.or(any).unwrap_or_default();
     weight > 0 && identity.is_none_or(|identity| identity <= weight)

@@ -1,10 +1,23 @@
 //! Weights of what a client accepts (RFC 9110 section 12.4.2).
 
+use tidegate_config::model::Head;
+
+/// Calls `see` with every item of a header of a request and its weight in thousandths, 1000 where it states none.
+pub(crate) fn each_weighted<H: Head + ?Sized>(head: &H, header: &str, see: &mut dyn FnMut(&[u8], u16)) {
+    head.each_value(header, &mut |value| {
+        for item in value.split(|byte| *byte == b',') {
+            let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            let name = parts.next().unwrap_or_default();
+            see(name, parts.find_map(weight).unwrap_or(WEIGHT_MAX));
+        }
+    });
+}
+
 /// The weight 1, in thousandths.
-pub(crate) const WEIGHT_MAX: u16 = 1000;
+const WEIGHT_MAX: u16 = 1000;
 
 /// The weight in a parameter, in thousandths, if it is one (RFC 9110 section 12.4.2); 0 if it is invalid.
-pub(crate) fn weight(parameter: &[u8]) -> Option<u16> {
+fn weight(parameter: &[u8]) -> Option<u16> {
     let (name, value) = parameter.split_at_checked(2)?;
     if !name.eq_ignore_ascii_case(b"q=") {
         return None;

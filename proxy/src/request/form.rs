@@ -4,7 +4,7 @@ use http::header::ACCEPT;
 use tidegate_config::model::Head;
 
 use super::grpc;
-use crate::http::weight::{WEIGHT_MAX, weight};
+use crate::http::weight::each_weighted;
 
 /// The form of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,17 +32,12 @@ impl Form {
             return Self::Grpc;
         }
         let (mut json, mut text) = ([0; JSON.len()], 0);
-        head.each_value(ACCEPT.as_str(), &mut |value| {
-            for item in value.split(|byte| *byte == b',') {
-                let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-                let name = parts.next().unwrap_or_default();
-                let is = |media_type: &&str| name.eq_ignore_ascii_case(media_type.as_bytes());
-                let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
-                if let Some(place) = JSON.iter().position(is) {
-                    json[place] = weight.max(json[place]);
-                } else if TEXT.iter().any(is) {
-                    text = text.max(weight);
-                }
+        each_weighted(head, ACCEPT.as_str(), &mut |name, weight| {
+            let is = |media_type: &&str| name.eq_ignore_ascii_case(media_type.as_bytes());
+            if let Some(place) = JSON.iter().position(is) {
+                json[place] = weight.max(json[place]);
+            } else if TEXT.iter().any(is) {
+                text = text.max(weight);
             }
         });
         let [problem, plain] = json;

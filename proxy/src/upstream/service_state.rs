@@ -52,10 +52,17 @@ impl AtService {
         fits
     }
 
-    /// Replaces the cost of the request by a smaller one.
-    pub(crate) fn shrink(&mut self, cost: Cost) {
-        self.state.in_flight.sub(self.cost.beyond(cost));
+    /// Replaces the cost of the request by a smaller one, and returns the difference.
+    pub(crate) fn shrink(&mut self, cost: Cost) -> Cost {
+        let less = self.cost.beyond(cost);
+        self.state.in_flight.sub(less);
         self.cost = cost;
+        less
+    }
+
+    /// The cost of the request.
+    pub(crate) const fn cost(&self) -> Cost {
+        self.cost
     }
 
     /// Counts a retry of a request; `None` if the retries under way have used up the budget.

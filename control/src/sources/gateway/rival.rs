@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tidegate_config::model::{HostPattern, VirtualHost, WildcardDepth};
+use tidegate_config::model::{HostPattern, VirtualHost, WildcardDepth, parents};
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::Hostnames;
 
@@ -72,8 +72,7 @@ fn exact(pattern: &HostPattern) -> Option<&Arc<str>> {
 
 /// The patterns of routes that match a name.
 fn over(name: &Arc<str>) -> impl Iterator<Item = HostPattern> {
-    let suffixes = name.match_indices('.').filter_map(|(dot, _)| name.get(dot + 1..));
-    let wildcards = suffixes.map(|suffix| HostPattern::Wildcard(suffix.into(), WildcardDepth::Any));
+    let wildcards = parents(name).map(|suffix| HostPattern::Wildcard(suffix.into(), WildcardDepth::Any));
     [HostPattern::Exact(Arc::clone(name)), HostPattern::Any].into_iter().chain(wildcards)
 }
 

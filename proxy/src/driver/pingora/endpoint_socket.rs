@@ -23,10 +23,10 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body_rates::Held;
-use super::chunk_guard::ChunkGuard;
 use super::fault;
 use super::head_guard::{Ended, HeadGuard};
 use crate::clock;
+use crate::connection::chunks::Chunks;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 
@@ -141,7 +141,7 @@ enum Stage {
     /// Reads a head.
     Head(HeadGuard),
     /// Reads a body, or another protocol.
-    Body(Option<ChunkGuard>),
+    Body(Option<Chunks>),
 }
 
 struct Socket {
@@ -168,7 +168,7 @@ impl Socket {
     fn keep(&mut self) {
         let is_clean = match &self.stage {
             Stage::Head(_) => false,
-            Stage::Body(chunks) => self.held.is_empty() && chunks.as_ref().is_none_or(ChunkGuard::is_whole),
+            Stage::Body(chunks) => self.held.is_empty() && chunks.as_ref().is_none_or(Chunks::is_whole),
         };
         if let Some(connection) = self.connection.take().filter(|_| is_clean) {
             pool::put(self.link.key.clone(), connection, true, self.link.pool_size, clock::now());
@@ -214,12 +214,12 @@ impl Socket {
             }
         };
         if let Ended::Final(beyond) = ended.map_err(|refused| io::Error::new(ErrorKind::InvalidData, refused))? {
-            let mut chunks = (beyond.is_chunked && !self.link.to_head).then(ChunkGuard::new);
+            let read = if is_first { into.filled() } else { &self.held };
+            let is_chunked = beyond.is_chunked && !self.link.to_head;
+            let mut chunks = is_chunked.then(|| Chunks::behind(read.len().saturating_sub(beyond.bytes)));
             if let Some(chunks) = &mut chunks {
-                // Pingora gets the head, and then the error.
-                let read = if is_first { into.filled() } else { &self.held };
-                let head = read.len().saturating_sub(beyond.bytes);
-                let whole = head + chunks.advance(read.get(head..).unwrap_or_default());
+                // Of a violation, Pingora gets the head, and then the error.
+                let whole = chunks.passing(read)?;
                 if is_first { into.set_filled(whole) } else { self.held.truncate(whole) }
             }
             self.stage = Stage::Body(chunks);
@@ -231,10 +231,8 @@ impl Socket {
     /// Reads a piece of a body, or of another protocol.
     fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(())) };
-        if let Stage::Body(Some(chunks)) = &self.stage
-            && chunks.is_malformed()
-        {
-            return Poll::Ready(Err(malformed()));
+        if let Stage::Body(Some(chunks)) = &self.stage {
+            chunks.check()?;
         }
         let room = self.link.room();
         if room >= PIECE_BYTES_MIN {
@@ -247,19 +245,11 @@ impl Socket {
         let before = into.filled().len();
         ready!(poll_piece(connection, cx, into, room.max(PIECE_BYTES_MIN)))?;
         if let Stage::Body(Some(chunks)) = &mut self.stage {
-            let count = chunks.advance(&into.filled()[before..]);
-            into.set_filled(before + count);
-            if count == 0 && chunks.is_malformed() {
-                return Poll::Ready(Err(malformed()));
-            }
+            chunks.pass(into, before)?;
         }
         self.link.unseen.fetch_add(into.filled().len() - before, Relaxed);
         Poll::Ready(Ok(()))
     }
-}
-
-fn malformed() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "a body that violates its framing")
 }
 
 /// Reads one piece of at most this size.

@@ -3,7 +3,6 @@
 pub(crate) mod asking;
 mod body_rates;
 mod carried;
-mod chunk_guard;
 mod compress;
 mod endpoint_socket;
 mod failed;

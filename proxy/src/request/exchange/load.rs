@@ -11,8 +11,7 @@ use crate::upstream::service_state::{AtService, Retrying};
 /// Returned by [`Exchange::release`].
 #[derive(Debug)]
 pub(super) struct Load {
-    cost: Cost,
-    /// Counts the request until it is dropped.
+    /// Counts the request until it is dropped, and has its cost.
     at_service: AtService,
     /// Counts the retry that is under way.
     retrying: Option<Retrying>,
@@ -47,7 +46,7 @@ impl Exchange {
             client.inspect(|client| client.release(cost));
             return Err(Reason::OutOfResources);
         }
-        self.load = Some(Load { cost, at_service, retrying: None });
+        self.load = Some(Load { at_service, retrying: None });
         Ok(())
     }
 
@@ -81,9 +80,7 @@ impl Exchange {
     pub(super) fn becomes_tunnel(&mut self) {
         let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
         if let Some(load) = &mut self.load {
-            let less = load.cost.beyond(Cost::TUNNEL);
-            load.cost = Cost::TUNNEL;
-            load.at_service.shrink(Cost::TUNNEL);
+            let less = load.at_service.shrink(Cost::TUNNEL);
             self.shared.budget.release(less);
             client.inspect(|client| client.release_part(less));
         }
@@ -94,7 +91,7 @@ impl Exchange {
     /// Returns `true` if it was charged.
     pub(super) fn charge_compression(&mut self) -> bool {
         let Some(load) = &mut self.load else { return false };
-        let before = load.cost;
+        let before = load.at_service.cost();
         if !load.at_service.grow(Cost::COMPRESSION, self.shared.budget.service_max()) {
             return false;
         }
@@ -108,13 +105,13 @@ impl Exchange {
             load.at_service.shrink(before);
             return false;
         }
-        load.cost = load.cost.and(Cost::COMPRESSION);
         true
     }
 
     /// Returns the charge.
     pub(super) fn release(&mut self) {
-        if let Some(Load { cost, .. }) = self.load.take() {
+        if let Some(load) = self.load.take() {
+            let cost = load.at_service.cost();
             self.shared.budget.release(cost);
             let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
             client.inspect(|client| client.release(cost));
