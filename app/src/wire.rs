@@ -32,7 +32,7 @@ use crate::report::reporter;
 use crate::resources;
 use crate::serve::serve;
 use crate::served::Served;
-use crate::settings::{DebugAddress, Drain, Edge, Process, Sockets, Wish};
+use crate::settings::{DebugAddress, Drain, Edge, Process, Serve, Sockets, Wish};
 use crate::signal::Signals;
 use crate::supervise::Supervisor;
 
@@ -87,8 +87,7 @@ impl Wired {
         control.binds = binds(&sockets);
         let builder = builder(&mut control, sockets.deis_builder);
         let threads = process.threads.unwrap_or(tidegate_proxy::Options::default().threads);
-        let connections_max = serve.as_mut().map(|serve| &mut serve.connections_max);
-        let (budget, pool_size) = shared_out(budget, threads, connections_max);
+        let (budget, pool_size) = shared_out(budget, threads, serve.as_mut());
         let believed = SweepLimit { share_max: control.pace.sweep_share_max, free: control.pace.sweep_free };
         let mut served = serve.as_ref().map(|serve| Served::open(serve, believed)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
@@ -219,15 +218,14 @@ fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
 }
 
 /// Completes the budget with the open files and memory of the process, and returns it with the number of idle
-/// connections to endpoints per thread. `served` is the maximum number of connections to the served API, which is lowered if
-/// there are too few files.
-fn shared_out(mut budget: BudgetLimits, threads: usize, mut served: Option<&mut usize>) -> (BudgetLimits, usize) {
+/// connections to endpoints per thread. Connections to the served API are lowered to the files for them.
+fn shared_out(mut budget: BudgetLimits, threads: usize, serve: Option<&mut Serve>) -> (BudgetLimits, usize) {
     let (open_files, memory_kib) = (resources::raise(), resources::memory_max_kib());
-    if let Some(served) = &mut served {
-        **served = resources::served_max(open_files, **served);
-    }
-    let served = served.map_or(0, |served| *served);
-    let pool_size = resources::share_files(open_files, threads, &mut budget, served);
+    let served_max = serve.map_or(0, |serve| {
+        serve.connections_max = resources::served_max(open_files, serve.connections_max);
+        serve.connections_max
+    });
+    let pool_size = resources::share_files(open_files, threads, &mut budget, served_max);
     resources::share_memory(memory_kib, &mut budget);
     let BudgetLimits { files, memory_kib: traffic_kib, .. } = budget;
     tracing::info!(
@@ -236,7 +234,7 @@ fn shared_out(mut budget: BudgetLimits, threads: usize, mut served: Option<&mut 
         sockets_max = files,
         traffic_kib,
         pool_size,
-        served_connections_max = served,
+        served_connections_max = served_max,
         "limits of this process"
     );
     (budget, pool_size)

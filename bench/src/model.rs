@@ -90,40 +90,32 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// The bytes that each of `routes` routes adds to a core with one route.
 fn bytes(source: Source, routes: usize, arrival: Arrival, identity: &Identity) -> anyhow::Result<usize> {
     let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000));
-    let (options, ports) = match source {
+    let (mut options, ports) = match source {
         Source::Ingress => (Options { binds: binds(), ..Options::default() }, None),
         Source::Gateway => (for_gateways(), Some([8080, 8443])),
     };
-    let start = |objects: &[Value]| {
-        let mut options = options.clone();
-        options.addresses.allow_loopback = true;
-        Core::start(options, lists(objects)?, now())
-    };
+    options.addresses.allow_loopback = true;
     let base = one_route(upstream, identity, ports);
-    let object = |number| own_route(source, &Route::numbered(number, Target::Own), upstream);
+    let more = (0..routes).flat_map(|number| own_route(source, &Route::numbered(number, Target::Own), upstream));
+    let (listed, created): (Vec<Value>, Vec<Value>) = match arrival {
+        Arrival::Listed => (base.iter().cloned().chain(more).collect(), Vec::new()),
+        Arrival::Created => (base.clone(), more.collect()),
+    };
+    let of_base = held(&options, &base, &[])?;
+    Ok(held(&options, &listed, &created)?.saturating_sub(of_base) / routes)
+}
+
+/// The bytes of a core that has listed objects, and that others were created for, one by one.
+fn held(options: &Options, listed: &[Value], created: &[Value]) -> anyhow::Result<usize> {
     let before = live_bytes();
-    let mut core = start(&base)?;
-    let of_base = live_bytes().saturating_sub(before);
-    match arrival {
-        Arrival::Created => {
-            for value in (0..routes).flat_map(object) {
-                let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str());
-                for object in projected(kind.context("a kind that is not read")?, &[value])? {
-                    core.take(Event::Applied { projected: Box::new(object), received: now() })?;
-                }
-            }
-        }
-        Arrival::Listed => {
-            drop(core);
-            let objects: Vec<Value> = base.iter().cloned().chain((0..routes).flat_map(object)).collect();
-            let with_values = live_bytes();
-            core = start(&objects)?;
-            let all = live_bytes().saturating_sub(with_values);
-            drop(core);
-            return Ok(all.saturating_sub(of_base) / routes);
+    let mut core = Core::start(options.clone(), lists(listed)?, now())?;
+    for value in created {
+        let kind = Kind::ALL.into_iter().find(|kind| value["kind"] == kind.as_str());
+        for object in projected(kind.context("a kind that is not read")?, std::slice::from_ref(value))? {
+            core.take(Event::Applied { projected: Box::new(object), received: now() })?;
         }
     }
-    let all = live_bytes().saturating_sub(before);
+    let bytes = live_bytes().saturating_sub(before);
     drop(core);
-    Ok(all.saturating_sub(of_base) / routes)
+    Ok(bytes)
 }

@@ -55,7 +55,7 @@ impl Probe {
             Self::HostCompiledWhole => "whole host compiled",
             Self::FindExact => "find: exact host",
             Self::FindWildcard => "find: wildcard host",
-            Self::FindNoHost => "find: host of nobody",
+            Self::FindNoHost => "find: unknown host",
             Self::FindCertificate => "find: certificate",
         }
     }

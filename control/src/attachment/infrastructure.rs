@@ -1,4 +1,4 @@
-//! What a Gateway is to have in the cluster.
+//! The desired infrastructure of a Gateway in the cluster.
 
 use std::net::IpAddr;
 

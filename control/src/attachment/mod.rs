@@ -87,8 +87,8 @@ pub enum Verdict {
     /// The conditions of the object and of each of its parents and listeners. The number of routes attached to a
     /// listener is filled in when the status is written.
     Status(Arc<OwnStatus>),
-    /// The conditions of an object without its parent. They are written only where they replace earlier ones of this
-    /// controller: nobody else knows whose object it was.
+    /// The conditions of an object whose parent does not exist. They are written only in place of earlier ones of this
+    /// controller: the object may have been another controller's.
     #[serde(rename = "status")]
     Orphaned(Arc<OwnStatus>),
     /// The conditions of a route, for each of its parents.

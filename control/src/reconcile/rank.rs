@@ -1,4 +1,4 @@
-//! The rank of what waits in the slow lane: what stands behind routes in use comes first.
+//! The ranks of units and objects in the slow lane: those that routes in use depend on come first.
 
 use std::iter::once;
 

@@ -68,8 +68,8 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
     attachment
 }
 
-/// The objects to attach again because a source found no other way to depend on this one, which has been attached anew:
-/// routes whose hostnames it shares, and routes to the Services of a policy.
+/// The objects to attach again after this one has changed, in addition to its dependents: routes with some of its hostnames,
+/// and routes to the Services of a policy.
 pub(crate) fn disturbed(
     world: &World,
     topology: &Topology,

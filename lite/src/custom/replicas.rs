@@ -1,4 +1,4 @@
-//! Where the objects of a custom kind have their replicas.
+//! The paths of the replicas in the objects of a custom kind.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: which kinds they add to those that are served, under which names.
+//! CustomResourceDefinitions: the kinds that they add, and the names of these.
 
 mod kinds;
 mod names;

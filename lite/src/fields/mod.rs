@@ -1,4 +1,4 @@
-//! The fields of built-in kinds, as tables: which there are, how lists merge, and whether an object fits.
+//! The fields of built-in kinds, as tables: their names and types, the merging of lists, and the check of an object.
 
 mod chart_table;
 pub(crate) mod fit;

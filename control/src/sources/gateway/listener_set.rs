@@ -42,8 +42,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     Attachment { report: Report::of_status(world.findings_of(object), status), ..Attachment::default() }
 }
 
-/// The attachment of a set whose Gateway does not exist. If the Gateway was deleted, the set has conditions that are no longer
-/// true.
+/// The attachment of a set whose Gateway does not exist. The conditions from before its deletion are out of date.
 fn orphan(reader: &Reader<'_>, object: &ObjectRef, parent: &ObjectRef) -> Attachment {
     let message = format!("{parent} does not exist");
     let mut conditions = Conditions::about(reader.generation(object));
