@@ -54,13 +54,14 @@ mod tests {
 
     #[test]
     fn dropped_allocations_are_counted_but_not_live() {
+        // Untouched memory costs nothing. It is far more than the other tests of this process allocate and free meanwhile.
         let before = live_bytes();
         let (kept, allocations) = counted(|| {
-            drop(vec![0u8; 5_000_000]);
-            vec![0u8; 3_000_000]
+            drop(vec![0u8; 500_000_000]);
+            vec![0u8; 300_000_000]
         });
-        assert!(allocations.count >= 2 && allocations.bytes >= 8_000_000, "{allocations:?}");
-        let live = live_bytes() - before;
-        assert!((3_000_000..4_000_000).contains(&live), "{live} of {}", kept.len());
+        assert!(allocations.count >= 2 && allocations.bytes >= 800_000_000, "{allocations:?}");
+        let live = live_bytes().saturating_sub(before);
+        assert!((200_000_000..400_000_000).contains(&live), "{live} of {}", kept.len());
     }
 }

@@ -3,9 +3,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-
-use bytes::BytesMut;
+use std::ops::Deref;
 
 /// The capacity of a buffer.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
@@ -29,16 +27,19 @@ thread_local! {
 
 /// The free buffers.
 struct Free {
-    small: Vec<BytesMut>,
-    large: Vec<BytesMut>,
+    small: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
     /// The number of large buffers in use.
     large_out: usize,
 }
 
-/// A buffer of the thread. It is allocated on first use and returned when it is dropped.
+/// A buffer of the thread: bytes are appended at its end and taken from its beginning. It is allocated on first use and
+/// returned when it is dropped.
 #[derive(Default)]
 pub(crate) struct Buffer {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
+    /// The number of bytes at its beginning that were taken.
+    taken: usize,
     /// Its capacity in bytes; 0 before it is allocated.
     room: usize,
 }
@@ -47,21 +48,49 @@ impl Buffer {
     /// Makes room for the next read or write. An empty buffer has its whole capacity again, wherever its last bytes
     /// were.
     pub(crate) fn make_room(&mut self) {
-        if self.bytes.is_empty() {
-            if self.room == 0 || !self.bytes.try_reclaim(self.room) {
-                self.give();
+        if self.is_empty() {
+            self.clear();
+            if self.room == 0 {
                 let small = FREE.with_borrow_mut(|free| free.small.pop());
-                let bytes = small.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES));
-                (self.bytes, self.room) = (bytes, BUFFER_BYTES);
+                (self.bytes, self.room) = (small.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES)), BUFFER_BYTES);
             }
         } else if self.is_full() {
-            self.bytes.reserve(BUFFER_BYTES);
+            // Each byte is moved once at most, because at least as many were taken.
+            if self.taken >= self.len() {
+                self.bytes.drain(..std::mem::take(&mut self.taken));
+            } else {
+                self.bytes.reserve(BUFFER_BYTES);
+            }
         }
+    }
+
+    /// Its end, to append to. Without [`Self::make_room`] it has no room, or not its whole room.
+    pub(crate) const fn end(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends bytes, to a buffer of the thread if it was not allocated yet.
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        if self.room == 0 {
+            self.make_room();
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes bytes from the beginning, at most all.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.taken = self.taken.saturating_add(count).min(self.bytes.len());
+    }
+
+    /// Discards the bytes, and keeps the buffer.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.taken = 0;
     }
 
     /// Returns `true` if it holds bytes and has no room behind them.
     pub(crate) fn is_full(&self) -> bool {
-        !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity()
+        !self.is_empty() && self.bytes.len() == self.bytes.capacity()
     }
 
     /// Returns `true` for a large buffer.
@@ -71,7 +100,7 @@ impl Buffer {
 
     /// The number of bytes of content that may be added, without its framing.
     pub(crate) fn space(&self) -> usize {
-        (self.room.max(BUFFER_BYTES) - SLACK_BYTES).saturating_sub(self.bytes.len())
+        (self.room.max(BUFFER_BYTES) - SLACK_BYTES).saturating_sub(self.len())
     }
 
     /// Moves the bytes to a large buffer, if this is a small one and the thread has one left. Returns `true` if it did.
@@ -83,10 +112,10 @@ impl Buffer {
             let large = free.large.pop();
             let may = large.is_some() || free.large_out < LARGE_MAX;
             free.large_out += usize::from(may);
-            may.then(|| large.unwrap_or_else(|| BytesMut::with_capacity(LARGE_BYTES)))
+            may.then(|| large.unwrap_or_else(|| Vec::with_capacity(LARGE_BYTES)))
         });
         let Some(mut bytes) = large else { return false };
-        bytes.extend_from_slice(&self.bytes);
+        bytes.extend_from_slice(self);
         self.give();
         (self.bytes, self.room) = (bytes, LARGE_BYTES);
         true
@@ -94,15 +123,15 @@ impl Buffer {
 
     /// Discards the bytes and returns the buffer to the thread.
     pub(crate) fn give(&mut self) {
-        let (mut bytes, room) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.room));
         // A buffer without an assigned room was not taken from the thread.
-        if room == 0 {
+        if self.room == 0 {
             return;
         }
+        self.clear();
+        let (bytes, room) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.room));
         let large = room == LARGE_BYTES;
-        bytes.clear();
-        // A buffer that has grown is freed, and so is one that is still shared.
-        let kept = !bytes.try_reclaim(room + 1) && bytes.try_reclaim(room);
+        // A buffer that has grown is freed.
+        let kept = bytes.capacity() == room;
         // At the end of the thread the list may be gone.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
@@ -114,6 +143,12 @@ impl Buffer {
         });
     }
 
+    /// Its capacity, without the bytes that were taken.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() - self.taken
+    }
+
     /// Returns a large buffer to the thread if it is empty.
     pub(crate) fn shrink_if_empty(&mut self) {
         if self.is_large() {
@@ -123,23 +158,17 @@ impl Buffer {
 
     /// Returns the buffer to the thread if it is empty.
     pub(crate) fn give_if_empty(&mut self) {
-        if self.bytes.is_empty() {
+        if self.is_empty() {
             self.give();
         }
     }
 }
 
 impl Deref for Buffer {
-    type Target = BytesMut;
+    type Target = [u8];
 
-    fn deref(&self) -> &BytesMut {
-        &self.bytes
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut BytesMut {
-        &mut self.bytes
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(self.taken..).unwrap_or_default()
     }
 }
 
@@ -152,14 +181,12 @@ impl Drop for Buffer {
 impl fmt::Debug for Buffer {
     /// Without the bytes, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("len", &self.bytes.len()).field("room", &self.room).finish()
+        f.debug_struct("Buffer").field("len", &self.len()).field("room", &self.room).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Buf;
-
     use super::*;
 
     fn with(count: usize) -> Buffer {
@@ -207,7 +234,36 @@ mod tests {
     }
 
     #[test]
-    fn a_grown_or_shared_buffer_is_not_pooled() {
+    fn bytes_without_room_before_them_are_kept() {
+        let (mut buffer, mut own) = (Buffer::default(), Buffer::default());
+        buffer.extend_from_slice(b"ab");
+        assert_eq!(buffer.capacity(), BUFFER_BYTES);
+        own.end().extend_from_slice(b"ab");
+        for buffer in [&mut buffer, &mut own] {
+            buffer.make_room();
+            buffer.extend_from_slice(b"c");
+            assert_eq!(&**buffer, b"abc");
+        }
+    }
+
+    #[test]
+    fn a_full_buffer_moves_its_bytes_to_its_beginning_only_if_most_were_taken() {
+        let mut buffer = with(BUFFER_BYTES);
+        let at = buffer.as_ptr();
+        buffer.advance(BUFFER_BYTES / 2);
+        buffer.make_room();
+        assert_eq!((buffer.as_ptr(), buffer.len(), buffer.capacity()), (at, BUFFER_BYTES / 2, BUFFER_BYTES));
+        buffer.extend_from_slice(&[2; BUFFER_BYTES / 2]);
+        buffer.advance(1);
+        buffer.make_room();
+        assert!(buffer.capacity() > BUFFER_BYTES);
+        assert_eq!((buffer.len(), buffer.first(), buffer.last()), (BUFFER_BYTES - 1, Some(&1), Some(&2)));
+        buffer.advance(usize::MAX);
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn a_grown_buffer_is_not_pooled() {
         drop(with(10 * BUFFER_BYTES));
         // The same for a buffer with exactly as much left as another has in all.
         let mut grown = with(2 * BUFFER_BYTES);
@@ -220,15 +276,6 @@ mod tests {
         let small = kept().0;
         drop(grown);
         assert_eq!(kept(), (small, 0, 0));
-        for large in [false, true] {
-            let mut shared = with(2);
-            assert_eq!(large, large && shared.grow());
-            let small = kept().0;
-            let part = shared.split_to(1);
-            drop(shared);
-            assert_eq!(kept(), (small, 0, 0));
-            drop(part);
-        }
     }
 
     #[test]

@@ -167,30 +167,41 @@ impl Effective {
         forwarded_for: ForwardedFor::Append,
     };
 
-    /// Resolves scopes given from narrow to wide.
-    pub fn resolve<'a>(scopes: impl DoubleEndedIterator<Item = &'a Settings>) -> Self {
-        scopes.rev().fold(Self::DEFAULT, Self::narrowed)
+    /// The defaults, overridden by one scope.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self::resolve([settings].into_iter())
     }
 
-    /// These settings, overridden by those of a narrower scope.
-    #[must_use]
-    pub fn narrowed(self, by: &Settings) -> Self {
-        let limit = |set: Option<Duration>, wider| set.map_or(wider, |limit| Some(limit).filter(|t| !t.is_zero()));
-        Self {
-            connect_timeout: by.connect_timeout.unwrap_or(self.connect_timeout),
-            read_timeout: by.read_timeout.unwrap_or(self.read_timeout),
-            write_timeout: by.write_timeout.unwrap_or(self.write_timeout),
-            tunnel_idle_timeout: by.tunnel_idle_timeout.unwrap_or(self.tunnel_idle_timeout),
-            request_timeout: limit(by.request_timeout, self.request_timeout),
-            total_timeout: limit(by.total_timeout, self.total_timeout),
-            attempt_timeout: limit(by.attempt_timeout, self.attempt_timeout),
-            body_bytes_max: by.body_bytes_max.map_or(self.body_bytes_max, |max| Some(max).filter(|bytes| *bytes > 0)),
-            tries_max: by.tries_max.map_or(self.tries_max, |tries| tries.max(1)),
-            balance: by.balance.unwrap_or(self.balance),
-            request_ids: by.request_ids.unwrap_or(self.request_ids),
-            request_start: by.request_start.unwrap_or(self.request_start),
-            forwarded_for: by.forwarded_for.unwrap_or(self.forwarded_for),
-        }
+    /// Resolves scopes given from narrow to wide.
+    pub fn resolve<'a>(scopes: impl DoubleEndedIterator<Item = &'a Settings>) -> Self {
+        let mut effective = Self::DEFAULT;
+        scopes.rev().for_each(|settings| effective.narrow(settings));
+        effective
+    }
+
+    /// Overrides them by the settings of a narrower scope.
+    pub fn narrow(&mut self, by: &Settings) {
+        let limit = |limit: Duration| Some(limit).filter(|limit| !limit.is_zero());
+        set(&mut self.connect_timeout, by.connect_timeout);
+        set(&mut self.read_timeout, by.read_timeout);
+        set(&mut self.write_timeout, by.write_timeout);
+        set(&mut self.tunnel_idle_timeout, by.tunnel_idle_timeout);
+        set(&mut self.request_timeout, by.request_timeout.map(limit));
+        set(&mut self.total_timeout, by.total_timeout.map(limit));
+        set(&mut self.attempt_timeout, by.attempt_timeout.map(limit));
+        set(&mut self.body_bytes_max, by.body_bytes_max.map(|max| Some(max).filter(|bytes| *bytes > 0)));
+        set(&mut self.tries_max, by.tries_max.map(|tries| tries.max(1)));
+        set(&mut self.balance, by.balance);
+        set(&mut self.request_ids, by.request_ids);
+        set(&mut self.request_start, by.request_start);
+        set(&mut self.forwarded_for, by.forwarded_for);
+    }
+}
+
+fn set<T>(setting: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *setting = value;
     }
 }
 

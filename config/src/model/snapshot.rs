@@ -83,7 +83,9 @@ impl SnapshotParts {
     /// The settings of a route: its own, then its scopes', then the defaults.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        self.narrowed(Effective::DEFAULT.narrowed(&self.defaults), route)
+        let mut effective = Effective::of(&self.defaults);
+        self.narrow(&mut effective, route);
+        effective
     }
 
     /// The compression of the responses of a route, if enabled.
@@ -104,9 +106,11 @@ impl SnapshotParts {
         set(&route.settings).or_else(|| scopes().chain([&self.defaults]).find_map(|settings| set(settings)))
     }
 
-    fn narrowed(&self, defaults: Effective, route: &Route) -> Effective {
-        let scopes = route.scopes.iter().rev().filter_map(|scope| self.scopes.get(scope));
-        scopes.chain([&route.settings]).fold(defaults, |effective, settings| effective.narrowed(settings))
+    fn narrow(&self, effective: &mut Effective, route: &Route) {
+        for settings in route.scopes.iter().rev().filter_map(|scope| self.scopes.get(scope)) {
+            effective.narrow(settings);
+        }
+        effective.narrow(&route.settings);
     }
 }
 
@@ -121,7 +125,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn freeze(generation: Generation, parts: SnapshotParts) -> Self {
-        let defaults = Effective::DEFAULT.narrowed(&parts.defaults);
+        let defaults = Effective::of(&parts.defaults);
         Self { generation, parts, defaults }
     }
 
@@ -225,7 +229,9 @@ impl Snapshot {
     /// The settings of a route.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        self.parts.narrowed(self.defaults, route)
+        let mut effective = self.defaults;
+        self.parts.narrow(&mut effective, route);
+        effective
     }
 
     /// The compression of the responses of a route, if enabled.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::BufMut as _;
 use pingora::protocols::SocketDigest;
 use pingora::protocols::raw_connect::ProxyDigest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -175,7 +175,7 @@ impl Conn {
     /// The poll form of [`Self::read_ahead`].
     pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.unread.make_room();
-        let read = poll_read_buf(Pin::new(&mut self.transport), cx, &mut *self.unread);
+        let read = poll_read_buf(Pin::new(&mut self.transport), cx, self.unread.end());
         self.unread.give_if_empty();
         read
     }
@@ -205,7 +205,7 @@ impl Conn {
     /// Reads at most `most` bytes into a buffer of the caller; `Ok(0)` at the end of the stream.
     pub(crate) fn poll_read_into(
         &mut self,
-        into: &mut BytesMut,
+        into: &mut Vec<u8>,
         most: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {

@@ -165,24 +165,24 @@ impl Negotiation {
     ) {
         let each = |name| move |see: &mut dyn FnMut(&[u8])| fields.each_value(name, see);
         if self.compression.vary && !any_word(each("vary"), b"accept-encoding") && !any_word(each("vary"), b"*") {
-            edits.add(&VARY, &http::HeaderValue::from_static("Accept-Encoding"));
+            edits.add(VARY, &http::HeaderValue::from_static("Accept-Encoding"));
         }
         if !here {
             return;
         }
         if *status != NOT_MODIFIED {
-            edits.set(&CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
+            edits.set(CONTENT_ENCODING, |out| out.extend_from_slice(b"gzip"));
             // A range of the compressed body is not one of the original.
-            edits.remove(&ACCEPT_RANGES);
+            edits.remove(ACCEPT_RANGES);
         }
         // The bytes differ from those of the tag, and have the same meaning (RFC 9110 section 8.8.1). A folded value is
         // not a tag.
         let is_plain = |tag: &[u8]| tag.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
         first(each("etag"), |tag| {
             if !is_plain(tag) {
-                edits.remove(&ETAG);
+                edits.remove(ETAG);
             } else if !tag.starts_with(b"W/") {
-                edits.set(&ETAG, |out| [b"W/", tag].into_iter().for_each(|part| out.extend_from_slice(part)));
+                edits.set(ETAG, |out| [b"W/", tag].into_iter().for_each(|part| out.extend_from_slice(part)));
             }
             Some(())
         });

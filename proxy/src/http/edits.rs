@@ -7,6 +7,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
+use super::names::same_name;
+
 /// The capacity that a list keeps from one head to the next: a number of edits, and of bytes of their values. Larger
 /// capacity is freed.
 const KEPT: (usize, usize) = (64, 4 * 1024);
@@ -17,11 +19,57 @@ pub(crate) struct Edits {
     list: Vec<Listed>,
     values: Vec<u8>,
     target: Option<Range<usize>>,
+    /// The lengths of the names whose existing values are removed, by one edit and by several: most headers have another
+    /// length, and need not be compared with any of them.
+    removing: (Lengths, Lengths),
+}
+
+/// A set of lengths modulo 64.
+#[derive(Clone, Copy, Default)]
+struct Lengths(u64);
+
+impl Lengths {
+    const fn has(self, length: usize) -> bool {
+        self.0 >> (length % 64) & 1 == 1
+    }
+
+    const fn add(&mut self, length: usize) {
+        self.0 |= 1 << (length % 64);
+    }
 }
 
 struct Listed {
-    name: HeaderName,
+    name: Name,
     how: How,
+}
+
+/// The name of a header. Those that the edge sets itself are not cloned: each request has some ten of them.
+pub(crate) enum Name {
+    /// One of the edge's own.
+    Own(&'static HeaderName),
+    /// Any other.
+    Other(HeaderName),
+}
+
+impl Name {
+    const fn get(&self) -> &HeaderName {
+        match self {
+            Self::Own(name) => name,
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&'static HeaderName> for Name {
+    fn from(name: &'static HeaderName) -> Self {
+        Self::Own(name)
+    }
+}
+
+impl From<HeaderName> for Name {
+    fn from(name: HeaderName) -> Self {
+        Self::Other(name)
+    }
 }
 
 enum How {
@@ -68,7 +116,7 @@ impl<'a> Edit<'a> {
 impl fmt::Debug for Edits {
     /// Names only: values may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.list.iter().map(|listed| &listed.name)).finish()
+        f.debug_set().entries(self.list.iter().map(|listed| listed.name.get())).finish()
     }
 }
 
@@ -80,28 +128,32 @@ impl Edits {
         self.values.clear();
         self.values.shrink_to(KEPT.1);
         self.target = None;
+        self.removing = Default::default();
     }
 
     /// Removes every value of a header.
-    pub(crate) fn remove(&mut self, name: &HeaderName) {
-        self.list.push(Listed { name: name.clone(), how: How::Remove });
+    pub(crate) fn remove(&mut self, name: impl Into<Name>) {
+        let name = name.into();
+        self.removes_one_more(name.get());
+        self.list.push(Listed { name, how: How::Remove });
     }
 
     /// Replaces every value of a header by the one that `write` writes.
-    pub(crate) fn set(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        let value = self.written(write);
-        self.list.push(Listed { name: name.clone(), how: How::Set(value) });
+    pub(crate) fn set(&mut self, name: impl Into<Name>, write: impl FnOnce(&mut Vec<u8>)) {
+        let (name, value) = (name.into(), self.written(write));
+        self.removes_one_more(name.get());
+        self.list.push(Listed { name, how: How::Set(value) });
     }
 
     /// Adds a value to a header.
-    pub(crate) fn add(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub(crate) fn add(&mut self, name: impl Into<Name>, value: &HeaderValue) {
         self.append(name, |out| out.extend_from_slice(value.as_bytes()));
     }
 
     /// Adds the value that `write` writes to a header.
-    pub(crate) fn append(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn append(&mut self, name: impl Into<Name>, write: impl FnOnce(&mut Vec<u8>)) {
         let value = self.written(write);
-        self.list.push(Listed { name: name.clone(), how: How::Add(value) });
+        self.list.push(Listed { name: name.into(), how: How::Add(value) });
     }
 
     /// Replaces the target by the one that `write` writes, in origin form.
@@ -120,6 +172,10 @@ impl Edits {
                 How::Set(range) => value(range).map_or(Change::Remove, Change::Set),
                 How::Add(range) => Change::Add(value(range).ok()?),
             };
+            let name = match name {
+                Name::Own(name) => name.clone(),
+                Name::Other(name) => name,
+            };
             Some((name, change))
         })
     }
@@ -133,10 +189,40 @@ impl Edits {
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Edit<'_>> + Clone {
         let value = |range: &Range<usize>| self.values.get(range.clone()).unwrap_or_default();
         self.list.iter().map(move |listed| match &listed.how {
-            How::Remove => Edit::Remove(&listed.name),
-            How::Set(range) => Edit::Set(&listed.name, value(range)),
-            How::Add(range) => Edit::Add(&listed.name, value(range)),
+            How::Remove => Edit::Remove(listed.name.get()),
+            How::Set(range) => Edit::Set(listed.name.get(), value(range)),
+            How::Add(range) => Edit::Add(listed.name.get(), value(range)),
         })
+    }
+
+    /// Returns `true` if existing values of a header are removed; its name is given in any case.
+    pub(crate) fn removes(&self, name: &[u8]) -> bool {
+        let is = |own: &HeaderName| same_name(own.as_str().as_bytes(), name);
+        self.removing.0.has(name.len()) && self.iter().any(|edit| edit.removes() && is(edit.name()))
+    }
+
+    /// The headers that are set or added, and that no later edit removes again, in order.
+    pub(crate) fn lasting(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+        let mut rest = self.iter();
+        std::iter::from_fn(move || {
+            loop {
+                let edit = rest.next()?;
+                let (Edit::Set(name, value) | Edit::Add(name, value)) = edit else { continue };
+                let others = if edit.removes() { self.removing.1 } else { self.removing.0 };
+                let again = |later: Edit<'_>| later.removes() && later.name() == name;
+                if !others.has(name.as_str().len()) || !rest.clone().any(again) {
+                    return Some((name, value));
+                }
+            }
+        })
+    }
+
+    fn removes_one_more(&mut self, name: &HeaderName) {
+        let (length, (one, several)) = (name.as_str().len(), &mut self.removing);
+        if one.has(length) {
+            several.add(length);
+        }
+        one.add(length);
     }
 
     fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {

@@ -41,7 +41,68 @@ pub(crate) trait HeaderNames {
     fn each_name(&self, see: &mut dyn FnMut(&[u8]));
 }
 
+/// Returns `true` if two header names are equal in any case (RFC 9110 section 5.1). A request compares names some forty
+/// times, so they are compared by blocks of eight bytes, of which the last may overlap the one before it.
+#[inline]
+pub(crate) fn same_name(one: &[u8], other: &[u8]) -> bool {
+    // Most have different lengths.
+    one.len() == other.len() && same_letters(one, other)
+}
+
+/// The same for names of one length.
+fn same_letters(one: &[u8], other: &[u8]) -> bool {
+    if let (Some(end), Some(other_end)) = (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+        let (blocks, other_blocks) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
+        let same =
+            |one: &[u8; 8], other: &[u8; 8]| lower(u64::from_ne_bytes(*one)) == lower(u64::from_ne_bytes(*other));
+        return same(end, other_end) && blocks.iter().zip(other_blocks).all(|(one, other)| same(one, other));
+    }
+    if let (Some(end), Some(other_end)) = (one.last_chunk::<4>(), other.last_chunk::<4>()) {
+        let start = one.first_chunk::<4>().zip(other.first_chunk::<4>());
+        let both = |start: &[u8; 4], end: &[u8; 4]| {
+            lower(u64::from(u32::from_ne_bytes(*start)) << 32 | u64::from(u32::from_ne_bytes(*end)))
+        };
+        return start.is_some_and(|(start, other_start)| both(start, end) == both(other_start, other_end));
+    }
+    one.eq_ignore_ascii_case(other)
+}
+
+/// Eight bytes with their ASCII letters in lower case.
+const fn lower(bytes: u64) -> u64 {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    // The highest bit of each byte says what holds for it; the sums stay within their bytes, for they leave it out.
+    let low = bytes & (0x7f * EACH);
+    let from_a = low + (0x80 - b'A' as u64) * EACH;
+    let beyond_z = low + (0x80 - b'Z' as u64 - 1) * EACH;
+    let upper = from_a & !beyond_z & !bytes & (0x80 * EACH);
+    bytes | upper >> 2
+}
+
 /// Returns `true` for the `Content-Type` of gRPC, or of a protocol derived from it.
 pub(crate) fn is_grpc_type(value: &[u8]) -> bool {
     value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_equal_in_any_case() {
+        // Every byte at every place of short, medium and long names, beside the byte that differs by the bit of the case.
+        for length in 1..=20 {
+            for place in 0..length {
+                for byte in 0..=u8::MAX {
+                    for other in [byte, byte ^ 0x20, byte ^ 0x80, byte.wrapping_add(1)] {
+                        let name =
+                            |byte| (0..length).map(|at| if at == place { byte } else { b'X' + at as u8 }).collect();
+                        let (one, other): (Vec<u8>, Vec<u8>) = (name(byte), name(other));
+                        let want = one.eq_ignore_ascii_case(&other);
+                        assert_eq!(same_name(&one, &other), want, "{} {}", one.escape_ascii(), other.escape_ascii());
+                    }
+                }
+            }
+        }
+        assert!(same_name(b"", b"") && !same_name(b"", b"a") && !same_name(b"content-length", b"content-lengt"));
+    }
 }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use super::names::same_name;
+
 /// A part of a head's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Span {
@@ -47,6 +49,16 @@ pub(crate) struct Field {
     pub(crate) value: Span,
 }
 
+impl Field {
+    /// The line with its end, if it was sent in the usual form: `name: value`, and CRLF.
+    pub(crate) fn usual(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let end = self.value.end + 2;
+        let usual = bytes.get(self.name.end..self.value.start) == Some(b": ")
+            && bytes.get(self.value.end..end) == Some(b"\r\n");
+        usual.then_some(self.name.start..end)
+    }
+}
+
 /// Replaces the contents of a list by header lines that were parsed from `bytes`.
 pub(crate) fn keep(parsed: &[httparse::Header<'_>], bytes: &[u8], fields: &mut Vec<Field>) {
     fields.clear();
@@ -64,6 +76,6 @@ pub(crate) fn values<'a, 'n>(
     bytes: &'a [u8],
     name: &'n str,
 ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-    let named = move |field: &&Field| field.name.of_bytes(bytes).eq_ignore_ascii_case(name.as_bytes());
+    let named = move |field: &&Field| same_name(field.name.of_bytes(bytes), name.as_bytes());
     fields.iter().filter(named).map(|field| field.value.of_bytes(bytes))
 }

@@ -95,12 +95,13 @@ pub(crate) fn response<'v>(
     let Received { status, connection, has_server } = received;
     if status != 101 {
         nominated(connection, edits)?;
-        for name in [&CONNECTION, &KEEP_ALIVE, &PROXY_CONNECTION, &UPGRADE] {
-            edits.remove(name);
-        }
+        edits.remove(CONNECTION);
+        edits.remove(&KEEP_ALIVE);
+        edits.remove(&PROXY_CONNECTION);
+        edits.remove(UPGRADE);
     }
     if labels.server && !has_server {
-        edits.set(&SERVER, |out| out.extend_from_slice(SERVER_NAME.as_bytes()));
+        edits.set(SERVER, |out| out.extend_from_slice(SERVER_NAME.as_bytes()));
     }
     if let Some(ids) = labels.correlation {
         edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(labels.request_id.as_str().as_bytes()));
@@ -122,16 +123,16 @@ fn nominated<'v>(connection: impl Iterator<Item = &'v [u8]>, edits: &mut Edits) 
         // An invalid name lists no header.
         let Ok(name) = HeaderName::from_bytes(word) else { continue };
         names.try_push(word).map_err(|_| Reason::UpstreamBroken)?;
-        edits.remove(&name);
+        edits.remove(name);
     }
     Ok(())
 }
 
 /// Adds the edits of a filter.
 pub(crate) fn apply(own: &HeaderEdits, edits: &mut Edits) {
-    own.remove.iter().for_each(|name| edits.remove(name));
-    own.set.iter().for_each(|(name, value)| edits.set(name, |out| out.extend_from_slice(value.as_bytes())));
-    own.add.iter().for_each(|(name, value)| edits.add(name, value));
+    own.remove.iter().for_each(|name| edits.remove(name.clone()));
+    own.set.iter().for_each(|(name, value)| edits.set(name.clone(), |out| out.extend_from_slice(value.as_bytes())));
+    own.add.iter().for_each(|(name, value)| edits.add(name.clone(), value));
 }
 
 /// An answer of the edge's own, ready to be written.

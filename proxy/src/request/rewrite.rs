@@ -95,7 +95,7 @@ pub(crate) fn upgrade<H: Head + ?Sized>(head: &H, protocol: Protocol, allowed: &
 pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     // The standard header for the same claims, which is not checked.
     if head.header(FORWARDED.as_str()).is_some() {
-        edits.remove(&FORWARDED);
+        edits.remove(FORWARDED);
     }
     let by_route: &[&str] = match (input.correlation.is_some(), input.start.is_some()) {
         (false, false) => &[],
@@ -105,7 +105,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     };
     head.each_name(&mut |name| {
         if let Some(name) = misleading(name, input.request.client.trusted, by_route) {
-            edits.remove(&name);
+            edits.remove(name);
         }
     });
     identify(head, input, edits);
@@ -119,7 +119,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
         match filter {
             Filter::RequestHeaders(own) => respond::apply(own, edits),
             Filter::Path(path) => rewrite = Some(path),
-            Filter::Host(host) => edits.set(&HOST, |out| out.extend_from_slice(host.as_bytes())),
+            Filter::Host(host) => edits.set(HOST, |out| out.extend_from_slice(host.as_bytes())),
             Filter::ResponseHeaders(_) | Filter::Cors(_) | Filter::Mirror(_) => {}
         }
     }
@@ -199,17 +199,17 @@ fn carry_over<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut 
         .header(TE.as_str())
         .is_some_and(|te| te.split(|b| *b == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers")));
     if trailers && input.protocol.is_http2() {
-        edits.set(&TE, |out| out.extend_from_slice(b"trailers"));
+        edits.set(TE, |out| out.extend_from_slice(b"trailers"));
     }
     match &input.request.upgrade {
         Some(token) if !input.protocol.is_http2() => {
-            edits.set(&CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
-            edits.set(&UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
+            edits.set(CONNECTION, |out| out.extend_from_slice(b"Upgrade"));
+            edits.set(UPGRADE, |out| out.extend_from_slice(token.as_bytes()));
         }
         // Pingora adds a WebSocket upgrade by itself; one that is not allowed is removed again.
         Some(_) | None if head.header(UPGRADE.as_str()).is_some() => {
-            edits.remove(&CONNECTION);
-            edits.remove(&UPGRADE);
+            edits.remove(CONNECTION);
+            edits.remove(UPGRADE);
         }
         Some(_) | None => {}
     }
@@ -221,7 +221,7 @@ fn join_cookies<H: Head + ?Sized>(head: &H, edits: &mut Edits) {
     let mut lines = 0;
     head.each_value(COOKIE.as_str(), &mut |_| lines += 1);
     if lines > 1 {
-        edits.set(&COOKIE, |out| {
+        edits.set(COOKIE, |out| {
             let start = out.len();
             head.each_value(COOKIE.as_str(), &mut |value| {
                 if out.len() > start {

@@ -78,7 +78,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
 impl Rules<'_, '_> {
     /// The route of a rule; `secured` applies BackendTLSPolicies.
     fn stream(&mut self, age: &Age, rule: &StreamRule, secured: bool) -> Arc<StreamRoute> {
-        let times = Effective::DEFAULT.narrowed(&self.reader.options.defaults);
+        let times = Effective::of(&self.reader.options.defaults);
         let origin = Origin { object: self.object.clone(), age: age.clone(), field: RULE.into(), position: 0 };
         Arc::new(StreamRoute {
             origin: Arc::new(origin),

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::Buf;
 use http::Method;
 use http::header::EXPECT;
 use tidegate_config::model::{Head, request_host};
@@ -113,7 +112,7 @@ fn compose<H: RequestHead>(
     let held = std::mem::take(&mut room.held);
     if !held.is_empty() {
         // The client got the interim response when its body was held.
-        room.edits.remove(&EXPECT);
+        room.edits.remove(EXPECT);
     }
     write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
     if !held.is_empty() {

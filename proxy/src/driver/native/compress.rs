@@ -3,7 +3,6 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Buf;
 use tokio::task::coop;
 
 use super::downstream::Downstream;
@@ -94,7 +93,7 @@ fn encode(
     // An empty chunk would be the last one.
     if moved.given > 0 {
         out.make_room();
-        write::content(&into[..moved.given], chunked, out);
+        write::content(&into[..moved.given], chunked, out.end());
     }
     Ok((moved.taken, moved.given))
 }

@@ -5,8 +5,6 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::BytesMut;
-
 use super::response::Response;
 use super::write::{self, Says};
 use crate::buffers::Buffer;
@@ -37,7 +35,7 @@ pub(super) trait Downstream {
 
     /// Reads at most `most` bytes of a body without chunks into `into`, which has room for them; there may be no unread
     /// bytes. `Ok(0)` at its end, or at the end of the connection.
-    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    fn poll_read_into(&mut self, into: &mut Vec<u8>, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
     /// Ready once the client has disconnected. `over` says whether its request was read to the end.
     fn poll_gone(&mut self, over: bool, cx: &mut Context<'_>) -> Poll<()>;
@@ -97,7 +95,7 @@ impl Downstream for Conn {
         self.poll_read_ahead(cx)
     }
 
-    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_read_into(&mut self, into: &mut Vec<u8>, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_read_into(into, most, cx)
     }
 
@@ -108,7 +106,7 @@ impl Downstream for Conn {
 
     fn interim(&mut self, response: &Response, head: &[u8], out: &mut Buffer) {
         out.make_room();
-        write::interim(response, head, out);
+        write::interim(response, head, out.end());
     }
 
     fn head(
@@ -120,12 +118,12 @@ impl Downstream for Conn {
         out: &mut Buffer,
     ) -> Result<(), Reason> {
         out.make_room();
-        write::response(response, head, edits, says, out);
+        write::response(response, head, edits, says, out.end());
         Ok(())
     }
 
     fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason> {
-        write::answer(answer, closes, date, out);
+        write::answer(answer, closes, date, out.end());
         Ok(())
     }
 

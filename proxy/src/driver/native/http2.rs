@@ -15,6 +15,7 @@ use super::progress::Progress;
 use super::request::{LINES_MAX, RequestHead, is_of_host, is_of_target};
 use super::scratch::Scratch;
 use super::stream::Stream;
+use super::write;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::driver::pingora::head::Parsed;
@@ -97,11 +98,12 @@ impl RequestHead for Parsed<'_> {
         std::str::from_utf8(self.request().raw_path()).unwrap_or_default()
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    fn pass_on(&self, passes: impl Fn(&[u8]) -> bool, out: &mut Vec<u8>) {
         // The authority may also be present as a `Host` header.
         let host = std::iter::once((b"host".as_slice(), self.authority().unwrap_or_default().as_bytes()));
         let others = self.request().headers.iter().filter(|(name, _)| *name != http::header::HOST);
-        host.chain(others.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())))
+        let lines = host.chain(others.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+        lines.filter(|(name, _)| passes(name)).for_each(|(name, value)| write::line(name, value, out));
     }
 }
 

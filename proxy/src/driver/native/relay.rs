@@ -7,7 +7,6 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut};
 use tokio_util::io::poll_read_buf;
 
 use super::compress;
@@ -61,18 +60,24 @@ impl<C: Downstream> Relay<'_, C> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
         loop {
-            let moved = self.up(cx)? | self.down(cx)?;
+            let (up, down) = (self.up(cx)?, self.down(cx)?);
             let told = self.room.to_client.is_empty() && !self.progress.unsent;
             if told && matches!(self.progress.response, Stage::Tail) {
                 return Poll::Ready(Ok(()));
             }
-            if !moved {
+            // Neither direction moves the other on once the whole request was sent.
+            if !(down || up && self.is_uploading()) {
                 match self.wait(cx) {
                     Poll::Ready(reason) => return Poll::Ready(Err(reason)),
                     Poll::Pending => return Poll::Pending,
                 }
             }
         }
+    }
+
+    /// Returns `true` if a part of the request is not sent yet.
+    fn is_uploading(&self) -> bool {
+        !self.progress.body.is_over() || !self.room.to_endpoint.is_sent() || self.progress.upload_held
     }
 
     /// Relays as much of the response as possible.
@@ -180,8 +185,8 @@ impl<C: Downstream> Relay<'_, C> {
                 let is_tunnel = status == 101;
                 // The rest of a request is not sent after the response. Bytes for a protocol that the endpoint has
                 // refused look like requests, and may be on their way (RFC 9110 section 7.8).
-                let is_last = self.client.is_ending() || !self.progress.body.is_over();
-                self.progress.closes |= is_last || self.exchange.asks_upgrade();
+                let is_last = self.client.is_ending() || !self.progress.body.is_over() || self.exchange.asks_upgrade();
+                self.progress.closes |= is_last;
                 let closes = self.progress.closes && !is_tunnel;
                 edits.clear();
                 let has_server = response.values(head, "server").next().is_some();
@@ -196,11 +201,10 @@ impl<C: Downstream> Relay<'_, C> {
                     Coding::HeadOnly => (None, body.without_length()),
                     Coding::Gzip(encoder) => (Some(encoder), body.in_chunks()),
                 };
-                let sent = date::with(now, |date| {
+                date::with(now, |date| {
                     let says = Says { body: down, closes, date };
                     self.client.head(response, &head[..length], edits, &says, out)
-                });
-                sent?;
+                })?;
                 let framing = body.framing;
                 let reusable = !is_tunnel && framing != Framing::UntilClose && !body.is_stray;
                 self.progress.reusable = reusable && response.keeps_alive(head);
@@ -225,7 +229,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
         // The next read sees the end of the connection again; an end before the announced length is treated like an
         // error.
-        if let Poll::Ready(Ok(1..)) = poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
+        if let Poll::Ready(Ok(1..)) = poll_read_buf(Pin::new(&mut *self.endpoint), cx, from.end()) {
             self.progress.endpoint_read.moved();
         }
     }
@@ -272,7 +276,7 @@ impl<C: Downstream> Relay<'_, C> {
                     self.progress.bytes_out += count;
                     body.took(count);
                     out.make_room();
-                    write::content(&from[..count], chunked, out);
+                    write::content(&from[..count], chunked, out.end());
                     count
                 }
             };
@@ -284,15 +288,15 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// The whole body of the response was relayed.
     pub(super) fn end(&mut self, chunked: bool) -> Flow {
-        let Room { from_endpoint: from, to_client: out, to_endpoint, .. } = &mut *self.room;
+        let uploading = self.is_uploading();
+        let Room { from_endpoint: from, to_client: out, .. } = &mut *self.room;
         if chunked {
-            out.put_slice(write::LAST_CHUNK);
+            out.extend_from_slice(write::LAST_CHUNK);
         }
         self.progress.response = Stage::Tail;
         self.progress.unsent = true;
         // A connection with excess bytes, or with an incomplete request, must not be reused.
-        let whole = self.progress.body.is_over() && to_endpoint.is_sent() && !self.progress.upload_held;
-        self.progress.reusable &= from.is_empty() && whole && !self.progress.upload_refused;
+        self.progress.reusable &= from.is_empty() && !uploading && !self.progress.upload_refused;
         Flow::Moved
     }
 
@@ -309,7 +313,7 @@ impl<C: Downstream> Relay<'_, C> {
             from.grow();
         }
         from.make_room();
-        match poll_read_buf(Pin::new(&mut *self.endpoint), cx, &mut **from) {
+        match poll_read_buf(Pin::new(&mut *self.endpoint), cx, from.end()) {
             Poll::Pending => {
                 // A small buffer is enough while waiting.
                 from.shrink_if_empty();
@@ -330,9 +334,8 @@ impl<C: Downstream> Relay<'_, C> {
     /// Returns buffers that are not needed while the request waits: a request is not retried after its response has
     /// begun.
     fn shrink(&mut self) {
-        let Room { to_endpoint, .. } = &mut *self.room;
-        if !matches!(self.progress.response, Stage::Head) && to_endpoint.is_sent() {
-            to_endpoint.clear();
+        if !matches!(self.progress.response, Stage::Head) && self.room.to_endpoint.is_sent() {
+            self.room.to_endpoint.clear();
         }
     }
 

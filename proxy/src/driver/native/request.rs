@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 
 use tidegate_config::model::Head;
 
+use super::write;
 use crate::http::body::{Framing, length};
-use crate::http::names::HeaderNames;
+use crate::http::names::{HeaderNames, same_name};
 use crate::http::spans::{Field, Span, keep, values};
 use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
 
@@ -15,8 +16,8 @@ pub(super) trait RequestHead: Head + HeaderNames {
     /// The target as sent.
     fn target(&self) -> &str;
 
-    /// The header lines, name and value.
-    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+    /// Writes the header lines whose name is to be passed on.
+    fn pass_on(&self, passes: impl Fn(&[u8]) -> bool, out: &mut Vec<u8>);
 }
 
 /// The maximum number of header lines of a request that is taken.
@@ -99,7 +100,7 @@ impl Request {
 
     /// Records a header line. Returns `true` if a request with it may be taken.
     fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut Seen) -> bool {
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        let is = |name: &str| same_name(header.name.as_bytes(), name.as_bytes());
         match header.name.len() {
             4 if is("host") => {
                 seen.hosts += 1;
@@ -149,7 +150,9 @@ impl Request {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
-        View { head, fields: &self.fields, method: self.method.of_text(head), target, path, query }
+        let authority = values(&self.fields, head, "host").next();
+        let authority = authority.map(|host| std::str::from_utf8(host).unwrap_or_default());
+        View { head, fields: &self.fields, method: self.method.of_text(head), target, path, query, authority }
     }
 
     /// The facts about the head besides its header lines.
@@ -175,6 +178,15 @@ pub(super) struct View<'a> {
     target: &'a str,
     path: &'a str,
     query: Option<&'a str>,
+    authority: Option<&'a str>,
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl View<'_> {
+    /// The header lines, name and value.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name.of_bytes(self.head), field.value.of_bytes(self.head)))
+    }
 }
 
 impl RequestHead for View<'_> {
@@ -182,8 +194,13 @@ impl RequestHead for View<'_> {
         self.target
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|field| (field.name.of_bytes(self.head), field.value.of_bytes(self.head)))
+    fn pass_on(&self, passes: impl Fn(&[u8]) -> bool, out: &mut Vec<u8>) {
+        write::pass_on(
+            self.head,
+            false,
+            self.fields.iter().filter(|field| passes(field.name.of_bytes(self.head))),
+            out,
+        );
     }
 }
 
@@ -207,7 +224,7 @@ impl Head for View<'_> {
     }
 
     fn authority(&self) -> Option<&str> {
-        self.header("host").map(|host| std::str::from_utf8(host).unwrap_or_default())
+        self.authority
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {

@@ -24,6 +24,8 @@ pub(super) struct Response {
     pub(super) status: u16,
     reason: Span,
     http11: bool,
+    /// Whether a header line may be folded (RFC 9112 section 5.2).
+    pub(super) is_folded: bool,
     /// The header lines, in order.
     pub(super) fields: Vec<Field>,
     /// The number of calls of [`Response::read`], and of bytes that were looked at by it or before it.
@@ -56,6 +58,9 @@ impl Response {
                 self.http11 = version == 1;
                 self.reason = parsed.reason.map_or(Span::default(), |reason| Span::of(reason.as_bytes(), bytes));
                 keep(parsed.headers, bytes, &mut self.fields);
+                // The first line, one for each field, and the empty one.
+                let lines = memchr::memchr_iter(b'\n', &bytes[..length]).count();
+                self.is_folded = lines > self.fields.len() + 2;
                 Read::Whole(length)
             }
             Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Read::Partial,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::SendStream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
@@ -89,7 +89,7 @@ impl Downstream for Stream {
         Poll::Ready(Ok(self.unread.len()))
     }
 
-    fn poll_read_into(&mut self, into: &mut BytesMut, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_read_into(&mut self, into: &mut Vec<u8>, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let count = ready!(self.poll_read_ahead(cx))?.min(most);
         into.extend_from_slice(&self.unread[..count]);
         self.advance(count);
@@ -194,9 +194,9 @@ fn headers(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>) -> 
 }
 
 fn unfolded(text: &[u8]) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
-    let mut value = BytesMut::with_capacity(text.len());
+    let mut value = Vec::with_capacity(text.len());
     write::unfolded(text, &mut value);
-    HeaderValue::from_maybe_shared(value.freeze())
+    HeaderValue::from_maybe_shared(Bytes::from(value))
 }
 
 #[cfg(test)]
@@ -224,9 +224,9 @@ mod tests {
         let coded = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\nX-Long: a\r\n  b\r\n\r\n";
         check(coded, |_| (), &[("x-long", "a b")]);
         let edit = |edits: &mut Edits| {
-            edits.remove(&http::header::SERVER);
-            edits.set(&http::header::VIA, |out| out.extend_from_slice(b"1"));
-            edits.add(&http::header::VIA, &HeaderValue::from_static("2"));
+            edits.remove(http::header::SERVER);
+            edits.set(http::header::VIA, |out| out.extend_from_slice(b"1"));
+            edits.add(http::header::VIA, &HeaderValue::from_static("2"));
         };
         check("HTTP/1.1 200 OK\r\nServer: x\r\nVia: y\r\n\r\n", edit, &[("via", "1"), ("via", "2")]);
     }

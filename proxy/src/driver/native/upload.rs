@@ -1,8 +1,6 @@
 //! The bytes for an endpoint. Sent bytes are kept while there is room, so that a small request can be sent again with
 //! its body; those of a large request are discarded.
 
-use bytes::BytesMut;
-
 use crate::buffers::Buffer;
 
 /// The bytes of a request in transit.
@@ -56,9 +54,9 @@ impl Upload {
     }
 
     /// The buffer to append to.
-    pub(super) fn end(&mut self) -> &mut BytesMut {
+    pub(super) fn end(&mut self) -> &mut Vec<u8> {
         self.bytes.make_room();
-        &mut self.bytes
+        self.bytes.end()
     }
 
     /// Records that this number of bytes was sent.

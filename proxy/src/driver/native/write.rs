@@ -3,27 +3,22 @@
 
 use std::io::Write as _;
 
-use bytes::{BufMut, BytesMut};
-
 use super::request::RequestHead;
 use super::response::Response;
 use crate::http::body::Framing;
-use crate::http::edits::{Edit, Edits};
+use crate::http::edits::Edits;
+use crate::http::names::same_name;
 use crate::http::response::ResponseBody;
 use crate::http::spans::Field;
 use crate::request::respond::Rendered;
 
 /// Writes the head of a request to an endpoint. `coded` adds `Transfer-Encoding: chunked`, which the head lacks.
-pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out: &mut BytesMut) {
+pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(head.method().as_bytes());
     out.extend_from_slice(b" ");
     out.extend_from_slice(edits.target().unwrap_or(head.target().as_bytes()));
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    for (name, value) in head.lines() {
-        if !is_of_connection(name) && !is_removed(name, edits) {
-            line(name, value, out);
-        }
-    }
+    head.pass_on(|name| !is_of_connection(name) && !edits.removes(name), out);
     if coded {
         line(b"Transfer-Encoding", b"chunked", out);
     }
@@ -35,7 +30,7 @@ pub(super) fn request<H: RequestHead>(head: &H, edits: &Edits, coded: bool, out:
 /// forwarded, because the body is too, in its chunks. Trailers are not forwarded, so no header announces support for
 /// them.
 fn is_of_connection(name: &[u8]) -> bool {
-    let is = |own: &str| name.eq_ignore_ascii_case(own.as_bytes());
+    let is = |own: &str| same_name(name, own.as_bytes());
     match name.len() {
         2 => is("te"),
         7 => is("upgrade") || is("trailer"),
@@ -60,14 +55,16 @@ pub(super) struct Says<'a> {
 }
 
 /// Writes the head of a response to the client.
-pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut BytesMut) {
+pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut Vec<u8>) {
     status_line(response, head, out);
     let mut dated = false;
-    for field in sent_on(response, head, edits) {
-        let name = field.name.of_bytes(head);
-        dated |= name.eq_ignore_ascii_case(b"date");
-        received(name, field.value.of_bytes(head), out);
-    }
+    let fields = sent_on(response, head, edits);
+    pass_on(
+        head,
+        response.is_folded,
+        fields.inspect(|field| dated |= same_name(field.name.of_bytes(head), b"date")),
+        out,
+    );
     if let Some(length) = says.body.content_length {
         number(b"Content-Length", length, out);
     }
@@ -90,37 +87,36 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
 pub(super) fn sent_on<'a>(response: &'a Response, head: &'a [u8], edits: &'a Edits) -> impl Iterator<Item = &'a Field> {
     response.fields.iter().filter(move |field| {
         let name = field.name.of_bytes(head);
-        !frames(name) && !is_removed(name, edits)
+        !frames(name) && !edits.removes(name)
     })
 }
 
 /// Returns `true` for headers that frame the body of a message.
 fn frames(name: &[u8]) -> bool {
     match name.len() {
-        14 => name.eq_ignore_ascii_case(b"content-length"),
-        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        14 => same_name(name, b"content-length"),
+        17 => same_name(name, b"transfer-encoding"),
         _ => false,
     }
 }
 
 /// Writes an interim response (RFC 9110 section 15.2), without the headers of the endpoint's connection.
-pub(super) fn interim(response: &Response, head: &[u8], out: &mut BytesMut) {
+pub(super) fn interim(response: &Response, head: &[u8], out: &mut Vec<u8>) {
     status_line(response, head, out);
-    for field in &response.fields {
+    let own = ["connection", "keep-alive", "proxy-connection", "upgrade"];
+    let fields = response.fields.iter().filter(|field| {
         let name = field.name.of_bytes(head);
-        let own = ["connection", "keep-alive", "proxy-connection", "upgrade"];
-        if !frames(name) && !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())) {
-            received(name, field.value.of_bytes(head), out);
-        }
-    }
+        !frames(name) && !own.iter().any(|own| same_name(name, own.as_bytes()))
+    });
+    pass_on(head, response.is_folded, fields, out);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes an answer of the edge's own.
-pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut BytesMut) {
+pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut Vec<u8>) {
     let phrase = http::StatusCode::from_u16(rendered.status).ok().and_then(|status| status.canonical_reason());
     // Writing to memory cannot fail.
-    write!(out.writer(), "HTTP/1.1 {} {}\r\n", rendered.status, phrase.unwrap_or_default()).ok();
+    write!(out, "HTTP/1.1 {} {}\r\n", rendered.status, phrase.unwrap_or_default()).ok();
     for (name, value) in &rendered.headers {
         line(name.as_str().as_bytes(), value.as_bytes(), out);
     }
@@ -136,17 +132,17 @@ pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut By
 pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Writes a piece of a body.
-pub(super) fn content(content: &[u8], chunked: bool, out: &mut BytesMut) {
+pub(super) fn content(content: &[u8], chunked: bool, out: &mut Vec<u8>) {
     if chunked {
-        write!(out.writer(), "{:x}\r\n", content.len()).ok();
+        write!(out, "{:x}\r\n", content.len()).ok();
     }
-    out.put_slice(content);
+    out.extend_from_slice(content);
     if chunked {
-        out.put_slice(b"\r\n");
+        out.extend_from_slice(b"\r\n");
     }
 }
 
-fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
+fn status_line(response: &Response, head: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let status = response.status;
     // The parser ensures three digits.
@@ -156,18 +152,34 @@ fn status_line(response: &Response, head: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
+/// Writes header lines of a received head, of which some are folded if `is_folded`. Neighbours in the usual form are
+/// copied together.
+pub(super) fn pass_on<'a>(head: &[u8], is_folded: bool, fields: impl Iterator<Item = &'a Field>, out: &mut Vec<u8>) {
+    let mut piece = 0..0;
+    for field in fields {
+        match field.usual(head).filter(|_| !is_folded) {
+            Some(line) if line.start == piece.end => piece.end = line.end,
+            line => {
+                let last = std::mem::replace(&mut piece, line.clone().unwrap_or_default());
+                out.extend_from_slice(head.get(last).unwrap_or_default());
+                if line.is_none() {
+                    received(field.name.of_bytes(head), field.value.of_bytes(head), out);
+                }
+            }
+        }
+    }
+    out.extend_from_slice(head.get(piece).unwrap_or_default());
+}
+
+pub(super) fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-/// A header line of an endpoint; a folded value is unfolded.
-fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
-    if memchr::memchr3(b'\r', b'\n', 0, value).is_none() {
-        return line(name, value, out);
-    }
+/// A received header line; a folded value is unfolded.
+fn received(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     unfolded(value, out);
@@ -175,7 +187,7 @@ fn received(name: &[u8], value: &[u8], out: &mut BytesMut) {
 }
 
 /// Unfolds a value over several lines (RFC 9112 section 5.2).
-pub(super) fn unfolded(value: &[u8], out: &mut BytesMut) {
+pub(super) fn unfolded(value: &[u8], out: &mut Vec<u8>) {
     let mut parts = value.split(|byte| matches!(byte, b'\r' | b'\n' | 0)).map(<[u8]>::trim_ascii);
     out.extend_from_slice(parts.next().unwrap_or_default());
     for part in parts.filter(|part| !part.is_empty()) {
@@ -184,23 +196,14 @@ pub(super) fn unfolded(value: &[u8], out: &mut BytesMut) {
     }
 }
 
-fn number(name: &[u8], value: u64, out: &mut BytesMut) {
+fn number(name: &[u8], value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
-    write!(out.writer(), ": {value}\r\n").ok();
+    write!(out, ": {value}\r\n").ok();
 }
 
-fn is_removed(name: &[u8], edits: &Edits) -> bool {
-    edits.iter().any(|edit| edit.removes() && edit.name().as_str().as_bytes().eq_ignore_ascii_case(name))
-}
-
-/// The edits that set or add a header, unless a later edit removes it again.
-fn added(edits: &Edits, out: &mut BytesMut) {
-    let mut rest = edits.iter();
-    while let Some(edit) = rest.next() {
-        let (Edit::Set(name, value) | Edit::Add(name, value)) = edit else { continue };
-        if !rest.clone().any(|later| later.removes() && later.name() == name) {
-            line(name.as_str().as_bytes(), value, out);
-        }
+fn added(edits: &Edits, out: &mut Vec<u8>) {
+    for (name, value) in edits.lasting() {
+        line(name.as_str().as_bytes(), value, out);
     }
 }
 
@@ -214,7 +217,7 @@ mod tests {
 
     #[track_caller]
     fn check_request(head: &str, edit: impl FnOnce(&mut Edits), want: &str) {
-        let (mut request, mut edits, mut out) = (Request::default(), Edits::default(), BytesMut::new());
+        let (mut request, mut edits, mut out) = (Request::default(), Edits::default(), Vec::new());
         assert!(request.read(head.as_bytes()));
         edit(&mut edits);
         super::request(&request.view(head.as_bytes()), &edits, false, &mut out);
@@ -228,21 +231,21 @@ mod tests {
         let head = "GET /p?q HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-A: 1\r\nX-B: 2\r\n\r\n";
         check_request(head, |_| (), "GET /p?q HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n");
         let set = |edits: &mut Edits| {
-            edits.set(&name, |out| out.extend_from_slice(b"2"));
-            edits.add(&name, &value);
+            edits.set(name.clone(), |out| out.extend_from_slice(b"2"));
+            edits.add(name.clone(), &value);
             edits.set_target(|out| out.extend_from_slice(b"/new"));
         };
         check_request(head, set, "GET /new HTTP/1.1\r\nHost: h\r\nX-B: 2\r\nx-a: 2\r\nx-a: 3\r\n\r\n");
         let last = |edits: &mut Edits| {
             set(edits);
-            edits.remove(&name);
+            edits.remove(name.clone());
         };
         check_request(head, last, "GET /new HTTP/1.1\r\nHost: h\r\nX-B: 2\r\n\r\n");
     }
 
     #[track_caller]
     fn check_response(head: &str, closes: bool, want: &str) {
-        let (mut response, mut out) = (Response::default(), BytesMut::new());
+        let (mut response, mut out) = (Response::default(), Vec::new());
         assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
         let body = response.framing(head.as_bytes(), false).unwrap();
         let says = Says { body, closes, date: "now" };

@@ -16,13 +16,14 @@ pub(crate) struct Entry<'a> {
     pub(crate) time: SystemTime,
     pub(crate) request_id: &'a str,
     pub(crate) client: Option<Address<'a>>,
+    /// The address of the connection's peer, with its port.
     pub(crate) peer: Option<&'a str>,
     pub(crate) method: &'a str,
-    pub(crate) scheme: &'a str,
+    pub(crate) scheme: &'static str,
     pub(crate) host: &'a str,
     /// The target as sent: path and query.
     pub(crate) path: &'a str,
-    pub(crate) protocol: &'a str,
+    pub(crate) protocol: &'static str,
     pub(crate) status: u16,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
@@ -36,7 +37,7 @@ pub(crate) struct Entry<'a> {
     /// The name of the route in logs, if it differs from the object's.
     pub(crate) log_name: Option<&'a str>,
     pub(crate) listener: Option<&'a str>,
-    pub(crate) tls: Option<&'a str>,
+    pub(crate) tls: Option<&'static str>,
     pub(crate) user_agent: &'a str,
     pub(crate) referer: &'a str,
     /// The first value of a header by its name in lower case, or an empty text.
@@ -44,7 +45,7 @@ pub(crate) struct Entry<'a> {
     /// The client's identity according to an authorisation service.
     pub(crate) user: Option<&'a str>,
     /// The reason why no endpoint answered.
-    pub(crate) reason: Option<&'a str>,
+    pub(crate) reason: Option<&'static str>,
     pub(crate) generation: u64,
 }
 
@@ -65,15 +66,15 @@ impl Entry<'_> {
         line.text(field!("request_id"), self.request_id)?;
         match self.client {
             Some(Address::Ip(ip)) => line.printed(field!("client"), Some(ip))?,
-            Some(Address::Text(text)) => line.text(field!("client"), text)?,
+            Some(Address::Text(text)) => line.plain(field!("client"), text),
             None => line.printed(field!("client"), None::<IpAddr>)?,
         }
-        line.text_or_null(field!("peer"), self.peer)?;
+        line.plain_or_null(field!("peer"), self.peer);
         line.text(field!("method"), self.method)?;
-        line.text(field!("scheme"), self.scheme)?;
+        line.plain(field!("scheme"), self.scheme);
         line.text(field!("host"), self.host)?;
         line.text(field!("path"), self.path)?;
-        line.text(field!("protocol"), self.protocol)?;
+        line.plain(field!("protocol"), self.protocol);
         line.number(field!("status"), self.status)?;
         line.number(field!("bytes_in"), self.bytes_in)?;
         line.number(field!("bytes_out"), self.bytes_out)?;
@@ -82,16 +83,16 @@ impl Entry<'_> {
         line.milliseconds(field!("upstream_connect_ms"), self.upstream_connect)?;
         line.milliseconds(field!("upstream_first_byte_ms"), self.upstream_first_byte)?;
         line.number(field!("tries"), self.tries)?;
-        line.printed(field!("object"), self.object)?;
+        line.object(field!("object"), self.object)?;
         line.text_or_null(field!("field"), self.field)?;
         line.text_or_null(field!("listener"), self.listener)?;
-        line.text_or_null(field!("tls"), self.tls)?;
+        line.plain_or_null(field!("tls"), self.tls);
         line.text(field!("user_agent"), self.user_agent)?;
         line.text(field!("referer"), self.referer)?;
         if let Some(user) = self.user {
             line.text(field!("user"), user)?;
         }
-        line.text_or_null(field!("reason"), self.reason)?;
+        line.plain_or_null(field!("reason"), self.reason);
         line.number(field!("generation"), self.generation)?;
         line.end();
         Ok(())
@@ -101,7 +102,7 @@ impl Entry<'_> {
 /// The address of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Address<'a> {
-    /// As formatted text.
+    /// As formatted text, which needs no escape.
     Text(&'a str),
     /// As an address.
     Ip(IpAddr),
@@ -252,13 +253,13 @@ mod tests {
                 let object = ObjectRef::new(Kind::Service, ObjectName::new(&*text, "b"));
                 let entry = Entry {
                     user_agent: &text,
-                    peer: Some(&text),
-                    client: Some(Address::Text(&text)),
+                    host: &text,
+                    method: &text,
                     object: Some(&object),
                     ..Entry::sample(&text)
                 };
                 let line = line(&entry);
-                for field in ["path", "user_agent", "peer", "client"] {
+                for field in ["path", "user_agent", "host", "method"] {
                     assert_eq!(line[field], text, "{field}");
                 }
                 assert_eq!(line["object"], format!("Service {text}/b"));
@@ -278,9 +279,9 @@ mod tests {
             ("\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}", "\u{a0}\u{fc}\u{2028}\u{200d}\u{1f600}"),
         ] {
             let mut line = Vec::new();
-            Entry { referer: text, peer: Some(text), ..Entry::sample(text) }.write(None, &mut line).unwrap();
+            Entry { referer: text, user: Some(text), ..Entry::sample(text) }.write(None, &mut line).unwrap();
             let line = String::from_utf8(line).unwrap();
-            for field in ["referer", "peer", "path"] {
+            for field in ["referer", "user", "path"] {
                 assert!(line.contains(&format!("\"{field}\":\"{want}\"")), "{field} of {line}");
             }
         }

@@ -10,6 +10,7 @@ use serde::Serialize as _;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 use tidegate_config::finding::is_terminal_control;
+use tidegate_config::object::ObjectRef;
 
 /// A field's name with its punctuation, after another field.
 macro_rules! field {
@@ -38,18 +39,53 @@ impl<'a> Line<'a> {
         if may_need_escape(value.as_bytes()) {
             return self.escaped(value);
         }
-        self.0.push(b'"');
-        self.0.extend_from_slice(value.as_bytes());
-        self.0.push(b'"');
+        self.quoted(value);
         Ok(())
+    }
+
+    /// A text that needs no escape.
+    pub(super) fn plain(&mut self, field: &str, value: &str) {
+        self.0.extend_from_slice(field.as_bytes());
+        self.quoted(value);
+    }
+
+    /// A text that needs no escape, or null.
+    pub(super) fn plain_or_null(&mut self, field: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.plain(field, value),
+            None => self.null(field),
+        }
     }
 
     /// A text or null.
     pub(super) fn text_or_null(&mut self, field: &str, value: Option<&str>) -> io::Result<()> {
         match value {
-            Some(value) => self.text(field, value),
+            Some(value) => self.text(field, value)?,
             None => self.null(field),
         }
+        Ok(())
+    }
+
+    /// An object, or null.
+    pub(super) fn object(&mut self, field: &str, object: Option<&ObjectRef>) -> io::Result<()> {
+        let Some(object) = object else {
+            self.null(field);
+            return Ok(());
+        };
+        let (namespace, name) = (&*object.name.namespace, &*object.name.name);
+        if may_need_escape(namespace.as_bytes()) || may_need_escape(name.as_bytes()) {
+            return self.text(field, &object.to_string());
+        }
+        for piece in [field, "\"", object.kind.as_str(), " "] {
+            self.0.extend_from_slice(piece.as_bytes());
+        }
+        if !namespace.is_empty() {
+            self.0.extend_from_slice(namespace.as_bytes());
+            self.0.push(b'/');
+        }
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b'"');
+        Ok(())
     }
 
     /// An address and its port, or null. IPv4, the usual case, is written without a formatter.
@@ -68,16 +104,11 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// A formatted value, or null.
+    /// A formatted value that needs no escape, or null.
     pub(super) fn printed(&mut self, field: &str, value: Option<impl Display>) -> io::Result<()> {
-        let Some(value) = value else { return self.null(field) };
-        self.0.extend_from_slice(field.as_bytes());
-        let begin = self.0.len();
-        write!(self.0, "\"{value}\"")?;
-        let printed = self.0.get(begin + 1..self.0.len() - 1).unwrap_or_default();
-        if may_need_escape(printed) {
-            self.0.truncate(begin);
-            self.escaped(&value.to_string())?;
+        match value {
+            Some(value) => write!(self.0, "{field}\"{value}\"")?,
+            None => self.null(field),
         }
         Ok(())
     }
@@ -90,10 +121,15 @@ impl<'a> Line<'a> {
 
     /// Milliseconds with three decimal places, or null.
     pub(super) fn milliseconds(&mut self, field: &str, value: Option<Duration>) -> io::Result<()> {
-        let Some(value) = value else { return self.null(field) };
-        let micros = value.as_nanos().saturating_add(500) / 1000;
+        let Some(value) = value else {
+            self.null(field);
+            return Ok(());
+        };
+        // Enough for 584,000 years.
+        let micros =
+            value.as_secs().saturating_mul(1_000_000).saturating_add(u64::from((value.subsec_nanos() + 500) / 1000));
         self.number(field, micros / 1000)?;
-        let digit = |unit: u128| b'0' + (micros / unit % 10) as u8;
+        let digit = |unit: u64| b'0' + (micros / unit % 10) as u8;
         self.0.write_all(&[b'.', digit(100), digit(10), digit(1)])
     }
 
@@ -101,9 +137,15 @@ impl<'a> Line<'a> {
         Ok(value.serialize(&mut Serializer::with_formatter(&mut *self.0, TerminalSafe))?)
     }
 
-    fn null(&mut self, field: &str) -> io::Result<()> {
+    fn quoted(&mut self, value: &str) {
+        self.0.push(b'"');
+        self.0.extend_from_slice(value.as_bytes());
+        self.0.push(b'"');
+    }
+
+    fn null(&mut self, field: &str) {
         self.0.extend_from_slice(field.as_bytes());
-        self.0.write_all(b"null")
+        self.0.extend_from_slice(b"null");
     }
 
     /// Ends the object and the line.

@@ -48,13 +48,13 @@ impl Exchange {
         }
         let Some(token) = token(policy, route.action.shares(), share, answering, now_s()) else { return };
         match &policy.carrier {
-            SessionCarrier::Header(name) => edits.set(name, |out| out.extend_from_slice(&token)),
+            SessionCarrier::Header(name) => edits.set(name.clone(), |out| out.extend_from_slice(&token)),
             SessionCarrier::Cookie(cookie) => {
                 let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
                 let write = |out: &mut Vec<u8>| {
                     write_cookie(cookie, policy.absolute_timeout, (route, secure), &token, out);
                 };
-                edits.append(&SET_COOKIE, write);
+                edits.append(SET_COOKIE, write);
             }
         }
         self.shared.metrics.session(if session.is_known { Counted::Moved } else { Counted::Began });

@@ -118,8 +118,8 @@ mod tests {
         let head = Sample::get("a.test", "/x?y=1").method("POST").with("x-own", "1").with("x-own", "2");
         let head = head.with("connection", "close, x-hop").with("x-hop", "3").with("transfer-encoding", "chunked");
         let mut edits = Edits::default();
-        edits.set(&HOST, |out| out.extend_from_slice(b"b.internal"));
-        edits.add(&HeaderName::from_static("x-more"), &HeaderValue::from_static("4"));
+        edits.set(HOST, |out| out.extend_from_slice(b"b.internal"));
+        edits.add(HeaderName::from_static("x-more"), &HeaderValue::from_static("4"));
         (head, edits)
     }
 

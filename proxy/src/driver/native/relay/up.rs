@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::BufMut;
 use tokio::io::AsyncWrite;
 
 use super::{Relay, Step};
@@ -98,7 +97,7 @@ impl<C: Downstream> Relay<'_, C> {
     /// Sends the end of a chunked body.
     fn end_chunks(&mut self) {
         if self.chunked_up && self.progress.body.is_over() {
-            self.room.to_endpoint.end().put_slice(write::LAST_CHUNK);
+            self.room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
         }
     }
 
