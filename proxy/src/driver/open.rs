@@ -79,7 +79,8 @@ pub(crate) async fn open(
     if proxy_header && !begins(&stream, until, notice.ends_silence(at)).await {
         return None;
     }
-    let told = if proxy_header { ends(&mut stream, peer, until, traffic).await } else { Ok(None) };
+    // Boxed, because most connections have no such header.
+    let told = if proxy_header { Box::pin(ends(&mut stream, peer, until, traffic)).await } else { Ok(None) };
     let told = match told {
         Ok(told) => told,
         Err(failure) => {

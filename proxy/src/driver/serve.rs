@@ -80,7 +80,7 @@ pub(crate) async fn serve(
     traffic: &Traffic,
     notice: Notice,
 ) -> Option<Box<TlsBytes>> {
-    // Boxed, because the state of the handshake is large and short-lived.
+    // Boxed, because its state is large and short-lived.
     match Box::pin(establish(accepted, known, traffic, &notice)).await? {
         Established::Requests(conn, expected) => {
             requests(conn, expected, traffic, notice).await;
@@ -108,7 +108,8 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
             let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
             Some(Established::Requests(conn, Expected::Either))
         }
-        BindProtocol::Https => match handshake(stream, bind, traffic, notice.ends_silence(at)).await? {
+        // Boxed, because a connection in plain text should not have room for a handshake.
+        BindProtocol::Https => match Box::pin(handshake(stream, bind, traffic, notice.ends_silence(at))).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
                 tracing::debug!(
                     peer = %facts.peer,

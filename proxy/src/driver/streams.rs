@@ -138,23 +138,24 @@ impl Streams {
         if !native::serves(&self.shared.options) {
             return self.start_full(session, open, shutdown);
         }
-        tokio::spawn(async move {
+        // Boxed: a task copies its whole future several times while it is spawned, and when it ends.
+        tokio::spawn(Box::pin(async move {
             let carried = native::http2::carry(session, &streams.published, &streams.shared);
             if let Some(Some(returned)) = guarded(carried, &streams.metrics).await {
                 streams.start_full(returned, open, shutdown);
             }
-        });
+        }));
     }
 
     /// The same with the full driver. The task is another one, because a task keeps the memory of everything that it
     /// ever awaited.
     fn start_full(self: &Arc<Self>, session: HttpSession, open: (OpenStream, Busy), shutdown: ShutdownWatch) {
         let streams = Arc::clone(self);
-        tokio::spawn(async move {
+        tokio::spawn(Box::pin(async move {
             let request = streams.proxy.process_new_http(ServerSession::new_http2(session), &shutdown);
             carry(request, &streams.metrics).await;
             drop(open);
-        });
+        }));
     }
 }
 
