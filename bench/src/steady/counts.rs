@@ -36,8 +36,13 @@ const SUBJECTS: [Subject; 4] = [
 const LEAN_SUBJECT: &str = "tidegate";
 /// The subjects whose instructions are counted at smoke size too, for the first case.
 const UNDER_CALLGRIND: [&str; 3] = ["nginx", LEAN_SUBJECT, "tidegate, full driver"];
+/// The most instructions of a request over HTTP/2, as a multiple of those of one over HTTP/1.1. Far more are a sign of a large
+/// future that is copied again and again.
+const HTTP2_MOST: f64 = 4.0;
 /// The cases: kept HTTP/1.1, with a body, over a connection for each, over TLS, and HTTP/2.
-const CASES: [&str; 5] = ["h1-small", "h1-post-small", "h1-close-small", "tls-small", "h2-small"];
+const CASES: [&str; 5] = ["h1-small", "h1-post-small", "h1-close-small", "tls-small", HTTP2_CASE];
+/// The case over HTTP/2.
+const HTTP2_CASE: &str = "h2-small";
 /// The number of requests of the smaller load.
 const FEW: usize = 100;
 
@@ -172,17 +177,20 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
     if rows.iter().all(|row| row.syscalls.is_none()) {
         eprintln!("not judged: system calls, which may not be traced here");
     }
-    let instructions = |subject: &str| {
-        let row = rows.iter().find(|row| row.subject == subject && row.case == CASES[0]);
+    let instructions = |subject: &str, case: &str| {
+        let row = rows.iter().find(|row| row.subject == subject && row.case == case);
         row.and_then(|row| row.instructions)
     };
-    if let (Some(own), Some(nginx)) = (instructions(LEAN_SUBJECT), instructions(Kind::Nginx.name())) {
+    let own = instructions(LEAN_SUBJECT, CASES[0]);
+    if let (Some(own), Some(nginx)) = (own, instructions(Kind::Nginx.name(), CASES[0])) {
         ensure!(own <= nginx, "{own:.0} instructions for a request, and {nginx:.0} of nginx's");
+    }
+    if let (Some(own), Some(http2)) = (own, instructions(LEAN_SUBJECT, HTTP2_CASE)) {
+        ensure!(http2 <= HTTP2_MOST * own, "{http2:.0} instructions for a request over HTTP/2, {own:.0} over HTTP/1.1");
     }
     for row in rows {
         ensure!(row.syscalls.is_none_or(|syscalls| syscalls > 0.0), "no system calls: {row:?}");
-        let under_callgrind = row.case == CASES[0] && UNDER_CALLGRIND.contains(&row.subject.as_str());
-        ensure!(!under_callgrind || row.instructions.is_some_and(|count| count > 0.0), "no instructions: {row:?}");
+        ensure!(!is_always_counted(&row.subject, row.case) || row.instructions.is_some_and(|count| count > 0.0), "no instructions: {row:?}");
         let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
         let most = driver.most(&Case::named(row.case).context("a case")?);
         let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
@@ -198,6 +206,11 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns `true` if the instructions are counted at smoke size too.
+fn is_always_counted(subject: &str, case: &str) -> bool {
+    (case == CASES[0] && UNDER_CALLGRIND.contains(&subject)) || (case == HTTP2_CASE && subject == LEAN_SUBJECT)
 }
 
 async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {
@@ -216,7 +229,7 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     let calls = if tools.strace { syscalls(case, at, &[process], tools.many).await? } else { BTreeMap::new() };
     running.stop().await?;
     let instructions =
-        if tools.callgrind && (!tools.briefly || (case.name == CASES[0] && UNDER_CALLGRIND.contains(&subject.name))) {
+        if tools.callgrind && (!tools.briefly || is_always_counted(subject.name, case.name)) {
             let few = under_callgrind(words, case, FEW, upstream).await?;
             Some(each(few, under_callgrind(words, case, tools.many, upstream).await?, tools.many))
         } else {
@@ -369,6 +382,20 @@ mod tests {
         for (own, fine) in [(38_000.0, true), (40_000.0, false)] {
             let rows = [row(BARE, CASES[0], 70.0, None), counted("nginx", 39_000.0), counted("tidegate", own)];
             assert_eq!(check(&rows).is_ok(), fine, "{own}");
+        }
+    }
+
+    #[test]
+    fn many_more_instructions_over_http2_fail_the_check() {
+        for (http2, fine) in [(Some(110_000.0), true), (Some(150_000.0), false), (None, false)] {
+            let of = |case, instructions| Row { instructions, ..row(LEAN_SUBJECT, case, 0.0, Some(6.0)) };
+            let rows = [
+                row(BARE, CASES[0], 70.0, None),
+                row(BARE, HTTP2_CASE, 70.0, None),
+                of(CASES[0], Some(30_000.0)),
+                of(HTTP2_CASE, http2),
+            ];
+            assert_eq!(check(&rows).is_ok(), fine, "{http2:?}");
         }
     }
 
