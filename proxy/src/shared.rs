@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use prometheus::Registry;
-use tidegate_config::model::Snapshot;
+use tidegate_config::model::{Backend, Snapshot};
 
 use crate::budget::{Budget, Charge, Cost};
 use crate::clock;
@@ -21,6 +21,7 @@ use crate::request::hygiene::HeadLimits;
 use crate::sweep_trigger::SweepTrigger;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
+use crate::upstream::service_state::AtService;
 
 /// Shared by all traffic threads.
 #[derive(Debug)]
@@ -120,6 +121,16 @@ impl Shared {
     /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.
     pub(crate) fn room(&self, cost: Cost) -> Option<Charge> {
         self.charge(cost).then(|| self.budget.keep(cost))
+    }
+
+    /// Counts a request of this cost at a Service port; `None` if the port may have no more of them, by its own maximum or
+    /// the operator's, or by the part of the budget that one Service gets.
+    pub(crate) fn enter_service(&self, backend: &Backend, cost: Cost) -> Option<AtService> {
+        let max = match backend.requests_max.unwrap_or(self.options.budget.service_requests) {
+            0 => u32::MAX,
+            max => max,
+        };
+        self.endpoints.enter_service(&backend.key, cost, (max, self.budget.service_max()))
     }
 
     /// Removes the state of objects that are not in the snapshot, if there can be any. The cost grows with the whole

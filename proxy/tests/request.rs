@@ -15,6 +15,7 @@ mod request {
     mod direct;
     pub mod external_auth;
     mod external_auth_grpc;
+    mod external_auth_overload;
     mod external_auth_reuse;
     mod forwarding;
     mod http2;

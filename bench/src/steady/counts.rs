@@ -190,7 +190,10 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
     }
     for row in rows {
         ensure!(row.syscalls.is_none_or(|syscalls| syscalls > 0.0), "no system calls: {row:?}");
-        ensure!(!is_always_counted(&row.subject, row.case) || row.instructions.is_some_and(|count| count > 0.0), "no instructions: {row:?}");
+        ensure!(
+            !is_always_counted(&row.subject, row.case) || row.instructions.is_some_and(|count| count > 0.0),
+            "no instructions: {row:?}"
+        );
         let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
         let most = driver.most(&Case::named(row.case).context("a case")?);
         let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
@@ -228,13 +231,12 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     }
     let calls = if tools.strace { syscalls(case, at, &[process], tools.many).await? } else { BTreeMap::new() };
     running.stop().await?;
-    let instructions =
-        if tools.callgrind && (!tools.briefly || is_always_counted(subject.name, case.name)) {
-            let few = under_callgrind(words, case, FEW, upstream).await?;
-            Some(each(few, under_callgrind(words, case, tools.many, upstream).await?, tools.many))
-        } else {
-            None
-        };
+    let instructions = if tools.callgrind && (!tools.briefly || is_always_counted(subject.name, case.name)) {
+        let few = under_callgrind(words, case, FEW, upstream).await?;
+        Some(each(few, under_callgrind(words, case, tools.many, upstream).await?, tools.many))
+    } else {
+        None
+    };
     Ok(Row {
         subject: subject.name.to_owned(),
         case: case.name,

@@ -16,6 +16,8 @@ const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 pub(crate) enum Failure {
     /// It has no endpoint.
     NoEndpoint,
+    /// Its Service port has as many requests and calls as it may have.
+    Overloaded,
     /// The edge, or the client's share of it, has no room for the call.
     NoRoom,
     /// No endpoint took a connection.
@@ -46,6 +48,7 @@ impl Outcome {
             Self::Allowed => ["allowed", ""],
             Self::Denied => ["denied", ""],
             Self::Failed(Failure::NoEndpoint) => ["failed", "no-endpoint"],
+            Self::Failed(Failure::Overloaded) => ["failed", "service-overloaded"],
             Self::Failed(Failure::NoRoom) => ["failed", "no-room"],
             Self::Failed(Failure::ConnectFailed) => ["failed", "connect-failed"],
             Self::Failed(Failure::Timeout) => ["failed", "timeout"],

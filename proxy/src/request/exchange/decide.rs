@@ -264,8 +264,7 @@ impl Exchange {
         let reachable = |backend: &&Arc<_>| Attempts::default().leaves(backend, here(&self.shared, facts));
         let backend = self.snapshot.backend_of(&service.target).filter(reachable);
         let backend = Arc::clone(backend.ok_or_else(|| failed(Failure::NoEndpoint))?);
-        let charge = Charged::new(service.body_bytes_max, facts, &self.shared);
-        let charge = charge.ok_or_else(|| failed(Failure::NoRoom))?;
+        let charge = Charged::new(service.body_bytes_max, &backend, facts, &self.shared).map_err(failed)?;
         let until = self.end();
         let shown = self.shown(&request, sound, look);
         let (service, facts) = (Arc::clone(service), Arc::clone(facts));

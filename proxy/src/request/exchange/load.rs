@@ -26,18 +26,11 @@ impl Exchange {
         if self.load.is_some() {
             return Ok(());
         }
-        let backend = &aimed.backend;
-        let max = match backend.requests_max.unwrap_or(self.shared.options.budget.service_requests) {
-            0 => u32::MAX,
-            max => max,
-        };
         let cost = match self.driver {
             Driver::Native => Cost::NATIVE_REQUEST.and(Cost::new(0, self.held_kib())),
             Driver::Full => Cost::FULL_REQUEST,
         };
-        let max = (max, self.shared.budget.service_max());
-        let at_service = self.shared.endpoints.enter_service(&backend.key, cost, max);
-        let at_service = at_service.ok_or(Reason::ServiceOverloaded)?;
+        let at_service = self.shared.enter_service(&aimed.backend, cost).ok_or(Reason::ServiceOverloaded)?;
         let client = aimed.facts.client.as_ref();
         if client.is_some_and(|client| !client.charge(cost)) {
             return Err(Reason::ClientOverShare);

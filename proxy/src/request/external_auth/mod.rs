@@ -31,6 +31,7 @@ use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::Draw;
 use crate::upstream::client::{self, Purpose};
+use crate::upstream::service_state::AtService;
 
 /// The maximum number of endpoints tried, if none takes a connection.
 const TRIES_MAX: usize = 3;
@@ -123,7 +124,7 @@ impl From<Failure> for Answer {
         let reason = match failure {
             Failure::Timeout => Reason::ExternalAuthTimeout,
             Failure::ClientGone => Reason::ClientGone,
-            Failure::NoEndpoint | Failure::NoRoom | Failure::ConnectFailed | Failure::Broken => {
+            Failure::NoEndpoint | Failure::Overloaded | Failure::NoRoom | Failure::ConnectFailed | Failure::Broken => {
                 Reason::ExternalAuthFailed
             }
         };
@@ -131,26 +132,37 @@ impl From<Failure> for Answer {
     }
 }
 
-/// The charge of a call to the edge and its client, until this is dropped.
+/// The charge of a call to its Service, the edge and its client, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charged {
     facts: Arc<ConnectionFacts>,
     cost: Cost,
+    _at_service: AtService,
     _edge: Charge,
 }
 
 impl Charged {
-    /// Charges a call that holds up to `body_bytes_max` bytes of a body; `None` if there is no room.
-    pub(crate) fn new(body_bytes_max: u32, facts: &Arc<ConnectionFacts>, shared: &Shared) -> Option<Self> {
+    /// Charges a call that holds up to `body_bytes_max` bytes of a body.
+    ///
+    /// # Errors
+    /// [`Failure::Overloaded`] if its Service has as many requests and calls as it may have, and [`Failure::NoRoom`] if the
+    /// edge, or the client's share of it, has no room.
+    pub(crate) fn new(
+        body_bytes_max: u32,
+        backend: &Backend,
+        facts: &Arc<ConnectionFacts>,
+        shared: &Shared,
+    ) -> Result<Self, Failure> {
         let cost = Cost::EXTERNAL_AUTH.and(Cost::new(0, body_bytes_max.div_ceil(1024)));
+        let at_service = shared.enter_service(backend, cost).ok_or(Failure::Overloaded)?;
         if facts.client.as_ref().is_some_and(|client| !client.charge(cost)) {
-            return None;
+            return Err(Failure::NoRoom);
         }
         let Some(edge) = shared.room(cost) else {
             facts.client.as_ref().inspect(|client| client.release(cost));
-            return None;
+            return Err(Failure::NoRoom);
         };
-        Some(Self { facts: Arc::clone(facts), cost, _edge: edge })
+        Ok(Self { facts: Arc::clone(facts), cost, _at_service: at_service, _edge: edge })
     }
 }
 
