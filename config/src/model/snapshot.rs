@@ -83,9 +83,7 @@ impl SnapshotParts {
     /// The settings of a route: its own, then its scopes', then the defaults.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        let mut effective = Effective::of(&self.defaults);
-        self.narrow(&mut effective, route);
-        effective
+        self.narrowed(Effective::of(&self.defaults), route)
     }
 
     /// The compression of the responses of a route, if enabled.
@@ -106,11 +104,10 @@ impl SnapshotParts {
         set(&route.settings).or_else(|| scopes().chain([&self.defaults]).find_map(|settings| set(settings)))
     }
 
-    fn narrow(&self, effective: &mut Effective, route: &Route) {
-        for settings in route.scopes.iter().rev().filter_map(|scope| self.scopes.get(scope)) {
-            effective.narrow(settings);
-        }
-        effective.narrow(&route.settings);
+    fn narrowed(&self, mut effective: Effective, route: &Route) -> Effective {
+        let scopes = route.scopes.iter().rev().filter_map(|scope| self.scopes.get(scope));
+        scopes.chain([&route.settings]).for_each(|settings| effective.narrow(settings));
+        effective
     }
 }
 
@@ -229,9 +226,7 @@ impl Snapshot {
     /// The settings of a route.
     #[must_use]
     pub fn effective(&self, route: &Route) -> Effective {
-        let mut effective = self.defaults;
-        self.parts.narrow(&mut effective, route);
-        effective
+        self.parts.narrowed(self.defaults, route)
     }
 
     /// The compression of the responses of a route, if enabled.

@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// An object, or null.
+    /// An object as it is displayed, or null. The usual one is written without a formatter.
     pub(super) fn object(&mut self, field: &str, object: Option<&ObjectRef>) -> io::Result<()> {
         let Some(object) = object else {
             self.null(field);
