@@ -25,7 +25,7 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
         key: "requests-max",
         form: "whole number, or 0 for any number",
         default: |_| "that of `--service-requests-max`".to_owned(),
-        effect: "Maximum number of requests in flight to the endpoints of each port; a further one is answered 503 with the reason `service-overloaded`.",
+        effect: "Maximum number of requests in flight to the endpoints of each port, checks of an authorisation service included; a further one is answered 503 with the reason `service-overloaded`.",
         otherwise: OnInvalid::Default,
         inert: None,
         read: |effects, text| set(&mut effects.requests_max, whole(text)),
