@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use h2::Reason;
 use tidegate_config::model::{AppProtocol, Settings};
 use tidegate_proxy::Driver;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -41,21 +43,6 @@ async fn bed(driver: Driver, protocol: AppProtocol, endpoint: SocketAddr, settin
     Bed::with(model, |options| options.driver = driver).await
 }
 
-/// The status of a request, or `None` if its stream is reset.
-async fn status(bed: &Bed, http2: bool) -> Option<u16> {
-    if !http2 {
-        return Some(bed.get("a.test", "/", "").await.status);
-    }
-    let answered = client(bed, 65_535).await.send_request(get("/"), true).unwrap().0;
-    match timeout(PATIENCE, answered).await.expect("no answer") {
-        Ok(response) => Some(response.status().as_u16()),
-        Err(error) => {
-            assert!(error.is_reset(), "{error}");
-            None
-        }
-    }
-}
-
 const PROTOCOLS: [AppProtocol; 3] = [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Https];
 
 #[tokio::test]
@@ -69,13 +56,10 @@ async fn timeouts_of_a_request_bound_its_connecting() {
                 Settings { attempt_timeout: limit, ..none() },
                 Settings { total_timeout: limit, ..none() },
             ] {
-                // Pingora cannot answer on a stream that is cut; the deadline and the end of connecting come together.
-                let may_reset = driver == Driver::Full && http2 && settings.request_timeout.is_some();
                 let what = format!("{driver:?}, HTTP/2: {http2}, {protocol:?}: {settings:?}");
                 let bed = bed(driver, protocol, full.address, settings).await;
                 let began = now();
-                let status = status(&bed, http2).await;
-                assert!(status == Some(504) || status.is_none() && may_reset, "{what}: {status:?}");
+                assert_eq!(ask(&bed, http2, "GET", "").await, 504, "{what}");
                 let took = began.elapsed();
                 assert!((MOMENT..PATIENCE / 2).contains(&took), "{what}: after {took:?}");
                 bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
@@ -97,6 +81,33 @@ async fn the_connect_timeout_has_a_reason_of_its_own() {
             assert!((MOMENT..PATIENCE / 2).contains(&began.elapsed()), "after {:?}", began.elapsed());
             bed.until_metric(r#"tidegate_answers_total{reason="connect-timeout"} 1"#).await;
             bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_client_disconnects_while_connecting_ends() {
+    let full = full().await;
+    for (driver, http2) in WAYS {
+        for protocol in PROTOCOLS {
+            let settings = Settings { connect_timeout: Some(10 * PATIENCE), ..Settings::default() };
+            let bed = bed(driver, protocol, full.address, settings).await;
+            let (in_flight, none) = ("tidegate_requests_in_flight 1\n", "tidegate_requests_in_flight 0\n");
+            if http2 {
+                let mut send = client(&bed, 65_535).await;
+                let (answer, mut body) = send.send_request(get("/"), true).unwrap();
+                bed.until_metric(in_flight).await;
+                body.send_reset(Reason::CANCEL);
+                bed.until_metric(none).await;
+                drop(answer);
+            } else {
+                let mut stream = bed.connect().await;
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+                bed.until_metric(in_flight).await;
+                drop(stream);
+                bed.until_metric(none).await;
+            }
+            bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
         }
     }
 }

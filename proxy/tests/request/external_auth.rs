@@ -310,11 +310,9 @@ async fn a_question_is_cancelled_with_its_request() {
     let mut auth = Upstream::start(|_| Reply::Silence).await;
     let service = over_http(&[], &[], 0);
     for (driver, http2) in WAYS {
-        // The full driver does not watch a client of HTTP/1.1, whose question ends in time.
-        let watched = http2 || driver == Driver::Both;
         let set = |options: &mut Options| {
             options.driver = driver;
-            options.upstream.external_auth = if watched { 2 * PATIENCE } else { Duration::from_millis(300) };
+            options.upstream.external_auth = 2 * PATIENCE;
         };
         let bed = bed(&service, upstream.address, &[auth.address], set).await;
         let mut stream = bed.connect().await;
@@ -331,7 +329,7 @@ async fn a_question_is_cancelled_with_its_request() {
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
             auth.seen().await;
             drop(stream);
-            until_counted(&bed, "failed", if watched { "client-gone" } else { "timeout" }, 1).await;
+            until_counted(&bed, "failed", "client-gone", 1).await;
         }
         bed.until_metric("tidegate_requests_in_flight 0").await;
         assert!(upstream.is_quiet(), "{driver:?}, HTTP/2: {http2}");

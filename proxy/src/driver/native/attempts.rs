@@ -1,6 +1,7 @@
 //! An admitted request: endpoints are tried until one has answered, and if none does, the edge answers.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,6 @@ struct Try {
 impl Try {
     fn of<H: Head>(aim: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
         let (effective, client) = (aim.effective, &options.client);
-        let connect = aim.remaining.map_or(effective.connect_timeout, |left| left.min(effective.connect_timeout));
         let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
         let patience = Patience {
             read: effective.read_timeout,
@@ -81,8 +81,18 @@ impl Try {
             body: client.body_read_stall,
             client: client.write_stall,
         };
-        Self { key: ConnectionKey::new(aim.target, aim.endpoint, host), connect, patience }
+        Self { key: ConnectionKey::new(aim.target, aim.endpoint, host), connect: aim.connect_timeout(), patience }
     }
+}
+
+/// Opens a connection to an endpoint, unless the client disconnects before that.
+async fn open<C: Downstream>(client: &mut C, is_whole: bool, attempt: &Try) -> Result<Connection, Reason> {
+    let mut opening = pin!(Connection::open(&attempt.key, attempt.connect, false));
+    poll_fn(|cx| match opening.as_mut().poll(cx) {
+        Poll::Pending => client.poll_gone(is_whole, cx).map(|()| Err(Reason::ClientGone)),
+        opened => opened,
+    })
+    .await
 }
 
 /// Waits until a time, unless the client disconnects before it.
@@ -177,10 +187,11 @@ impl<C: Downstream> Transfer<'_, C> {
             let mut endpoint = match pooled {
                 Some(endpoint) => endpoint,
                 None => {
-                    let opened = Connection::open(&attempt.key, attempt.connect, false).await;
+                    let opened = open(*client, progress.body.is_over(), &attempt).await;
                     now = clock::now();
                     match opened {
                         Ok(endpoint) => endpoint,
+                        Err(Reason::ClientGone) => return Err(Reason::ClientGone),
                         Err(reason) if exchange.connect_failed(aimed, reason, now) => continue,
                         Err(reason) => return Err(exchange.in_time(reason, now)),
                     }

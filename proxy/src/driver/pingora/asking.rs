@@ -1,17 +1,13 @@
 //! A request that waits for an authorisation service. The part of its body that the service gets stays in Pingora's
 //! retry buffer, from which the endpoint gets it.
 
-use std::pin::pin;
-
 use bytes::{Bytes, BytesMut};
-use futures::future::{Either, select};
-use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use tokio::time::timeout_at;
 
 use super::fault;
 use super::head::Parsed;
-use super::session::answer_expectation;
+use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
 use crate::request::answer::Answer;
@@ -44,18 +40,10 @@ pub(super) async fn ask(
     }
 }
 
-/// Waits for the answer of the service, or for an HTTP/2 client to disconnect. The disconnection of an HTTP/1.1 client
-/// is detected when the request is forwarded.
+/// Waits for the answer of the service, or for the client to disconnect.
 async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<Verdict, Reason> {
     let body = if pending.body_bytes_max() > 0 { Bytes::copy_from_slice(body) } else { Bytes::new() };
-    let asking = pin!(pending.ask(body, shared));
-    match session.as_mut() {
-        ServerSession::H2(stream) => match select(asking, pin!(stream.idle())).await {
-            Either::Left((verdict, _)) => Ok(verdict),
-            Either::Right(_) => Err(Reason::ClientGone),
-        },
-        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => Ok(asking.await),
-    }
+    unless_gone(session, pending.ask(body, shared)).await
 }
 
 /// Reads the body to its end, which must not exceed `max` bytes and must arrive in time.

@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use super::fault;
 use super::head_guard::{Ended, HeadGuard};
 use crate::clock;
 use crate::connection::chunks::Chunks;
+use crate::reason::Reason;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 
@@ -111,27 +112,39 @@ impl Link {
     }
 }
 
-/// Connects with a pooled connection, or with a new one.
-#[derive(Debug)]
-pub(super) struct ByLink {
-    /// The attempt.
-    pub(super) link: Arc<Link>,
-    /// The connect timeout.
-    pub(super) within: Duration,
+/// Connects with a connection that was opened before, or with the reason why there is none. The lock is never waited
+/// for, since an attempt connects once.
+pub(super) struct Opened {
+    link: Arc<Link>,
+    outcome: Mutex<Option<Result<Connection, Reason>>>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    /// A pooled connection, or a new one.
+    pub(super) async fn of(link: Arc<Link>, within: Duration) -> Self {
+        let pooled = pool::take(&link.key);
+        link.reused.store(pooled.is_some(), Relaxed);
+        let outcome = match pooled {
+            Some(connection) => Ok(connection),
+            None => Connection::open(&link.key, within, false).await,
+        };
+        Self { link, outcome: Mutex::new(Some(outcome)) }
+    }
 }
 
 #[async_trait]
-impl L4Connect for ByLink {
+impl L4Connect for Opened {
     async fn connect(&self, _: &SocketAddr) -> pingora::Result<Stream> {
-        let Self { link, within } = self;
-        let pooled = pool::take(&link.key);
-        link.reused.store(pooled.is_some(), Relaxed);
-        let connection = match pooled {
-            Some(connection) => connection,
-            None => Connection::open(&link.key, *within, false).await.map_err(fault::connecting)?,
-        };
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let connection = outcome.unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
         let stage = Stage::Head(HeadGuard::default());
-        let (link, held) = (Arc::clone(link), Vec::new());
+        let (link, held) = (Arc::clone(&self.link), Vec::new());
         let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0 };
         Ok(VirtualSocketStream::new(Box::new(socket)).into())
     }

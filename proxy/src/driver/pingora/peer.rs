@@ -9,7 +9,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use tidegate_config::model::{Endpoint, Target};
 
-use super::endpoint_socket::{ByLink, Link};
+use super::endpoint_socket::Link;
 use crate::request::exchange::UpstreamAttempt;
 use crate::upstream::connection::ConnectionKey;
 
@@ -29,16 +29,12 @@ pub(crate) struct Need<'a> {
     pub(crate) pause: Duration,
 }
 
-/// The peer for an endpoint of a target, and the link to it.
+/// The peer for an endpoint of a target, to which no connection is open yet, and the link to it.
 pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc<Link>) {
-    let UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response } = *aim;
+    let UpstreamAttempt { effective, target, endpoint, upgrade, response, .. } = *aim;
     let mut options = PeerOptions::new();
     // Pingora's timers have a resolution of milliseconds and fail with less.
     let floored = |limit: Duration| limit.max(Duration::from_millis(1));
-    let connect = effective.connect_timeout;
-    let within = floored(remaining.map_or(connect, |left| left.min(connect)));
-    options.connection_timeout = Some(within);
-    options.total_connection_timeout = options.connection_timeout;
     // These apply to each read and write; the exchange has the deadline of the head. After an upgrade the idle timeout
     // of the tunnel applies. Pingora restarts them with every piece of a body.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
@@ -53,7 +49,6 @@ pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc
     options.idle_timeout = Some(NOTHING);
     let key = ConnectionKey::new(target, endpoint, || need.host.to_owned());
     let link = Arc::new(Link::new(key, need.pool_size, need.to_head));
-    options.custom_l4 = Some(Arc::new(ByLink { link: Arc::clone(&link), within }));
     let peer = HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
         // TLS is the link's.
@@ -101,7 +96,7 @@ mod tests {
         assert_eq!(short.options.read_timeout, left);
         let bounded = peer(&aim, &need);
         let read = Some(Effective::DEFAULT.read_timeout);
-        assert_eq!((bounded.options.connection_timeout, bounded.options.read_timeout), (left, read));
+        assert_eq!(bounded.options.read_timeout, read);
         let tunnel = peer(&UpstreamAttempt { upgrade: true, ..aim }, &need);
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
         let pause = Duration::from_secs(7);

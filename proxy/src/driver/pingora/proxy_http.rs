@@ -22,12 +22,15 @@ use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
 use super::carried::{Carried, GRACE};
 use super::compress;
+use super::endpoint_socket::Opened;
 use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use super::http2;
 use super::peer::{Need, peer};
-use super::session::{discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, write_answer};
+use super::session::{
+    discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, unless_gone, write_answer,
+};
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
@@ -129,6 +132,9 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
+        if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
+            unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
+        }
         // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
         let uploads = !session.is_http2() && !session.is_body_empty();
         let head = Parsed::new(session.req_header());
@@ -137,20 +143,22 @@ impl ProxyHttp for PingoraDriver {
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
         let to_head = session.req_header().method == Method::HEAD;
         let need = Need { host: &host, pool_size: limits.pool_size, to_head, pause };
-        if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
-            sleep(pause).await;
-        }
-        let Carried { exchange, aimed, grace, link, .. } = carried;
+        // Connecting ends at the deadline too, and is answered.
+        carried.grace = GRACE;
+        let Carried { exchange, aimed, .. } = carried;
         let attempt = aimed.as_ref().ok_or(Reason::Internal).and_then(|aimed| {
             let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
-            *grace = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
-            let (peer, made) = peer(&attempt, &need);
-            *link = Some(made);
-            Ok(Box::new(peer))
+            let after = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
+            Ok((peer(&attempt, &need), attempt.connect_timeout(), after))
         });
         carried.uploads = uploads && attempt.is_ok();
         carried.agree();
-        attempt.map_err(|reason| stop(carried, reason))
+        let ((mut peer, link), within, after) = attempt.map_err(|reason| stop(carried, reason))?;
+        // Opened here and not by Pingora, which would not notice meanwhile that the client disconnects.
+        let opened = unless_gone(session, Opened::of(Arc::clone(&link), within)).await;
+        peer.options.custom_l4 = Some(Arc::new(opened.map_err(|reason| stop(carried, reason))?));
+        (carried.link, carried.grace) = (Some(link), after);
+        Ok(Box::new(peer))
     }
 
     async fn connected_to_upstream(

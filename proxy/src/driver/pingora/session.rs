@@ -1,7 +1,9 @@
 //! Operations on Pingora's sessions: timeouts, answers of the edge's own, and the rest of a request's body.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::future::{Either, select};
 use http::header::EXPECT;
 use http::{HeaderMap, StatusCode, Version};
 use pingora::http::ResponseHeader;
@@ -35,6 +37,30 @@ pub(super) async fn answer_expectation(session: &mut Session) -> Result<()> {
 /// The facts about the connection of the request.
 pub(super) fn facts(session: &Session) -> Option<Arc<ConnectionFacts>> {
     session.digest().and_then(ConnectionFacts::of)
+}
+
+/// Waits for the output of a future, unless the client disconnects before it. An HTTP/1.1 client whose body is still to
+/// be read may disconnect unnoticed.
+///
+/// # Errors
+/// [`Reason::ClientGone`].
+pub(super) async fn unless_gone<T>(session: &mut Session, work: impl Future<Output = T>) -> Result<T, Reason> {
+    let is_whole = session.is_body_empty() || session.is_body_done();
+    let work = pin!(work);
+    match session.as_mut() {
+        ServerSession::H2(stream) => first(work, pin!(stream.idle())).await,
+        // Bytes of the next request wait in the connection.
+        ServerSession::H1(connection) if is_whole => first(work, pin!(connection.read_body_or_idle(true))).await,
+        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => Ok(work.await),
+    }
+}
+
+/// The output of a future, if it is ready before another one, which ends with the client.
+async fn first<T>(work: impl Future<Output = T> + Unpin, gone: impl Future + Unpin) -> Result<T, Reason> {
+    match select(work, gone).await {
+        Either::Left((done, _)) => Ok(done),
+        Either::Right(_) => Err(Reason::ClientGone),
+    }
 }
 
 /// Sets the timeouts that Pingora leaves open by default: without them an idle or slow client stays for ever.

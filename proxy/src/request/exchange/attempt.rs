@@ -20,3 +20,11 @@ pub(crate) struct UpstreamAttempt<'a> {
     /// The time left until the deadline of the response's end; `None` for no limit.
     pub(crate) response: Option<Duration>,
 }
+
+impl UpstreamAttempt<'_> {
+    /// The maximum time for opening a connection.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        let limit = self.effective.connect_timeout;
+        self.remaining.map_or(limit, |left| left.min(limit))
+    }
+}

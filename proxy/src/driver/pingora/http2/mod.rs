@@ -21,7 +21,7 @@ use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::Parsed;
 use super::proxy_http::PingoraDriver;
-use super::session::answer_expectation;
+use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
@@ -53,10 +53,9 @@ struct Times {
 
 impl Try {
     fn of(aim: &UpstreamAttempt<'_>, body: Duration, host: impl FnOnce() -> String) -> Self {
-        let connect = aim.effective.connect_timeout;
         Self {
             key: ConnectionKey::new(aim.target, aim.endpoint, host),
-            connect: aim.remaining.map_or(connect, |left| left.min(connect)),
+            connect: aim.connect_timeout(),
             times: Times { read: aim.effective.read_timeout, write: aim.effective.write_timeout, body },
             scheme: if aim.target.protocol.is_tls() { "https" } else { "http" },
         }
@@ -86,14 +85,15 @@ async fn attempt(
     limits: &UpstreamLimits,
 ) -> Result<()> {
     if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
-        sleep(pause).await;
+        unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
     }
     // The deadline is kept here; the one of the connection is for clients that take nothing.
     carried.grace = GRACE;
     let plan = plan(driver, session, carried);
     carried.agree();
     let plan = plan.map_err(|reason| stop(carried, reason))?;
-    let (place, send, reused) = match place(&plan, limits).await {
+    let placed = unless_gone(session, place(&plan, limits)).await.map_err(|reason| stop(carried, reason))?;
+    let (place, send, reused) = match placed {
         Ok(found) => found,
         Err(reason) => return Err(connect_failed(carried, fault::connecting(reason))),
     };
