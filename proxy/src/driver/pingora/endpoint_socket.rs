@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 
 use super::body_rates::Held;
 use super::fault;
@@ -112,11 +113,11 @@ impl Link {
     }
 }
 
-/// Connects with a connection that was opened before, or with the reason why there is none. The lock is never waited
-/// for, since an attempt connects once.
+/// Connects with a connection that was opened before, or fails with the reason why there is none.
 pub(super) struct Opened {
     link: Arc<Link>,
-    outcome: Mutex<Option<Result<Connection, Reason>>>,
+    /// Taken by the first call, which is the only one.
+    outcome: watch::Sender<Option<Result<Connection, Reason>>>,
 }
 
 impl fmt::Debug for Opened {
@@ -134,15 +135,14 @@ impl Opened {
             Some(connection) => Ok(connection),
             None => Connection::open(&link.key, within, false).await,
         };
-        Self { link, outcome: Mutex::new(Some(outcome)) }
+        Self { link, outcome: watch::Sender::new(Some(outcome)) }
     }
 }
 
 #[async_trait]
 impl L4Connect for Opened {
     async fn connect(&self, _: &SocketAddr) -> pingora::Result<Stream> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connection = outcome.unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
+        let connection = self.outcome.send_replace(None).unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
         let stage = Stage::Head(HeadGuard::default());
         let (link, held) = (Arc::clone(&self.link), Vec::new());
         let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0 };
