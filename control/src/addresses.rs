@@ -3,9 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ipnet::{IpNet, Ipv6Net};
+use tidegate_config::object::ObjectName;
+use tidegate_config::project::{EndpointSlice, SliceEndpoint};
+
+use crate::world::World;
+
+/// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Any other author of
+/// it could redirect every client in the cluster.
+pub(crate) static KUBERNETES: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("default", "kubernetes"));
 
 /// Metadata and platform services of clouds that are not link-local.
 const METADATA_V4: [Ipv4Addr; 2] = [
@@ -24,7 +32,7 @@ const METADATA_V6: [Ipv6Net; 3] = [
 ];
 
 /// The refusal of the API server's address.
-pub(crate) const API_SERVER: &str = "it is the API server";
+const API_SERVER: &str = "it is the API server";
 
 /// The addresses that objects may use.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +95,36 @@ impl AddressPolicy {
     }
 }
 
+/// The addresses that an object may use.
+pub(crate) struct Allowed<'a> {
+    policy: &'a AddressPolicy,
+    /// The sockets by which the loop reaches the API server.
+    reached: &'a BTreeSet<SocketAddr>,
+    /// The API server's own EndpointSlice.
+    api_server: Option<&'a EndpointSlice>,
+}
+
+impl<'a> Allowed<'a> {
+    /// The addresses for the endpoints of a Service, or for another object. Only the API server's own Service may use
+    /// the addresses in its EndpointSlice.
+    pub(crate) fn of(service: Option<&ObjectName>, policy: &'a AddressPolicy, world: &'a World) -> Self {
+        let api_server = world.slices.get(&*KUBERNETES).filter(|_| service != Some(&*KUBERNETES));
+        Self { policy, reached: &world.api_server, api_server: api_server.map(|slice| &**slice) }
+    }
+
+    /// The reason why an address is refused; `None` if it is allowed.
+    pub(crate) fn refusal(&self, address: IpAddr, port: u16) -> Option<&'static str> {
+        let to = SocketAddr::new(address, port);
+        let is_of = |slice: &&EndpointSlice| taken_for(to).any(|to| names(slice, to));
+        self.policy.refusal(to, self.reached).or_else(|| self.api_server.filter(is_of).map(|_| API_SERVER))
+    }
+}
+
+fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
+    let here = |endpoint: &SliceEndpoint| endpoint.address.to_canonical() == to.ip();
+    slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)
+}
+
 /// Returns `true` if an address and port lead to one of the sockets of a server.
 fn reaches(server: &BTreeSet<SocketAddr>, address: IpAddr, port: u16) -> bool {
     let on_every_loopback = |at: &SocketAddr| at.ip().is_loopback() || at.ip().is_unspecified();
@@ -104,7 +142,7 @@ const fn is_this_network(address: IpAddr) -> bool {
 }
 
 /// The sockets that a connection to this one may reach: itself, and the one that a translator or a tunnel maps it to.
-pub(crate) fn taken_for(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+fn taken_for(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let address = to.ip().to_canonical();
     let embedded = match address {
         IpAddr::V4(_) => [None; 3],

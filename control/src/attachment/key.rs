@@ -39,6 +39,10 @@ pub enum Key {
     EndpointsOf(ObjectName),
     /// A DNS name.
     Name(Box<DnsName>),
+    /// The sockets of the API server.
+    ApiServer,
+    /// The releases in the CustomResourceDefinitions of the Gateway API.
+    Definitions,
 }
 
 /// A DNS name in a [`Key`].
@@ -163,6 +167,8 @@ impl fmt::Display for Key {
             Self::Contested(listener) => write!(f, "contested {listener}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {}", name.0),
+            Self::ApiServer => f.write_str("addresses of the API server"),
+            Self::Definitions => f.write_str("definitions"),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Endpoint, SnapshotParts, Transport, VirtualHost};
@@ -13,13 +13,9 @@ use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort,
 
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass, User};
-use crate::addresses::{API_SERVER, AddressPolicy, taken_for};
+use crate::addresses::Allowed;
 use crate::attachment::Key;
 use crate::world::World;
-
-/// The Service of the API server itself, and its only EndpointSlice, which the API server writes. Any other author of
-/// it could redirect every client in the cluster.
-pub(crate) static KUBERNETES: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("default", "kubernetes"));
 
 /// The compiled form of a Service.
 #[derive(Default)]
@@ -147,40 +143,12 @@ fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &Object
     std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
-/// The addresses that the objects of one Service may use.
-struct Allowed<'a> {
-    policy: &'a AddressPolicy,
-    /// The sockets by which the loop reaches the API server.
-    reached: &'a BTreeSet<SocketAddr>,
-    /// The API server's own EndpointSlice.
-    api_server: Option<&'a EndpointSlice>,
-}
-
-impl<'a> Allowed<'a> {
-    /// Only the API server's own Service may use the addresses in its EndpointSlice.
-    fn of(service: &ObjectName, Inputs { world, options, .. }: Inputs<'a>) -> Self {
-        let api_server = world.slices.get(&*KUBERNETES).filter(|_| *service != *KUBERNETES);
-        Self { policy: &options.addresses, reached: &world.api_server, api_server: api_server.map(|slice| &**slice) }
-    }
-
-    fn refusal(&self, address: IpAddr, port: u16) -> Option<&'static str> {
-        let to = SocketAddr::new(address, port);
-        let is_of = |slice: &&EndpointSlice| taken_for(to).any(|to| names(slice, to));
-        self.policy.refusal(to, self.reached).or_else(|| self.api_server.filter(is_of).map(|_| API_SERVER))
-    }
-}
-
-fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
-    let here = |endpoint: &SliceEndpoint| endpoint.address.to_canonical() == to.ip();
-    slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)
-}
-
 /// The backends of a Service, one for each of these ports. Without ports, the Service is not looked at.
 pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<Port>) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Inputs { world, topology, .. } = inputs;
     let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
-    let allowed = Allowed::of(name, inputs);
+    let allowed = Allowed::of(Some(name), &inputs.options.addresses, world);
     match &service.kind {
         ServiceKind::Slices => {
             let slices = topology.dependents(&Key::EndpointsOf(name.clone()));

@@ -20,7 +20,6 @@ mod unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use backends::KUBERNETES;
 pub use changed::ChangedUnits;
 pub(crate) use findings::ByObject;
 pub use findings::Findings;

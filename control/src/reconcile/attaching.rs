@@ -10,8 +10,9 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::backlog::Reason;
 use super::{Reconciler, rank};
+use crate::addresses::KUBERNETES;
 use crate::attachment::{Attachment, Claim, Key};
-use crate::compile::{KUBERNETES, Unit, globals_read};
+use crate::compile::{Unit, globals_read};
 use crate::event::ClosedSockets;
 use crate::history::Cause;
 use crate::queue::Lane;
@@ -29,7 +30,7 @@ impl Reconciler {
             self.compile_later(Unit::Globals(()), &reason);
         }
         if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
-            self.guard(received);
+            self.recheck_endpoint_addresses(received);
         }
         let reason = Reason { own: false, ..reason };
         self.wake_waiting(object, &reason);
@@ -50,18 +51,17 @@ impl Reconciler {
         }
     }
 
-    /// The CustomResourceDefinition of a kind of the Gateway API has another release, which the status of classes reports.
-    pub(super) fn defined(&mut self, kind: Kind, received: Instant) {
+    /// Something that is no object has changed: its dependents are attached again, in the slow lane.
+    pub(super) fn key_changed(&mut self, key: &Key, cause: Cause, received: Instant) {
         if self.running {
-            let classes: Vec<ObjectRef> = self.world.names_of(Kind::GatewayClass, None).cloned().collect();
-            let cause = Arc::new(Cause::Defined { defined: kind });
-            self.attach_all(&classes, &Reason { cause, lane: Lane::Slow, received, own: false });
+            let dependents: Vec<ObjectRef> = self.topology.dependents(key).cloned().collect();
+            self.attach_all(&dependents, &Reason { cause: Arc::new(cause), lane: Lane::Slow, received, own: false });
         }
     }
 
     /// The API server's sockets have changed: the endpoints of every Service are compiled again. They are many and this
     /// is rare, so they wait in the slow lane.
-    pub(super) fn guard(&mut self, received: Instant) {
+    pub(super) fn recheck_endpoint_addresses(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
         for service in self.compiled.used_services(&self.held_backends) {
             self.compile_later(Unit::Service(service), &reason);

@@ -9,6 +9,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
 use super::Reconciler;
+use crate::attachment::Key;
 use crate::event::{Event, Source};
 use crate::history::Cause;
 use crate::queue::Lane;
@@ -25,7 +26,7 @@ impl Reconciler {
             Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Defined { kind, release, received } => {
                 if self.world.define(kind, release) {
-                    self.defined(kind, received);
+                    self.key_changed(&Key::Definitions, Cause::Defined { defined: kind }, received);
                 }
             }
             Event::Resumed { source, received, .. } => self.synced(&source, received),
@@ -38,7 +39,8 @@ impl Reconciler {
             }
             Event::ApiServer { sockets } => {
                 self.world.api_server = sockets;
-                self.guard(now);
+                self.key_changed(&Key::ApiServer, Cause::ApiServer, now);
+                self.recheck_endpoint_addresses(now);
             }
             Event::Unopened { sockets } => {
                 let before = std::mem::replace(&mut self.world.unopened, sockets);

@@ -47,7 +47,7 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
             Attachment::reporting(object, world)
         }
         Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
-            deis::attach_router(world, options, object)
+            deis::attach_router(&mut reader, object)
         }
         Kind::GatewayClass => gateway::attach_class(&mut reader, object),
         Kind::Gateway => gateway::attach_gateway(&mut reader, object),

@@ -1,7 +1,8 @@
 //! Read access to World for sources. Every read object is recorded as a dependency, so that the object is attached
 //! again when one changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tidegate_config::finding::Problem;
@@ -17,6 +18,7 @@ use tidegate_config::project::{
 };
 
 use super::gateway::{parent_of, winner};
+use crate::addresses::{Allowed, KUBERNETES};
 use crate::attachment::{Fault, Key, Offer, Offered};
 use crate::options::Options;
 use crate::topology::Topology;
@@ -66,6 +68,13 @@ impl<'w> Reader<'w> {
     pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'w Arc<Service>> {
         self.note(Key::Object(ObjectRef::new(Kind::Service, name.clone())));
         self.world.services.get(name)
+    }
+
+    /// The reason why an address in the object is refused; `None` if it is allowed.
+    pub(super) fn refusal(&mut self, address: IpAddr, port: u16) -> Option<&'static str> {
+        self.note(Key::ApiServer);
+        self.note(Key::Object(ObjectRef::new(Kind::EndpointSlice, KUBERNETES.clone())));
+        Allowed::of(None, &self.options.addresses, self.world).refusal(address, port)
     }
 
     /// The settings of a Deis router's Deployment, if it exists.
@@ -166,6 +175,12 @@ impl<'w> Reader<'w> {
     /// The generation of an object, for its conditions.
     pub(super) fn generation(&self, object: &ObjectRef) -> i64 {
         self.world.generation_of(object).unwrap_or_default()
+    }
+
+    /// The release in each CustomResourceDefinition; empty if none has been read.
+    pub(super) fn releases(&mut self) -> &'w BTreeMap<Kind, Arc<str>> {
+        self.note(Key::Definitions);
+        &self.world.releases
     }
 
     /// A GatewayClass of ours.

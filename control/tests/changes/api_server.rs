@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tidegate_config::object::Kind;
 use tidegate_control::Event;
-use tidegate_control::options::Options;
+use tidegate_control::options::{Options, Sources};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, all_of};
+use crate::deis::{deis, router};
 use crate::manifests::{external, ingress, ingress_of, service, slice};
 
 impl Bench {
@@ -81,6 +82,30 @@ fn only_the_kubernetes_service_routes_to_its_endpoints() {
     bench.check("10.0.0.1");
     bench.api_server_at(&["10.0.0.1:80"]);
     bench.check("no endpoint");
+}
+
+#[test]
+fn the_default_service_of_deis_is_left_out_too() {
+    const TOLD: &str = "Deployment deis/deis-router: metadata.annotations[router.deis.io/nginx.defaultServiceIP]: \
+                        address 10.0.0.1 is left out: it is the API server";
+    let sources = Sources { ingress: false, deis: Some(deis()), gateway: None };
+    let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
+    for kind in Kind::ALL {
+        bench.list(kind, &[]);
+    }
+    bench.reconcile();
+    bench.now(Kind::Deployment, router(&[("defaultServiceEnabled", "true"), ("defaultServiceIP", "10.0.0.1")]));
+    bench.check_found(&[]);
+    for (at, want) in [("10.0.0.1:80", &[TOLD][..]), ("10.0.0.2:80", &[]), ("10.0.0.1:80", &[TOLD])] {
+        bench.api_server_at(&[at]);
+        bench.check_found(want);
+    }
+    bench.api_server_at(&[]);
+    bench.check_found(&[]);
+    for (at, want) in [("10.0.0.1", &[TOLD][..]), ("10.0.0.2", &[])] {
+        bench.now(Kind::EndpointSlice, slice("default/kubernetes", &[at]));
+        bench.check_found(want);
+    }
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub(crate) struct Cluster {
     crowd: u32,
 }
 
+/// The address of the Deis router's default service.
+const DEFAULT_SERVICE: [u8; 4] = [10, 9, 9, 9];
+
 impl Cluster {
     pub(crate) fn new(crowded: bool) -> Self {
         Self { crowd: if crowded { 8 } else { 1 }, ..Self::default() }
@@ -199,7 +202,11 @@ impl Cluster {
 }
 
 /// Another address for endpoints.
+/// A socket of some endpoints, or of the Deis router's default service.
 fn socket(die: &mut Rng) -> SocketAddr {
+    if die.u32(0..4) == 0 {
+        return (DEFAULT_SERVICE, 80).into();
+    }
     SocketAddr::from(([10, 0, 0, die.u8(1..5)], 8000 + die.u16(0..2)))
 }
 
@@ -260,7 +267,7 @@ fn make(die: &mut Rng, object: &ObjectRef, crowded: bool) -> (Object, Vec<Findin
                 platform_domain: (die.u32(0..3) > 0).then(|| ["example", "test"][die.usize(0..2)].into()),
                 enforce_whitelists: die.u32(0..4) == 0,
                 ssl_enforce: die.bool(),
-                default_service: die.bool().then(|| ([10, 9, 9, 9].into(), "landing".into())),
+                default_service: die.bool().then(|| (DEFAULT_SERVICE.into(), "landing".into())),
                 regex_domains: die.bool(),
                 edge: EdgeSettings { proxy_protocol: die.bool(), ..EdgeSettings::default() },
                 compression: die.bool().then(|| DeisRouter::default().compression).flatten(),

@@ -13,8 +13,7 @@ use tidegate_config::object::{Age, ObjectRef};
 
 use super::{PORT, scope, shared};
 use crate::attachment::{Attachment, Claim, ClaimTerms};
-use crate::options::Options;
-use crate::world::World;
+use crate::sources::reader::Reader;
 
 const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";
 
@@ -30,16 +29,16 @@ static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
 
 /// Attaches the router's own Deployment: it provides the defaults of all applications, answers health checks for
 /// unknown hosts, and may name an address for other requests to unknown hosts.
-pub(in crate::sources) fn attach_router(world: &World, options: &Options, object: &ObjectRef) -> Attachment {
+pub(in crate::sources) fn attach_router(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let world = reader.world();
     let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
     let router = &deployment.router;
     let mut attachment = Attachment::reporting(object, world);
     attachment.besides_mut().scopes = [(scope(), Arc::new(shared(router)))].into();
     let mut fallback = None;
     if let Some((address, name)) = &router.default_service {
-        let to = SocketAddr::new(*address, PORT);
-        match options.addresses.refusal(to, &world.api_server) {
-            None => fallback = Some(default_service(object, to, name)),
+        match reader.refusal(*address, PORT) {
+            None => fallback = Some(default_service(object, SocketAddr::new(*address, PORT), name)),
             Some(why) => {
                 let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
                 attachment.tell([Finding::new(object.clone(), DEFAULT_SERVICE, problem)]);

@@ -109,8 +109,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let mut conditions = Conditions::about(reader.generation(object));
     conditions.judge("Accepted", "Accepted", fault(class).as_ref());
     // While no definitions have been read, as after a restart, their releases are unknown.
-    if !world.releases.is_empty() {
-        conditions.judge("SupportedVersion", "SupportedVersion", unsupported(&world.releases).as_ref());
+    let releases = reader.releases();
+    if !releases.is_empty() {
+        conditions.judge("SupportedVersion", "SupportedVersion", unsupported(releases).as_ref());
     }
     let features = FEATURES.iter().filter(|name| **name != INFRASTRUCTURE || options.services != GatewayServices::Off);
     let features = features.map(|name| Feature { name: (*name).into() }).collect();
