@@ -196,6 +196,12 @@ impl Kind {
         self.is_of_gateway_api() && self != Self::ReferenceGrant
     }
 
+    /// Returns `true` if an Ingress controller writes its public addresses into the status of objects.
+    #[must_use]
+    pub fn has_addresses(self) -> bool {
+        self == Self::Ingress
+    }
+
     /// Returns `true` if the status has an entry for each parent or ancestor.
     #[must_use]
     pub fn has_parents(self) -> bool {

@@ -270,8 +270,8 @@ impl Reconciler {
     /// A page of the tree of attachments.
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> Tree {
-        let (world, topology, options, parts) = (&self.world, &self.topology, &self.options, &self.compiled().parts);
-        tree::build(tree::Known { world, topology, options, parts }, query)
+        let (world, topology, parts) = (&self.world, &self.topology, &self.compiled.parts);
+        tree::build(tree::Known { world, topology, parts }, query)
     }
 
     /// The last compilation.

@@ -6,79 +6,23 @@ use std::sync::Arc;
 use tidegate_config::object::{Kind, ObjectName};
 
 use crate::event::Source;
-use crate::options::{Deis, Options, Publish, Secrets};
+use crate::options::{Options, Secrets};
+use crate::sources::{read_anywhere, reads_by_name, reads_kind, service_label};
 
 /// A selector of Secrets, without types that cannot hold a certificate and may be large or many.
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
                        type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
 
-/// The objects of a kind that are read even outside of the selected namespaces: the Secrets of the default certificate
-/// and of a Deis platform's certificate, the Service whose addresses are published, the Service with the endpoints for
-/// the Services of Gateways, and the builder of a Deis platform.
-fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
-    let deis = options.sources.deis.as_ref();
-    let builder = deis.and_then(|deis| deis.builder.as_ref()).map(|(builder, _)| builder.clone());
-    let edge = options.sources.gateway.as_ref().and_then(|gateway| gateway.services.to_pods());
-    let edge = edge.map(|to_pods| to_pods.edge.clone());
-    match kind {
-        Kind::Secret => {
-            let platform = deis.map(|deis| Deis::platform_certificate(&deis.router));
-            options.default_certificate.iter().cloned().chain(platform).collect()
-        }
-        Kind::Deployment => deis.map(|deis| deis.router.clone()).into_iter().collect(),
-        Kind::Service => match &options.publish {
-            Publish::Service(service) => builder.into_iter().chain([service.clone()]).collect(),
-            Publish::Nothing | Publish::Addresses(_) => builder.into_iter().collect(),
-        },
-        Kind::EndpointSlice => builder.into_iter().chain(edge).collect(),
-        Kind::Ingress | Kind::IngressClass => Vec::new(),
-        Kind::Namespace
-        | Kind::ConfigMap
-        | Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => Vec::new(),
-    }
-}
-
-/// Whether a kind is read at all.
-fn needed(kind: Kind, options: &Options) -> bool {
-    match kind {
-        Kind::Ingress | Kind::IngressClass => options.sources.ingress,
-        Kind::Deployment => options.sources.deis.is_some(),
-        Kind::Service | Kind::EndpointSlice | Kind::Secret => true,
-        Kind::Namespace
-        | Kind::ConfigMap
-        | Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::ReferenceGrant
-        | Kind::HttpRoute
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => options.sources.gateway.is_some(),
-    }
-}
-
-/// Whether Services are selected by label: if they only define routes by a label and no other object refers to them,
-/// the others cost nothing.
-fn by_label(kind: Kind, options: &Options) -> bool {
-    kind == Kind::Service && !options.sources.ingress && options.sources.gateway.is_none()
+/// The label selector of a source of Services, if the others are not read.
+fn by_label(kind: Kind, options: &Options) -> Option<&'static str> {
+    service_label(options).filter(|_| kind == Kind::Service)
 }
 
 /// The label selector of a source. Objects that are read in any namespace may have any labels.
 pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
     let alone = alone(source, options);
-    if by_label(source.kind, options) && alone.is_empty() {
-        return Some("router.deis.io/routable=true".to_owned());
+    if let Some(label) = by_label(source.kind, options).filter(|_| alone.is_empty()) {
+        return Some(label.to_owned());
     }
     match &*alone {
         [service] if source.kind == Kind::EndpointSlice && outside(source, namespaces) => {
@@ -90,7 +34,7 @@ pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: 
 
 /// The objects of a source's own namespace that are read in any namespace.
 fn alone(source: &Source, options: &Options) -> Vec<ObjectName> {
-    let mut names = anywhere(source.kind, options);
+    let mut names = read_anywhere(source.kind, options);
     names.retain(|name| source.namespace.as_ref() == Some(&name.namespace));
     names
 }
@@ -104,14 +48,17 @@ fn outside(source: &Source, namespaces: &[Arc<str>]) -> bool {
 /// for a source of all namespaces, no namespaces that have a source of their own.
 pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
     let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
-    let one = source.kind == Kind::Deployment || outside(source, namespaces) && source.kind != Kind::EndpointSlice;
+    let one = reads_by_name(source.kind) || outside(source, namespaces) && source.kind != Kind::EndpointSlice;
     let name = match &*alone(source, options) {
         [name] if one => Some(format!("metadata.name={}", name.name)),
         _ => None,
     };
-    let apart = source.namespace.is_none() && by_label(source.kind, options);
-    let apart: BTreeSet<Arc<str>> =
-        anywhere(source.kind, options).into_iter().filter(|_| apart).map(|name| Arc::clone(&name.namespace)).collect();
+    let apart = source.namespace.is_none() && by_label(source.kind, options).is_some();
+    let apart: BTreeSet<Arc<str>> = read_anywhere(source.kind, options)
+        .into_iter()
+        .filter(|_| apart)
+        .map(|name| Arc::clone(&name.namespace))
+        .collect();
     let apart = apart.into_iter().map(|namespace| format!("metadata.namespace!={namespace}"));
     let selectors: Vec<String> = types.into_iter().chain(name).chain(apart).collect();
     (!selectors.is_empty()).then(|| selectors.join(","))
@@ -121,15 +68,15 @@ pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: 
 /// namespace. Secrets that are read by name are one source.
 pub(crate) fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
     let mut sources = BTreeSet::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| needed(*kind, options)) {
+    for kind in Kind::ALL.into_iter().filter(|kind| reads_kind(*kind, options)) {
         let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
-        let everywhere = kind != Kind::Deployment && (!kind.namespaced() || namespaces.is_empty() || by_name);
+        let everywhere = !reads_by_name(kind) && (!kind.namespaced() || namespaces.is_empty() || by_name);
         if everywhere {
             sources.insert(Source { kind, namespace: None });
         }
-        let alone = anywhere(kind, options).into_iter().map(|name| Arc::clone(&name.namespace));
-        let alone = alone.filter(|_| !everywhere || by_label(kind, options));
-        let named = namespaces.iter().filter(|_| !everywhere && kind != Kind::Deployment).cloned();
+        let alone = read_anywhere(kind, options).into_iter().map(|name| Arc::clone(&name.namespace));
+        let alone = alone.filter(|_| !everywhere || by_label(kind, options).is_some());
+        let named = namespaces.iter().filter(|_| !everywhere && !reads_by_name(kind)).cloned();
         sources.extend(alone.chain(named).map(|namespace| Source { kind, namespace: Some(namespace) }));
     }
     sources.into_iter().collect()
@@ -140,7 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::options::Sources;
+    use crate::options::{Deis, Publish, Sources};
 
     #[track_caller]
     fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {

@@ -40,8 +40,8 @@ macro_rules! world {
             pub names: BTreeMap<Arc<str>, Resolution>,
             /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
-            /// Whether IngressClasses have been listed. Until then classes are compared by name.
-            pub classes_known: bool,
+            /// The kinds whose objects are all known: every source has been listed or restored.
+            pub known: BTreeSet<Kind>,
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// The sockets that the data plane cannot open.

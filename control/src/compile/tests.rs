@@ -42,7 +42,7 @@ fn world() -> World {
     let default = json!({"ingressclass.kubernetes.io/is-default-class": "true"});
     let meta = json!({"name": "tidegate", "resourceVersion": "1", "annotations": default});
     put(Kind::IngressClass, json!({"metadata": meta, "spec": {"controller": "tidegate.io/ingress"}}));
-    world.classes_known = true;
+    world.known.insert(Kind::IngressClass);
     world
 }
 

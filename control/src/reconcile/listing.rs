@@ -1,6 +1,6 @@
 //! The sources that must be listed before the first model, and before anything is reported to the cluster.
 //!
-//! Routing makes no sense without Ingresses, Services and EndpointSlices. If namespaces were named, however, a deleted
+//! Routing makes no sense without Services, EndpointSlices and the required kinds of each source. If namespaces were named, however, a deleted
 //! one takes the permission to read it along, and must not block the others: what the API server denies in one
 //! namespace is awaited no longer than an optional kind. If no source of a kind can be read, the loop waits without
 //! limit: an API server that has just started denies everything for a moment, and an edge without any routes is not
@@ -14,6 +14,7 @@ use tidegate_config::object::Kind;
 
 use crate::event::Source;
 use crate::options::Pace;
+use crate::sources::{reads_by_name, required_kinds};
 
 /// The sources that have been listed, and those that fail.
 #[derive(Debug)]
@@ -41,15 +42,18 @@ impl Listing {
     pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
         let unsynced: BTreeSet<Source> = sources.into_iter().collect();
         let namespaces = unsynced.iter().filter_map(|it| Some((it.kind, it.namespace.clone()?))).collect();
-        // If the namespace has no source of routes, its Services only provide addresses. With Ingresses among the
-        // sources, those are read wherever routes can be; without, Services define the routes.
+        // If the namespace has no source of routes, its Services only provide addresses. Required kinds, if there are
+        // any among the sources, are read wherever routes can be; without them, Services define the routes.
         let of = |kind| unsynced.iter().filter(move |source| source.kind == kind).map(|source| &source.namespace);
-        let ingresses: BTreeSet<_> = of(Kind::Ingress).collect();
-        let routed =
-            if ingresses.is_empty() { of(Kind::EndpointSlice).chain(of(Kind::Service)).collect() } else { ingresses };
-        // There is one Deployment at most, and every application depends on it.
+        let mut routed: BTreeSet<_> = required_kinds().flat_map(of).collect();
+        if routed.is_empty() {
+            routed = of(Kind::EndpointSlice).chain(of(Kind::Service)).collect();
+        }
+        let of_endpoints = |kind| matches!(kind, Kind::Service | Kind::EndpointSlice);
+        let is_awaited = |kind| of_endpoints(kind) || required_kinds().any(|required| required == kind);
+        // Routes depend on an object that is read by its name.
         let is_required = |source: &&Source| {
-            source.kind == Kind::Deployment || (required(source.kind) && routed.contains(&source.namespace))
+            reads_by_name(source.kind) || (is_awaited(source.kind) && routed.contains(&source.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
         let (restored, trusted, failing) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
@@ -164,9 +168,4 @@ impl Listing {
     fn reckon(&mut self, now: Instant) {
         self.required_since = if self.waits() { None } else { self.required_since.or(Some(now)) };
     }
-}
-
-/// Whether routing makes no sense without a kind.
-const fn required(kind: Kind) -> bool {
-    matches!(kind, Kind::Ingress | Kind::Service | Kind::EndpointSlice)
 }

@@ -60,7 +60,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, now);
         }
         self.listing.restores(source.clone(), as_of_s, now);
-        self.know_classes(source.kind);
+        self.know(source.kind);
     }
 
     /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
@@ -143,7 +143,7 @@ impl Reconciler {
         if !self.listing.synced(source, received) {
             return;
         }
-        self.know_classes(source.kind);
+        self.know(source.kind);
         // Restored objects are attached already; those that have changed since are queued one by one.
         if !restored {
             self.kind_listed(source.kind, received);
@@ -152,13 +152,14 @@ impl Reconciler {
         self.look_again();
     }
 
-    /// Another source of a kind is known. If it is the kind of IngressClasses, all of them may be known now.
-    fn know_classes(&mut self, kind: Kind) {
-        if kind != Kind::IngressClass {
-            return;
+    /// Another source of a kind is known.
+    fn know(&mut self, kind: Kind) {
+        let unknown = |source: &Source| source.kind == kind && self.listing.unknown(source);
+        if self.unsynced().iter().any(unknown) {
+            self.world.known.remove(&kind);
+        } else {
+            self.world.known.insert(kind);
         }
-        let unknown = |source: &Source| source.kind == Kind::IngressClass && self.listing.unknown(source);
-        self.world.classes_known = !self.unsynced().iter().any(unknown);
     }
 
     /// Whether a list that lacks so many of the known objects must be confirmed. A few need no confirmation unless they

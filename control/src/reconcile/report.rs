@@ -97,7 +97,7 @@ impl Reporting {
     /// Records the addresses of an object, and its status as observed.
     pub(super) fn observe(&mut self, projected: &Projected) {
         let (object, addresses) = (&projected.meta.object, &projected.addresses);
-        if object.kind == Kind::Ingress {
+        if object.kind.has_addresses() {
             self.set_observed(object, hashed(addresses).map(|(_, hash)| hash));
         } else if object.kind == Kind::Service && self.service.as_ref() == Some(&object.name) {
             let now = hashed(addresses);
@@ -145,7 +145,7 @@ impl Reporting {
 
 /// Whether this controller writes to the status of objects of a kind.
 fn has_status(kind: Kind) -> bool {
-    kind == Kind::Ingress || kind.has_conditions()
+    kind.has_addresses() || kind.has_conditions()
 }
 
 /// Addresses in order with their hash; `None` if there are none.
@@ -169,7 +169,7 @@ impl Reconciler {
         }
         let observed = self.reporting.observed.get(object).copied();
         match self.compiled.verdicts.get(object) {
-            Some(Verdict::Served(_)) if object.kind == Kind::Ingress => {
+            Some(Verdict::Served(_)) if object.kind.has_addresses() => {
                 let (addresses, hash) = self.reporting.addresses.as_ref()?;
                 (observed != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
             }

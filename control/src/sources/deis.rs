@@ -23,8 +23,32 @@ pub(super) use builder::attach_builder;
 pub(super) use router::attach_router;
 
 use super::reader::Reader;
+use super::spec::SourceSpec;
 use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
-use crate::options::Deis;
+use crate::options::{Deis, Options};
+
+/// Services as applications, and the Deployment of their router. Every application depends on that one.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    enabled: |options| options.sources.deis.is_some(),
+    kinds: &[Kind::Deployment],
+    required: &[],
+    by_name: &[Kind::Deployment],
+    class: Some((Kind::Service, Kind::Deployment)),
+    anywhere,
+    service_label: Some("router.deis.io/routable=true"),
+};
+
+/// The router, its builder, and the certificate of the platform.
+#[allow(clippy::wildcard_enum_match_arm, reason = "it names objects of few kinds")]
+fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
+    let Some(Deis { router, builder }) = &options.sources.deis else { return Vec::new() };
+    match kind {
+        Kind::Deployment => vec![router.clone()],
+        Kind::Secret => vec![Deis::platform_certificate(router)],
+        Kind::Service | Kind::EndpointSlice => builder.iter().map(|(builder, _)| builder.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
 
 /// The port of an application's Service.
 const PORT: u16 = 80;

@@ -11,7 +11,19 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
 
 use super::reader::Reader;
+use super::spec::SourceSpec;
 use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
+
+/// Ingresses and their classes.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    enabled: |options| options.sources.ingress,
+    kinds: &[Kind::Ingress, Kind::IngressClass],
+    required: &[Kind::Ingress],
+    by_name: &[],
+    class: Some((Kind::Ingress, Kind::IngressClass)),
+    anywhere: |_, _| Vec::new(),
+    service_label: None,
+};
 
 /// The controller that an Ingress belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +46,7 @@ fn membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
         ClassRef::Field(name) => match reader.class(name) {
             Some(class) if class.controller == options.controller => Membership::Ours(name.name.clone()),
             Some(_) => Membership::Others,
-            None if reader.world().classes_known => Membership::UnknownClass(name.name.clone()),
+            None if reader.world().known.contains(&Kind::IngressClass) => Membership::UnknownClass(name.name.clone()),
             None if name.name == options.class => Membership::Ours(name.name.clone()),
             None => Membership::Others,
         },

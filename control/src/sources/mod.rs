@@ -8,12 +8,14 @@ mod deis;
 mod gateway;
 mod ingress;
 mod reader;
+mod spec;
 
 use std::collections::BTreeSet;
 
 pub use all::attach_all;
 pub(crate) use gateway::parent_of;
 use reader::Reader;
+pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
 

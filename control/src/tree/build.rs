@@ -14,8 +14,7 @@ use super::{
 };
 use crate::attachment::{Attachment, ListenerRef, Offered, Verdict};
 use crate::explain::refusals;
-use crate::options::Options;
-use crate::sources::parent_of;
+use crate::sources::{class_kind, parent_of};
 use crate::topology::Topology;
 use crate::world::World;
 
@@ -24,7 +23,6 @@ use crate::world::World;
 pub(crate) struct Known<'k> {
     pub(crate) world: &'k World,
     pub(crate) topology: &'k Topology,
-    pub(crate) options: &'k Options,
     pub(crate) parts: &'k SnapshotParts,
 }
 
@@ -56,7 +54,7 @@ pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
             known.gateway(&mut page, &object.name);
         } else if object.kind.is_route() {
             known.route(&mut page, object, attachment);
-        } else if let Some(class) = known.class_of(object, attachment) {
+        } else if let Some(class) = Known::class_of(object, attachment) {
             page.routes.entry(class).or_default().push(known.node(object, attachment, &TableName::Shared));
         }
     }
@@ -78,13 +76,13 @@ impl<'k> Known<'k> {
     }
 
     /// The class of an object with hosts of its own.
-    fn class_of(self, object: &ObjectRef, attachment: &Attachment) -> Option<(Kind, String)> {
-        if object.kind == Kind::Ingress {
-            let verdict = attachment.report.as_ref()?.verdict.as_ref()?;
-            let Verdict::Served(class) = verdict else { return None };
-            return Some((Kind::IngressClass, class.to_string()));
+    fn class_of(object: &ObjectRef, attachment: &Attachment) -> Option<(Kind, String)> {
+        match attachment.report.as_ref().and_then(|report| report.verdict.as_ref()) {
+            Some(Verdict::Served(class)) => Some((class_kind(object.kind)?, class.to_string())),
+            Some(Verdict::Others | Verdict::Status(_) | Verdict::Route(_) | Verdict::Orphaned(_)) => None,
+            // The Deployment of a Deis router, which is the class of its applications.
+            None => Some((object.kind, object.name.to_string())),
         }
-        Some((Kind::Deployment, self.options.sources.deis.as_ref()?.router.to_string()))
     }
 
     /// Returns the node of a Gateway on the page, and adds it if it is missing; with the refused routes if the query

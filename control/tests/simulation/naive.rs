@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use tidegate_config::model::{Action, Certificate, Head, PathMatch, Snapshot};
-use tidegate_config::object::ObjectName;
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::{BackendRef, ClassRef, Ingress, PortRef, RulePath, ServiceKind, TlsSecret};
 use tidegate_config::published::channel;
 use tidegate_control::options::{HostOwnership, Options};
@@ -92,7 +92,7 @@ impl<'a> Naive<'a> {
             match &ingress.class {
                 ClassRef::Annotation(name) => *name == options.class,
                 ClassRef::Field(name) => controller(&name.name)
-                    .map_or(!world.classes_known && name.name == options.class, |it| {
+                    .map_or(!world.known.contains(&Kind::IngressClass) && name.name == options.class, |it| {
                         it.controller == options.controller
                     }),
                 ClassRef::Default => {

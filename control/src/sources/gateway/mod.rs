@@ -27,3 +27,35 @@ pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
 pub(super) use rival::{contested, disturbed, winner};
 pub(super) use stream_route::{attach_layer4, attach_tls};
+use tidegate_config::object::Kind;
+
+use super::spec::SourceSpec;
+
+/// Gateways, their routes, and the objects that these refer to. A cluster may lack their definitions, so none is required.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    enabled: |options| options.sources.gateway.is_some(),
+    kinds: &[
+        Kind::Namespace,
+        Kind::ConfigMap,
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::ReferenceGrant,
+        Kind::HttpRoute,
+        Kind::ListenerSet,
+        Kind::GrpcRoute,
+        Kind::TlsRoute,
+        Kind::TcpRoute,
+        Kind::UdpRoute,
+        Kind::BackendTlsPolicy,
+    ],
+    required: &[],
+    by_name: &[],
+    class: None,
+    // The endpoints for the Services of Gateways.
+    anywhere: |kind, options| {
+        let gateway = options.sources.gateway.as_ref().filter(|_| kind == Kind::EndpointSlice);
+        let edge = gateway.and_then(|gateway| gateway.services.to_pods()).map(|to_pods| to_pods.edge.clone());
+        edge.into_iter().collect()
+    },
+    service_label: None,
+};
