@@ -239,8 +239,8 @@ impl<'a> Loop<'a> {
     /// After the publication, and without waiting for the writers.
     fn name_reports(&mut self) {
         if self.told.reports.wanted() {
-            self.told.reports.name(self.reconciler.pending_status_updates(), self.reconciler.found());
-            self.told.reports.make(self.reconciler.unmade());
+            self.told.reports.name(self.reconciler.pending_status_updates(), self.reconciler.changed_findings());
+            self.told.reports.make(self.reconciler.pending_infrastructure());
         } else {
             self.reconciler.unreported();
         }
@@ -333,8 +333,10 @@ impl<'a> Loop<'a> {
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
             Question::DesiredStatus(object, answer) => drop(answer.send(self.reconciler.desired_status(&object))),
-            Question::MadeFor(gateway, answer) => drop(answer.send(self.reconciler.made_for(&gateway))),
-            Question::ObjectFindings(object, answer) => drop(answer.send(self.reconciler.standing(&object))),
+            Question::DesiredInfrastructure(gateway, answer) => {
+                drop(answer.send(self.reconciler.desired_infrastructure(&gateway)))
+            }
+            Question::ObjectFindings(object, answer) => drop(answer.send(self.reconciler.findings_to_report(&object))),
             Question::LookAgain(answer) => {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();

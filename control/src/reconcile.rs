@@ -2,6 +2,7 @@
 //! an argument.
 
 mod attaching;
+mod attachment_diff;
 mod audit;
 mod backlog;
 mod changed_findings;
@@ -163,7 +164,7 @@ impl Reconciler {
         }
         // An object of the slow lane may change its offer.
         self.attach_stale();
-        self.backlog.pull_in_related(&mut batch, |unit| led_to(&self.topology, &self.compiled, unit));
+        self.backlog.pull_in_related(&mut batch, |unit| services_of_unit(&self.topology, &self.compiled, unit));
         let oldest = batch.oldest;
         let (mut touched, causes) = self.compile_batch(batch, now);
         let units = std::mem::take(&mut touched.changed);
@@ -199,7 +200,7 @@ impl Reconciler {
             causes.note(Cause::Settled { unit: unit.clone() });
         }
         self.waits.begin(begun);
-        for service in &touched.led_elsewhere {
+        for service in &touched.changed_services {
             self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.topology);
         }
         (touched, causes)
@@ -343,7 +344,7 @@ impl Reconciler {
 }
 
 /// The Services that a host or a stream uses, by the claims now and as they were compiled.
-fn led_to(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<ObjectName> {
+fn services_of_unit(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<ObjectName> {
     let service = |key: &BackendKey| key.service.clone();
     match unit {
         Unit::Host(host) => {

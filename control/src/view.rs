@@ -108,7 +108,7 @@ pub(crate) enum Question {
     Tree(TreeQuery, oneshot::Sender<Tree>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
-    MadeFor(ObjectRef, oneshot::Sender<Option<Made>>),
+    DesiredInfrastructure(ObjectRef, oneshot::Sender<Option<Made>>),
     ObjectFindings(ObjectRef, oneshot::Sender<Option<ObjectFindings>>),
     LookAgain(oneshot::Sender<()>),
 }
@@ -183,12 +183,12 @@ impl View {
     }
 
     /// The desired infrastructure of a Gateway. `None` while the loop does not run, or a source is missing.
-    pub(crate) async fn made_for(&self, gateway: ObjectRef) -> Option<Made> {
-        self.ask(|answer| Question::MadeFor(gateway, answer)).await.flatten()
+    pub(crate) async fn desired_infrastructure(&self, gateway: ObjectRef) -> Option<Made> {
+        self.ask(|answer| Question::DesiredInfrastructure(gateway, answer)).await.flatten()
     }
 
     /// The findings about an object. `None` while the loop does not run, or a source is missing.
-    pub(crate) async fn standing(&self, object: ObjectRef) -> Option<ObjectFindings> {
+    pub(crate) async fn findings_to_report(&self, object: ObjectRef) -> Option<ObjectFindings> {
         self.ask(|answer| Question::ObjectFindings(object, answer)).await.flatten()
     }
 

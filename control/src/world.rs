@@ -138,6 +138,15 @@ impl World {
         self.forget(key) || told || known
     }
 
+    /// Sets whether all objects of a kind are known.
+    pub(crate) fn know(&mut self, kind: Kind, all: bool) {
+        if all {
+            self.known.insert(kind)
+        } else {
+            self.known.remove(&kind)
+        };
+    }
+
     /// Sets the addresses of a DNS name. Returns `true` if they have changed.
     pub fn resolve(&mut self, name: Arc<str>, addresses: Resolution) -> bool {
         if self.names.get(&name) == Some(&addresses) {

@@ -97,7 +97,7 @@ pub struct Touched {
     /// Dirty units that were deferred.
     pub deferred: BTreeSet<Unit>,
     /// Services that are used now and were not before, or the other way round.
-    pub led_elsewhere: BTreeSet<ObjectName>,
+    pub changed_services: BTreeSet<ObjectName>,
 }
 
 /// The hosts and the streams that are deferred.
@@ -264,7 +264,7 @@ impl Compiled {
         self.uses.extend(new.iter().map(|key| (key.clone(), user.clone())));
         for key in old.symmetric_difference(new) {
             pass.further.insert(Unit::Service(key.service.clone()));
-            pass.touched.led_elsewhere.insert(key.service.clone());
+            pass.touched.changed_services.insert(key.service.clone());
         }
     }
 

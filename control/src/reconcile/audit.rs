@@ -55,7 +55,7 @@ impl Reconciler {
         self.audit_due().filter(|due| *due <= now)?;
         let (mut audit, mut mended) = (Audit::default(), ChangedUnits::default());
         let mut units = 0;
-        while units < self.units_max() {
+        while units < self.options.pace.units_max() {
             let Some(unit) = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled) else { break };
             units += 1;
             self.audit_unit(&unit, serving.parts(), &mut mended, &mut audit.drifted);
@@ -84,11 +84,7 @@ impl Reconciler {
 
     /// Begins the first round.
     pub(super) fn begin_audit(&mut self, now: Instant) {
-        self.round = Round { last: None, due: Some(now + self.pause(self.units_max(), 0)) };
-    }
-
-    fn units_max(&self) -> usize {
-        self.options.pace.share.slow_batch_max.max(1)
+        self.round = Round { last: None, due: Some(now + self.pause(self.options.pace.units_max(), 0)) };
     }
 
     /// The pause after a turn of `units` units: a round takes the configured time, plus up to half of it.

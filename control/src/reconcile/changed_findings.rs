@@ -31,7 +31,7 @@ impl Reconciler {
     /// The findings to report about an object. `None` until every kind has been listed, except kinds denied in other
     /// namespaces.
     #[must_use]
-    pub fn standing(&self, object: &ObjectRef) -> Option<ObjectFindings> {
+    pub fn findings_to_report(&self, object: &ObjectRef) -> Option<ObjectFindings> {
         self.knows_all_of(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in self.compiled.findings.about(object) {
@@ -47,7 +47,7 @@ impl Reconciler {
     }
 
     /// The objects whose findings have changed since the last call.
-    pub fn found(&mut self) -> ChangedFindings {
+    pub fn changed_findings(&mut self) -> ChangedFindings {
         let moved = self.compiled.findings.take_moved();
         let told = std::mem::replace(&mut self.reporting.queued_findings, true);
         if !self.options.events || !self.complete() {

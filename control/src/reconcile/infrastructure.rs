@@ -11,6 +11,7 @@ use tidegate_config::project::{Object, Projected};
 use super::Reconciler;
 use crate::attachment::GatewayInfrastructure;
 use crate::options::{GatewayServices, Options};
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The desired infrastructure of one Gateway.
@@ -110,7 +111,7 @@ impl Making {
 
 impl Reconciler {
     /// The Gateways whose infrastructure may be incomplete since the last call.
-    pub fn unmade(&mut self) -> Vec<ObjectRef> {
+    pub fn pending_infrastructure(&mut self) -> Vec<ObjectRef> {
         let named = std::mem::take(&mut self.making.named);
         let queued_all = std::mem::replace(&mut self.making.queued_all, true);
         if !self.complete() {
@@ -128,7 +129,7 @@ impl Reconciler {
 
     /// The desired infrastructure of a Gateway. `None` while some kind has not been listed in its namespace.
     #[must_use]
-    pub fn made_for(&self, gateway: &ObjectRef) -> Option<Made> {
+    pub fn desired_infrastructure(&self, gateway: &ObjectRef) -> Option<Made> {
         let controller = Arc::clone(self.making.controller.as_ref()?);
         if !self.complete() || !self.knows_all_of(&gateway.name.namespace) {
             return None;
@@ -137,7 +138,7 @@ impl Reconciler {
         let uid = self.world.uid_of(gateway);
         let desired =
             attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.besides().infrastructure.as_ref()?))));
-        let keeps = desired.is_none() && self.keeps(gateway);
+        let keeps = desired.is_none() && keeps(gateway, &self.world, &self.topology, &self.options);
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)
         };
@@ -145,14 +146,14 @@ impl Reconciler {
         let stale = own.map(|(name, (_, uid))| (name.clone(), *uid)).collect();
         Some(Made { controller, desired, stale })
     }
+}
 
-    /// Whether a Gateway without desired infrastructure keeps the existing one: a load balancer must not lose its
-    /// addresses because of a mistake in the Gateway, or because the class is created again.
-    fn keeps(&self, gateway: &ObjectRef) -> bool {
-        let Some(object) = self.world.gateways.get(&gateway.name) else { return self.world.holds(gateway) };
-        let options = self.options.sources.gateway.as_ref();
-        let makes = options.is_some_and(|options| options.services != GatewayServices::Off);
-        let offers = self.topology.offer(gateway).is_some();
-        makes && (offers || !self.world.gateway_classes.contains_key(&object.class))
-    }
+/// Whether a Gateway without desired infrastructure keeps the existing one: a load balancer must not lose its
+/// addresses because of a mistake in the Gateway, or because the class is created again.
+fn keeps(gateway: &ObjectRef, world: &World, topology: &Topology, options: &Options) -> bool {
+    let Some(object) = world.gateways.get(&gateway.name) else { return world.holds(gateway) };
+    let options = options.sources.gateway.as_ref();
+    let makes = options.is_some_and(|options| options.services != GatewayServices::Off);
+    let offers = topology.offer(gateway).is_some();
+    makes && (offers || !world.gateway_classes.contains_key(&object.class))
 }

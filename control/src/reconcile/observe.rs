@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::ObjectRef;
 use tidegate_config::project::Projected;
 
 use super::Reconciler;
@@ -26,7 +26,8 @@ impl Reconciler {
             Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Defined { kind, release, received } => {
                 if self.world.define(kind, release) {
-                    self.key_changed(&Key::Definitions, Cause::Defined { defined: kind }, received);
+                    let classes = self.topology.dependents(&Key::Definitions).cloned().collect();
+                    self.attach_dependents(&classes, Cause::Defined { defined: kind }, Lane::Slow, received);
                 }
             }
             Event::Resumed { source, received, .. } => self.synced(&source, received),
@@ -39,12 +40,14 @@ impl Reconciler {
             }
             Event::ApiServer { sockets } => {
                 self.world.api_server = sockets;
-                self.key_changed(&Key::ApiServer, Cause::ApiServer, now);
+                let dependents = self.topology.dependents(&Key::ApiServer).cloned().collect();
+                self.attach_dependents(&dependents, Cause::ApiServer, Lane::Slow, now);
                 self.recheck_endpoint_addresses(now);
             }
             Event::Unopened { sockets } => {
                 let before = std::mem::replace(&mut self.world.unopened, sockets);
-                self.opened_or_not(&before, now);
+                let gateways = self.topology.with_changed_sockets(&before, &self.world.unopened);
+                self.attach_dependents(&gateways, Cause::Unopened, Lane::Fast, now);
             }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
             Event::Watching { source } => self.listing.recovers(&source, now),
@@ -60,7 +63,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, now);
         }
         self.listing.restores(source.clone(), as_of_s, now);
-        self.know(source.kind);
+        self.world.know(source.kind, self.listing.knows_all_of(source.kind));
     }
 
     /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
@@ -105,7 +108,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            if self.doubtful(gone.len(), held) && self.doubted.insert(source.clone()) {
+            if self.options.pace.doubts(gone.len(), held) && self.doubted.insert(source.clone()) {
                 return Some(source);
             }
             self.doubted.remove(&source);
@@ -143,30 +146,13 @@ impl Reconciler {
         if !self.listing.synced(source, received) {
             return;
         }
-        self.know(source.kind);
+        self.world.know(source.kind, self.listing.knows_all_of(source.kind));
         // Restored objects are attached already; those that have changed since are queued one by one.
         if !restored {
-            self.kind_listed(source.kind, received);
+            let dependents = self.topology.dependents_of_kind(source.kind).cloned().collect();
+            self.attach_dependents(&dependents, Cause::Listed { listed: source.kind }, Lane::Slow, received);
         }
         // Reports that waited for this source can be written now.
         self.look_again();
-    }
-
-    /// Another source of a kind is known.
-    fn know(&mut self, kind: Kind) {
-        let unknown = |source: &Source| source.kind == kind && self.listing.unknown(source);
-        if self.unsynced().iter().any(unknown) {
-            self.world.known.remove(&kind);
-        } else {
-            self.world.known.insert(kind);
-        }
-    }
-
-    /// Whether a list that lacks so many of the known objects must be confirmed. A few need no confirmation unless they
-    /// are all objects of the source: there may be a single class, and every route depends on it.
-    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    fn doubtful(&self, gone: usize, held: usize) -> bool {
-        let pace = self.options.pace;
-        gone as f64 > pace.sweep_share_max * held as f64 && (gone > pace.sweep_free || gone == held)
     }
 }

@@ -10,10 +10,13 @@ use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
 use tidegate_config::project::{Projected, PublicAddress};
 
 use super::Reconciler;
+use super::listing::Listing;
 use crate::attachment::{Key, ListenerRef, Verdict};
-use crate::compile::Unit;
+use crate::compile::{Compiled, Unit};
 use crate::options::{Options, Publish};
 use crate::sources::parent_of;
+use crate::topology::Topology;
+use crate::world::World;
 
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;
@@ -159,14 +162,19 @@ fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
     Some((addresses.into_iter().collect(), hasher.finish()))
 }
 
-impl Reconciler {
-    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known;
-    /// and until every kind has been listed, except those denied in other namespaces.
-    #[must_use]
-    pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
-        if !self.knows_all_of(&object.name.namespace) {
-            return None;
-        }
+/// The state that desired statuses are based on.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    world: &'a World,
+    topology: &'a Topology,
+    compiled: &'a Compiled,
+    listing: &'a Listing,
+    reporting: &'a Reporting,
+}
+
+impl Known<'_> {
+    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known.
+    fn desired_status(self, object: &ObjectRef) -> Option<Desired> {
         let observed = self.reporting.observed.get(object).copied();
         match self.compiled.verdicts.get(object) {
             Some(Verdict::Served(_)) if object.kind.has_addresses() => {
@@ -187,30 +195,30 @@ impl Reconciler {
     }
 
     /// Whether the Gateways in the namespace of a ListenerSet's parent are read, and were listed.
-    fn reads_parent(&self, set: &ObjectRef) -> bool {
+    fn reads_parent(self, set: &ObjectRef) -> bool {
         let read = self.listing.namespaces_of(Kind::Gateway);
         let parent = self.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
         parent.is_some_and(|parent| {
             let namespace = &parent.name.namespace;
-            (read.is_empty() || read.contains(namespace)) && self.knows_all_of(namespace)
+            (read.is_empty() || read.contains(namespace)) && self.listing.settled_in(namespace)
         })
     }
 
     /// The status of an object, if it differs from the observed one.
-    fn desired_of(&self, object: &ObjectRef, observed: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
+    fn desired_of(self, object: &ObjectRef, observed: Option<u64>, status: Arc<OwnStatus>) -> Option<Desired> {
         let empty = object.kind.has_parents() && status.parents.is_empty();
         let desired = (!empty).then(|| status.digest());
         (observed != desired).then(|| self.desired(object, status)).flatten()
     }
 
-    fn desired(&self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
+    fn desired(self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
         let controller = self.reporting.controller.clone()?;
         let generation = self.world.generation_of(object).unwrap_or_default();
         Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false })
     }
 
     /// A status with the number of routes that are attached to each listener, and for a class whether Gateways use it.
-    fn counted(&self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
+    fn counted(self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
         if object.kind == Kind::GatewayClass {
             return Arc::new(OwnStatus { in_use: Some(self.in_use(object)), ..OwnStatus::clone(status) });
         }
@@ -227,10 +235,21 @@ impl Reconciler {
     }
 
     /// Whether Gateways use a class.
-    fn in_use(&self, class: &ObjectRef) -> bool {
+    fn in_use(self, class: &ObjectRef) -> bool {
         let mut dependents = self.topology.dependents(&Key::Object(class.clone()));
         let class_of = |gateway: &ObjectRef| self.world.gateways.get(&gateway.name).map(|gateway| &gateway.class);
         dependents.any(|object| object.kind == Kind::Gateway && class_of(object) == Some(&class.name))
+    }
+}
+
+impl Reconciler {
+    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known;
+    /// and until every kind has been listed, except those denied in other namespaces.
+    #[must_use]
+    pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
+        let Self { world, topology, compiled, listing, reporting, .. } = self;
+        let known = Known { world, topology, compiled, listing, reporting };
+        self.knows_all_of(&object.name.namespace).then(|| known.desired_status(object)).flatten()
     }
 
     /// The objects whose status may have to be written since the last call.
@@ -257,7 +276,7 @@ impl Reconciler {
     }
 
     /// Queues every object for the next [`Reconciler::pending_status_updates`], and every object with findings for the
-    /// next [`Reconciler::found`].
+    /// next [`Reconciler::changed_findings`].
     pub fn look_again(&mut self) {
         self.reporting.queued_all = false;
         self.reporting.queued_findings = false;

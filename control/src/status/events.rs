@@ -52,7 +52,7 @@ impl Reporter {
 
     async fn report_findings(&self, correlator: &mut EventCorrelator, object: &ObjectRef, lead: &Lead) -> Then {
         self.retry_after.over().await;
-        let Some(ObjectFindings { uid, findings }) = self.view.standing(object.clone()).await else {
+        let Some(ObjectFindings { uid, findings }) = self.view.findings_to_report(object.clone()).await else {
             return Then::Rest(Some(UNKNOWN));
         };
         let notices: Vec<EventRecord> =

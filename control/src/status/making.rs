@@ -20,13 +20,13 @@ impl Reporter {
         while let Some(gateway) = queue.get().await {
             self.retry_after.over().await;
             sleep(LOOK_PAUSE).await;
-            let made = match self.view.made_for(gateway.clone()).await {
+            let made = match self.view.desired_infrastructure(gateway.clone()).await {
                 Some(made) => self.make_for(&gateway, &made, lead).await,
                 None => Ok(0),
             };
             match made {
                 Ok(writes) => {
-                    self.unmade.over();
+                    self.unwritten_infrastructure.over();
                     gateway.succeeded();
                     if writes > 0 {
                         sleep(PAUSE).await;
@@ -39,7 +39,11 @@ impl Reporter {
                         queue.add_after(gateway.clone(), time, Lane::Slow);
                         gateway.succeeded();
                     } else {
-                        self.unmade.again("the Service of a Gateway could not be written", &*gateway, &refusal);
+                        self.unwritten_infrastructure.again(
+                            "the Service of a Gateway could not be written",
+                            &*gateway,
+                            &refusal,
+                        );
                         gateway.retry();
                     }
                 }

@@ -144,7 +144,7 @@ pub struct Reporter {
     /// Failed writes of Events.
     untold: LogFirstFailure,
     /// Failed writes of Gateways' infrastructure.
-    unmade: LogFirstFailure,
+    unwritten_infrastructure: LogFirstFailure,
     retry_after: RetryAfterGate,
 }
 
@@ -168,8 +168,20 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
-        let ([unwritten, untold, unmade], retry_after) = <([LogFirstFailure; 3], RetryAfterGate)>::default();
-        Ok(Self { view, client, lease, identity, terms, metrics, unwritten, untold, unmade, retry_after })
+        let ([unwritten, untold, unwritten_infrastructure], retry_after) =
+            <([LogFirstFailure; 3], RetryAfterGate)>::default();
+        Ok(Self {
+            view,
+            client,
+            lease,
+            identity,
+            terms,
+            metrics,
+            unwritten,
+            untold,
+            unwritten_infrastructure,
+            retry_after,
+        })
     }
 
     /// The same, with other durations of the election.

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use tidegate_config::model::BindKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::Topology;
 use crate::attachment::{Attachment, Key, Offer};
+use crate::event::ClosedSockets;
 
 impl Topology {
     /// The non-empty attachments of the objects after one, in the order of objects.
@@ -34,6 +36,13 @@ impl Topology {
             .flat_map(|route| route.listeners.iter().filter_map(Key::listener))
             .map(|listener| listener.owner.clone())
             .collect()
+    }
+
+    /// The objects with listeners on sockets that cannot be opened only before or only after, or for another reason.
+    pub(crate) fn with_changed_sockets(&self, before: &ClosedSockets, after: &ClosedSockets) -> BTreeSet<ObjectRef> {
+        let all: BTreeSet<&BindKey> = before.keys().chain(after.keys()).collect();
+        let changed = all.into_iter().filter(|key| before.get(key) != after.get(key));
+        changed.flat_map(|key| self.dependents(&Key::Bind(Box::new(*key)))).cloned().collect()
     }
 
     /// The routes of a kind under a key of a listener, in ascending order.

@@ -74,15 +74,19 @@ fn restored_state_serves_at_once_and_reports_nothing() {
     assert_eq!(reconciler.compiled().findings.objects().count(), 1);
     for kind in KINDS {
         assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");
-        assert_eq!(reconciler.found(), ChangedFindings::default(), "no Event is sent before {kind} is known");
-        assert_eq!(reconciler.unmade(), [], "no Service is made before {kind} is known");
+        assert_eq!(
+            reconciler.changed_findings(),
+            ChangedFindings::default(),
+            "no Event is sent before {kind} is known"
+        );
+        assert_eq!(reconciler.pending_infrastructure(), [], "no Service is made before {kind} is known");
         let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
         assert_eq!(reconciler.observe(resumed, now), None);
         settle(&mut reconciler, now);
     }
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), None);
     assert_eq!(reconciler.pending_status_updates().all.len(), 1, "now it is");
-    assert_eq!(reconciler.found().all.len(), 1);
+    assert_eq!(reconciler.changed_findings().all.len(), 1);
 }
 
 #[test]

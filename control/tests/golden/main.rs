@@ -292,7 +292,7 @@ fn every_case_compiles_to_its_golden() {
 fn made(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     for (object, _) in reconciler.topology().attachments() {
-        let Some(Made { desired, stale, .. }) = reconciler.made_for(object) else { continue };
+        let Some(Made { desired, stale, .. }) = reconciler.desired_infrastructure(object) else { continue };
         for (service, _) in stale {
             writeln!(out, "{object} has no Service {service} any more").unwrap();
         }

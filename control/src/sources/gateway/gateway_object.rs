@@ -48,7 +48,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     }
     let binds = if refused.is_some() { Box::default() } else { binds(object, &merged, &assigned) };
     note_unopened(reader, &binds, &mut merged.offered);
-    let infrastructure = made_for(reader, gateway, (&merged, &assigned), refused.is_some());
+    let infrastructure = desired_infrastructure(reader, gateway, (&merged, &assigned), refused.is_some());
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
     let (listeners, not_accepted) = (merged.offered.into(), refused.is_some());
@@ -63,7 +63,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
 
 /// The desired infrastructure of a Gateway. A Gateway that is not accepted keeps the existing one, so that it does not
 /// lose its addresses because of a mistake.
-fn made_for(
+fn desired_infrastructure(
     reader: &mut Reader<'_>,
     gateway: &Gateway,
     (merged, assigned): (&Merged<'_>, &Assigned),
