@@ -9,6 +9,9 @@ use tidegate_proxy::BudgetLimits;
 /// as many again for the API server, DNS, logs and listening sockets.
 const RESERVE: u64 = 4 * crate::serve::CONNECTIONS_MAX as u64;
 
+/// Files that the runtime of a traffic thread needs for itself.
+const OF_THREAD: u64 = 4;
+
 /// The divisor of the files for connections to the served API: a quarter at most.
 const SERVED_PART: u64 = 4;
 
@@ -51,8 +54,9 @@ pub(crate) fn share_files(
     served_max: usize,
 ) -> usize {
     let Some(files) = open_files else { return usize::try_from(POOL_MAX).unwrap_or(1) };
-    let pools = POOLS * (threads as u64).max(1);
-    let traffic = files.saturating_sub(RESERVE + served_max as u64);
+    let threads = (threads as u64).max(1);
+    let pools = POOLS * threads;
+    let traffic = files.saturating_sub(RESERVE + OF_THREAD * threads + served_max as u64);
     let pool = (traffic / 4 / pools).clamp(1, POOL_MAX);
     // A connection and its request use two files.
     let rest = traffic.saturating_sub(pool * pools).max(2);
@@ -122,8 +126,9 @@ mod tests {
         let mut limits = BudgetLimits::default();
         let pool = share_files(open_files, threads, &mut limits, 0);
         assert_eq!((limits.files, pool), want, "{open_files:?}");
-        let all = u64::from(limits.files) + POOLS * (threads * pool) as u64 + RESERVE;
-        assert!(open_files.is_none_or(|files| all <= files || files < RESERVE + POOLS + 2), "{open_files:?}: {all}");
+        let own = RESERVE + OF_THREAD * threads as u64;
+        let all = u64::from(limits.files) + POOLS * (threads * pool) as u64 + own;
+        assert!(open_files.is_none_or(|files| all <= files || files < own + POOLS + 2), "{open_files:?}: {all}");
     }
 
     #[track_caller]
@@ -131,28 +136,28 @@ mod tests {
         let (mut limits, served) = (BudgetLimits::default(), served_max(open_files, asked));
         let pool = share_files(open_files, 2, &mut limits, served);
         assert_eq!((limits.files, served), want, "{open_files:?}");
-        let all = u64::from(limits.files) + POOLS * (2 * pool) as u64 + RESERVE + served as u64;
+        let all = u64::from(limits.files) + POOLS * (2 * pool) as u64 + RESERVE + 2 * OF_THREAD + served as u64;
         assert!(open_files.is_none_or(|files| all <= files), "{open_files:?}: {all}");
     }
 
     #[test]
     fn connections_to_the_served_api_have_files_of_their_own() {
         check_served(None, 2048, (BudgetLimits::default().files, 2048));
-        check_served(Some(65_536), 2048, (60_160, 2048));
-        check_served(Some(65_536), 1 << 20, (45_824, 16_384));
-        check_served(Some(1500), 2048, (653, 375));
-        check_served(Some(1024), 100, (506, 100));
+        check_served(Some(65_536), 2048, (60_152, 2048));
+        check_served(Some(65_536), 1 << 20, (45_816, 16_384));
+        check_served(Some(1500), 2048, (651, 375));
+        check_served(Some(1024), 100, (498, 100));
     }
 
     #[test]
     fn all_limits_fit_into_the_open_file_limit() {
         check_files(None, 2, (BudgetLimits::default().files, 512));
         check_files(Some(u64::MAX), 2, (BudgetLimits::default().files, 512));
-        check_files(Some(1_048_576), 2, (1_045_248, 512));
-        check_files(Some(65_536), 2, (62_208, 512));
-        check_files(Some(65_536), 64, (48_960, 85));
-        check_files(Some(1500), 2, (938, 51));
-        check_files(Some(1024), 2, (576, 32));
+        check_files(Some(1_048_576), 2, (1_045_240, 512));
+        check_files(Some(65_536), 2, (62_200, 512));
+        check_files(Some(65_536), 64, (48_896, 84));
+        check_files(Some(1500), 2, (930, 51));
+        check_files(Some(1024), 2, (574, 31));
         check_files(Some(260), 1, (2, 1));
         check_files(Some(0), 2, (2, 1));
     }

@@ -2,7 +2,7 @@
 //! fixed costs before they are served, independent of the client and the endpoint.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use tidegate_config::model::BindProtocol;
 
@@ -18,6 +18,9 @@ const SPARE_PART: u64 = 4;
 
 /// The percentage of the memory limit above which nothing more is charged.
 const RESIDENT_EXHAUSTED: u64 = 90;
+
+/// The number of listening sockets of all threads that are not taken from the files for traffic.
+const LISTENING_RESERVED: u32 = 64;
 
 /// Files and memory as one number, so that both are charged by one atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,6 +50,13 @@ impl Cost {
     /// A call to an authorisation service: its connection, head and answer, which is up to the size of a held body.
     pub(crate) const EXTERNAL_AUTH: Self = Self::new(1, 96);
 
+    /// The additional cost of a connection of a TLS listener whose bytes are passed on: the upstream socket, and a
+    /// pending piece in each direction.
+    pub(crate) const TLS_STREAM: Self = Self::new(1, 32);
+
+    /// An answer of the edge's own that its client does not take at once: the head of the request stays until it does.
+    pub(crate) const ANSWER: Self = Self::new(0, 64);
+
     /// A connection that is passed on unread: its socket and the upstream one, and a pending piece in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);
 
@@ -61,6 +71,11 @@ impl Cost {
             BindProtocol::Tcp => Self::STREAM,
             BindProtocol::Udp => Self::FLOW,
         }
+    }
+
+    /// The additional cost of an incomplete head that has outgrown the buffer of a plain connection.
+    pub(crate) const fn of_long_head(bytes_max: usize) -> Self {
+        Self::of(0, bytes_max.div_ceil(1024) as u64)
     }
 
     /// A cost in files and KiB of memory.
@@ -172,6 +187,8 @@ pub(crate) struct Budget {
     client_percent: u64,
     resident_max_kib: u64,
     taken: Taken,
+    /// The number of listening sockets.
+    listening: AtomicU32,
     /// The state of the resident memory.
     resident_pressed: AtomicBool,
     resident_exhausted: AtomicBool,
@@ -190,6 +207,16 @@ impl Drop for Charge {
     }
 }
 
+/// A listening socket, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ListeningSocket(Arc<Budget>);
+
+impl Drop for ListeningSocket {
+    fn drop(&mut self) {
+        self.0.listening.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Budget {
     /// A budget with nothing charged.
     pub(crate) fn new(limits: &BudgetLimits) -> Self {
@@ -202,6 +229,7 @@ impl Budget {
             client_percent: u64::from(limits.client_share.clamp(1, 100)),
             resident_max_kib: limits.resident_max_kib,
             taken: Taken::default(),
+            listening: AtomicU32::new(0),
             resident_pressed: AtomicBool::new(false),
             resident_exhausted: AtomicBool::new(false),
         }
@@ -241,7 +269,15 @@ impl Budget {
 
     /// The limits.
     pub(crate) fn max(&self) -> Cost {
-        Cost::of(self.max.files().min(self.files_max.load(Relaxed)), self.max.memory_kib())
+        let beyond = u64::from(self.listening.load(Relaxed).saturating_sub(LISTENING_RESERVED));
+        let files = self.max.files().saturating_sub(beyond).max(1);
+        Cost::of(files.min(self.files_max.load(Relaxed)), self.max.memory_kib())
+    }
+
+    /// Counts a listening socket. It is never refused; beyond a reserve, traffic has fewer files for it.
+    pub(crate) fn listen(self: &Arc<Self>) -> ListeningSocket {
+        self.listening.fetch_add(1, Relaxed);
+        ListeningSocket(Arc::clone(self))
     }
 
     /// Sets the limit of files in the configuration, `None` for that of the process. It applies to later charges;
@@ -305,95 +341,4 @@ impl Budget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budget(files: u32, memory_kib: u64) -> Budget {
-        Budget::new(&BudgetLimits { files, memory_kib, resident_max_kib: 1000, ..BudgetLimits::default() })
-    }
-
-    #[test]
-    fn nothing_is_charged_beyond_either_limit() {
-        let budget = budget(4, 100);
-        let (file, memory) = (Cost::new(1, 10), Cost::new(0, 61));
-        assert!(budget.charge(file) && !budget.is_pressed());
-        assert!(budget.charge(file) && budget.is_pressed(), "half of the files");
-        assert!(budget.charge(file));
-        assert!(!budget.charge(Cost::new(0, 71)) && !budget.charge(Cost::new(2, 0)));
-        assert_eq!(budget.taken(), Cost::new(3, 30));
-        budget.release(file);
-        budget.release(file);
-        assert!(!budget.is_pressed());
-        assert!(budget.charge(memory) && budget.is_pressed(), "half of the memory");
-        budget.release(memory);
-        budget.release(file);
-        assert_eq!(budget.taken(), Cost::default());
-    }
-
-    #[test]
-    fn optional_work_never_causes_pressure() {
-        for memory_kib in [1000, 376 * 4, 376 * 4 + 1, 376 * 16, 376 * 16 + 1, 100_000] {
-            let budget = budget(1000, memory_kib);
-            let count =
-                std::iter::repeat_with(|| budget.charge_spare(Cost::COMPRESSION)).take_while(|did| *did).count();
-            assert_eq!(count as u64, (memory_kib - 1) / (4 * 376), "of {memory_kib} KiB");
-            budget.note_resident(990);
-            assert!(!budget.is_pressed() && !budget.is_exhausted(), "of {memory_kib} KiB");
-        }
-        let budget = budget(2, 100_000);
-        assert!(budget.charge(Cost::PLAIN) && budget.is_pressed() && !budget.charge_spare(Cost::COMPRESSION));
-    }
-
-    #[test]
-    fn limits_are_clamped_to_the_range_of_the_counters() {
-        let most = BudgetLimits::default();
-        let largest = budget(u32::MAX, u64::MAX).max();
-        assert_eq!((largest.files(), largest.memory_kib()), (most.files.into(), most.memory_kib));
-        assert!(budget(0, 0).charge(Cost::new(1, 1)));
-    }
-
-    #[test]
-    fn a_client_may_hold_everything_until_half_of_the_budget_is_used() {
-        let budget = budget(100, 1000);
-        let held = Cost::new(26, 0);
-        assert!(budget.is_fair(held));
-        assert!(budget.charge(Cost::new(50, 0)));
-        assert!(!budget.is_fair(held) && budget.is_fair(Cost::new(25, 250)) && !budget.is_fair(Cost::new(0, 251)));
-    }
-
-    #[test]
-    fn the_configuration_can_only_lower_the_number_of_files() {
-        let budget = budget(100, 1_000_000);
-        let connection = Cost::new(10, 0);
-        budget.allow_files(Some(20));
-        assert_eq!((budget.max().files(), budget.service_max().files()), (20, 5));
-        assert!(budget.charge(connection) && budget.is_pressed());
-        assert!(!budget.is_fair(Cost::new(6, 0)) && budget.is_fair(Cost::new(5, 0)));
-        assert!(budget.charge(connection) && !budget.charge(connection));
-        budget.allow_files(Some(5));
-        assert!(!budget.charge(Cost::new(1, 0)), "what is taken ends by itself");
-        budget.allow_files(Some(1000));
-        assert_eq!(budget.max().files(), 100);
-        budget.allow_files(None);
-        assert!(budget.charge(connection) && !budget.is_pressed());
-    }
-
-    #[test]
-    fn one_service_uses_at_most_half_of_the_memory_and_a_quarter_of_the_files() {
-        assert_eq!(budget(100, 1000).service_max(), Cost::new(25, 500));
-        assert_eq!(budget(3, 1).service_max(), Cost::new(1, 1));
-    }
-
-    #[test]
-    fn resident_memory_counts_while_traffic_uses_its_share() {
-        let budget = budget(100, 1000);
-        budget.note_resident(950);
-        assert!(!budget.is_pressed() && budget.charge(Cost::new(0, 250)), "the rest of the process is large");
-        budget.note_resident(950);
-        assert!(budget.is_pressed() && budget.is_exhausted());
-        budget.note_resident(850);
-        assert!(budget.is_pressed() && !budget.is_exhausted());
-        budget.note_resident(750);
-        assert!(!budget.is_pressed());
-    }
-}
+mod tests;

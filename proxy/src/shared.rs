@@ -8,11 +8,12 @@ use tidegate_config::model::{Backend, Snapshot};
 
 use crate::budget::{Budget, Charge, Cost};
 use crate::clock;
-use crate::connection::clients::Clients;
+use crate::connection::clients::{ClientCharge, ClientPlace, Clients};
 use crate::connection::idle::{self, List};
 use crate::datagram::Flows;
 use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
+use crate::observe::connection_metrics::Refused;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
@@ -54,6 +55,13 @@ pub(crate) struct Shared {
     sweep_trigger: Arc<SweepTrigger>,
     /// The access log.
     pub(crate) access_log: AccessLog,
+}
+
+/// A cost that is charged to the process and to a client until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    _client: Option<ClientCharge>,
+    _process: Charge,
 }
 
 impl Shared {
@@ -116,6 +124,17 @@ impl Shared {
             self.budget.release(cost);
         }
         freed.is_some()
+    }
+
+    /// Charges a cost to the process and to a client, `None` for one without a share, until the returned value is
+    /// dropped.
+    ///
+    /// # Errors
+    /// Which of the two has no room.
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<Room, Refused> {
+        let client = client.map(|client| client.hold(cost).ok_or(Refused::Client)).transpose()?;
+        let process = self.room(cost).ok_or(Refused::Full)?;
+        Ok(Room { _client: client, _process: process })
     }
 
     /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.

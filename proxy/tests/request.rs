@@ -36,6 +36,7 @@ mod request {
     mod sessions;
     mod shares;
     mod slow_clients;
+    mod stalled_answers;
     mod streams;
     pub mod timeouts;
     pub mod upgrades;

@@ -88,6 +88,13 @@ pub(crate) struct ClientPlace {
     cost: Cost,
 }
 
+/// A cost besides that of connections and requests, charged to a client until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ClientCharge {
+    held: Arc<Held>,
+    cost: Cost,
+}
+
 impl Clients {
     /// No clients.
     pub(crate) fn new(limits: &BudgetLimits, budget: Arc<Budget>) -> Self {
@@ -179,6 +186,14 @@ impl ClientPlace {
         may
     }
 
+    /// Charges a cost, unless the client then holds too much.
+    pub(crate) fn hold(&self, cost: Cost) -> Option<ClientCharge> {
+        let taken = self.held.taken.add(cost);
+        // Dropping it returns the cost.
+        let charge = ClientCharge { held: Arc::clone(&self.held), cost };
+        self.clients.budget.is_fair(taken).then_some(charge)
+    }
+
     /// Charges optional work of a request, unless its client would then exceed its share. Returns `true` if it was
     /// charged.
     pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
@@ -198,6 +213,12 @@ impl ClientPlace {
     pub(crate) fn release(&self, cost: Cost) {
         self.held.taken.sub(cost);
         self.held.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for ClientCharge {
+    fn drop(&mut self) {
+        self.held.taken.sub(self.cost);
     }
 }
 

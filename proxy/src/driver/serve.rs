@@ -26,11 +26,13 @@ use crate::connection::tls;
 use crate::connection::transport::Transport;
 use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
 use crate::driver::native::{self, Next};
-use crate::observe::connection_metrics::Refused;
 
 /// How long a new HTTP/2 connection may send requests while its bind drains, before it gets a GOAWAY. A client with a
 /// GOAWAY before its first request would reconnect at once and get another.
 const HTTP2_WELCOME: Duration = Duration::from_secs(1);
+
+/// The size of an incomplete head beyond which it is charged besides its connection.
+const SHORT_HEAD_BYTES: usize = 8 * 1024;
 
 /// The protocols that are allowed on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,9 +215,20 @@ async fn arrival(
     let mut scan = HeadScan::default();
     let mut end = None;
     let bounds = traffic.head_bounds();
+    let mut room = None;
     loop {
         if let Some(arrival) = look(conn.unread(), expected, bounds, &mut scan) {
             return arrival;
+        }
+        if room.is_none() && conn.unread().len() > SHORT_HEAD_BYTES {
+            let cost = Cost::of_long_head(bounds.bytes_max);
+            match traffic.shared.room_for(conn.facts().client.as_ref(), cost) {
+                Ok(charged) => room = Some(charged),
+                Err(refused) => {
+                    traffic.metrics.refused(refused);
+                    return Arrival::Over;
+                }
+            }
         }
         let end = *end.get_or_insert_with(|| clock::now() + traffic.options.client.head_deadline);
         match more_bytes(conn, end).await {
@@ -308,7 +321,10 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
 /// Serves all requests of an HTTP/2 connection, until it is idle for too long, the client disconnects, or, while the
 /// bind drains, the streams opened before the GOAWAY are complete.
 async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
-    let Some(_room) = traffic.shared.room(Cost::HTTP2) else { return traffic.metrics.refused(Refused::Full) };
+    let _room = match traffic.shared.room_for(conn.facts().client.as_ref(), Cost::HTTP2) {
+        Ok(room) => room,
+        Err(refused) => return traffic.metrics.refused(refused),
+    };
     conn.http2 = true;
     conn.pass_all();
     if !*notice.last.borrow() {

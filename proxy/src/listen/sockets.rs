@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
+use crate::budget::ListeningSocket;
 use crate::clock;
 use crate::datagram::{self, ClientSocket};
 use crate::driver::Traffic;
@@ -89,6 +90,7 @@ struct Open {
     address: SocketAddr,
     ending: watch::Sender<Option<Instant>>,
     task: AbortHandle,
+    _counted: ListeningSocket,
 }
 
 impl Open {
@@ -247,7 +249,7 @@ impl Sockets<'_> {
                 (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, told)))
             }
         };
-        Ok(Open { socket, address, ending, task })
+        Ok(Open { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })
     }
 
     /// Continues with the socket of a UDP bind that was draining and still has flows. Returns `true` if there is one. A

@@ -41,7 +41,7 @@ const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
 const HEADER_LIST_BYTES_MAX: u32 = 2 * HEAD_BYTES_MAX as u32;
 
 /// The time in which a connection without requests that is no longer in the pool has to end.
-const END_MAX: Duration = Duration::from_secs(5);
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// The streams that h2 remembers after they were reset, and for how long. Frames that are still on their way to other
 /// reset streams count as errors, of which too many end the connection.

@@ -93,6 +93,8 @@ async fn one_bind_serves_https_tls_termination_and_passthrough() {
         let mut stream = tls(address, name).await;
         assert_eq!(shown(&stream), own.key.cert[0]);
         greeted(&mut stream, greeting).await;
+        // Its own socket and the endpoint's, besides the connection of requests.
+        bed.until_metric("tidegate_budget_sockets", None, 3.0).await;
         stream.write_all(&long).await.unwrap();
         stream.shutdown().await.unwrap();
         assert_eq!(rest(stream).await, long.to_ascii_uppercase());
@@ -104,6 +106,7 @@ async fn one_bind_serves_https_tls_termination_and_passthrough() {
     assert_eq!(shown(&stream), CertificateDer::from_pem_slice(issued.0.as_bytes()).unwrap());
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     greeted(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\none.pass.example h1").await;
+    bed.until_metric("tidegate_budget_sockets", None, 3.0).await;
 }
 
 /// With TLS passthrough the connection is closed; otherwise an alert states the reason.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use http::Method;
+use http::{Method, Request};
 use tidegate_tests::moment;
 use tokio::time::{sleep, timeout};
 
@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of a response that its reader does not read.
 const LARGE_BYTES: usize = 4 << 20;
 
+/// Bytes of a header in a large head.
+const LARGE_HEAD_BYTES: usize = 60_000;
+
 /// The proxy under attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
@@ -33,7 +36,7 @@ pub(crate) struct Target {
 pub(crate) type Attack = (&'static str, fn(Target) -> BoxFuture<'static, ()>);
 
 /// All of them.
-pub(crate) const ATTACKS: [Attack; 14] = [
+pub(crate) const ATTACKS: [Attack; 16] = [
     ("unknown codings", |target| requests(target, codings()).boxed()),
     ("Connection words, 60 KiB", |target| requests(target, vec![get("/words/small"); 8]).boxed()),
     ("Connection words, 1 MiB", |target| requests(target, vec![get("/words/large"); 4]).boxed()),
@@ -48,6 +51,8 @@ pub(crate) const ATTACKS: [Attack; 14] = [
     ("ambiguous requests", |target| requests(target, targets::requests()).boxed()),
     ("late bodies", |target| requests(target, bodiless::requests().to_vec()).boxed()),
     ("slow readers", |target| slow_readers(target).boxed()),
+    ("unread answers", |target| unread_answers(target).boxed()),
+    ("unfinished heads", |target| unfinished_heads(target).boxed()),
 ];
 
 /// The endpoint for all of them.
@@ -125,6 +130,36 @@ async fn silent(target: Target) {
 
 async fn resets(target: Target) {
     let (_, _) = resets::attack(target.http2, ROUND).await;
+}
+
+/// Requests with large heads for an unknown host, whose answers have no window.
+async fn unread_answers(target: Target) {
+    let mut held = Vec::new();
+    let large = "x".repeat(LARGE_HEAD_BYTES);
+    for _ in 0..4 {
+        let Ok(mut streams) = Streams::connect(ATTACKER, target.http2, 0).await else { continue };
+        let mut answers = Vec::new();
+        for _ in 0..STREAMS - 1 {
+            let request = Request::get("http://unknown.test/").header("x-large", &large).body(()).expect("a request");
+            let Ok(one) = streams.send(request).await else { break };
+            answers.push(one);
+        }
+        held.push((streams, answers));
+    }
+    sleep(ROUND / 2).await;
+}
+
+/// Connections that send a large head but not its end.
+async fn unfinished_heads(target: Target) {
+    let head = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-Large: {}", "x".repeat(LARGE_HEAD_BYTES));
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        let Ok(mut client) = Client::connect_from(ATTACKER, target.http1).await else { continue };
+        if client.send(head.clone()).await.is_ok() {
+            open.push(client);
+        }
+    }
+    sleep(ROUND / 2).await;
 }
 
 /// Readers that request much and read none of it: a quarter of them over HTTP/1.1.

@@ -64,9 +64,15 @@ impl Streams {
     /// Sends the head of a request when a stream is available; a GET ends with it.
     pub(crate) async fn open(&mut self, method: &Method, path: &str) -> Result<Held, String> {
         let request = Request::builder().method(method.clone()).uri(format!("http://a.test{path}")).body(());
+        self.send(request.expect("a request")).await
+    }
+
+    /// The same with a request of the caller's own.
+    pub(crate) async fn send(&mut self, request: Request<()>) -> Result<Held, String> {
+        let ends = *request.method() == Method::GET;
         let ready = timeout(STEP_MAX, self.sender.clone().ready()).await.map_err(|_| "no place")?;
         self.sender = ready.map_err(|error| error.to_string())?;
-        let sent = self.sender.send_request(request.expect("a request"), *method == Method::GET);
+        let sent = self.sender.send_request(request, ends);
         let (response, body) = sent.map_err(|error| error.to_string())?;
         Ok(Held { response, body })
     }

@@ -251,22 +251,32 @@ impl<C: Downstream> Transfer<'_, C> {
         }
         self.progress.status = Some(rendered.status);
         self.progress.bytes_out = rendered.body.len();
-        self.send(true, self.options.client.write_stall).await
+        let given = self.send(true, self.options.client.write_stall).await;
+        self.progress.is_cut = !given;
+        given
     }
 
-    /// Sends the pending bytes, unless the client takes nothing for longer than `patience`. Returns `true` if it took
-    /// them. `over` marks the end of the response.
+    /// Sends the pending bytes. Returns `true` if the client took them within `patience`, for which the edge must have
+    /// room. `over` marks the end of the response.
     pub(super) async fn send(&mut self, over: bool, patience: Duration) -> bool {
-        let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
-        let mut until = clock::now() + patience;
+        let (client, waiting, exchange) = (&mut *self.client, &mut self.room.to_client, &*self.exchange);
+        let (until, mut held) = (clock::now() + patience, None);
         poll_fn(|cx| {
             while !waiting.is_empty() {
                 match client.poll_send(waiting, &[], over, cx) {
                     Poll::Ready(Ok(count @ 1..)) => waiting.advance(count),
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
-                    Poll::Pending => return client.poll_alarm(until, cx).map(|()| false),
+                    Poll::Pending => {
+                        if held.is_none() {
+                            held = exchange.hold_answer().ok();
+                        }
+                        return if held.is_none() {
+                            Poll::Ready(false)
+                        } else {
+                            client.poll_alarm(until, cx).map(|()| false)
+                        };
+                    }
                 }
-                until = clock::now() + patience;
             }
             match client.poll_sent(over, cx) {
                 Poll::Ready(sent) => Poll::Ready(sent.is_ok()),

@@ -83,6 +83,7 @@ pub(crate) async fn carry(
     scratch.give();
     let end = End {
         status: progress.status,
+        is_cut: progress.is_cut,
         bytes_in: progress.bytes_in,
         bytes_out: progress.bytes_out,
         target: head.target(),

@@ -122,6 +122,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     };
     let end = End {
         status: progress.status,
+        is_cut: progress.is_cut,
         bytes_in: progress.bytes_in,
         bytes_out: progress.bytes_out,
         target: view.target(),

@@ -23,6 +23,8 @@ pub(super) struct Progress {
     pub(super) passed_over: bool,
     /// Whether the endpoint's connection can be reused.
     pub(super) reusable: bool,
+    /// Whether the client did not take an answer of the edge's own to its end.
+    pub(super) is_cut: bool,
     /// Whether the response has no body.
     pub(super) bodiless: bool,
     /// Whether the endpoint has agreed to an upgrade, so that bytes of another protocol follow the head.
@@ -101,6 +103,7 @@ impl Progress {
             response_seen: false,
             passed_over: false,
             reusable: false,
+            is_cut: false,
             bodiless: false,
             is_tunnel: false,
             closes,

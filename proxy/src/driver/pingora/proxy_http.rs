@@ -361,11 +361,12 @@ impl ProxyHttp for PingoraDriver {
         FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, carried: &mut Carried) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, carried: &mut Carried) {
         let head = Parsed::new(session.req_header());
         let target = String::from_utf8_lossy(session.req_header().raw_path());
         let end = End {
             status: session.response_written().map(|response| response.status.as_u16()),
+            is_cut: error.is_some_and(|error| fault::reason(error) == Reason::ClientGone),
             bytes_in: session.body_bytes_read(),
             bytes_out: session.body_bytes_sent(),
             target: &target,

@@ -2,14 +2,16 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures::future::{Either, select};
+use futures::poll;
 use http::header::EXPECT;
 use http::{HeaderMap, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
-use pingora::{Error, Result, RetryType};
+use pingora::{Error, ErrorType, Result, RetryType};
 
 use super::fault;
 use super::head::{Parsed, is_too_large};
@@ -112,8 +114,18 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
     }
 }
 
-/// Writes an answer of the edge's own.
+/// Writes an answer of the edge's own. If the client does not take it at once, the edge must have room for it.
 pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
+    let mut writing = pin!(write(session, exchange, answer));
+    if let Poll::Ready(written) = poll!(&mut writing) {
+        return written;
+    }
+    let no_room = |_| Error::explain(ErrorType::WriteError, "no room for an answer that waits").into_down();
+    let _held = exchange.hold_answer().map_err(no_room)?;
+    writing.await
+}
+
+async fn write(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
     // Bytes of a client that assumes the upgrade was accepted look like requests.
     if answer.reason.closes() || exchange.asks_upgrade() {

@@ -3,9 +3,11 @@
 
 use super::Exchange;
 use crate::budget::Cost;
+use crate::observe::connection_metrics::Refused;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::phase::Aimed;
+use crate::shared::Room;
 use crate::upstream::service_state::{AtService, Retrying};
 
 /// Returned by [`Exchange::release`].
@@ -27,7 +29,10 @@ impl Exchange {
             return Ok(());
         }
         let cost = match self.driver {
-            Driver::Native => Cost::NATIVE_REQUEST.and(Cost::new(0, self.held_kib())),
+            Driver::Native => {
+                let held_kib = u32::try_from(self.held_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+                Cost::NATIVE_REQUEST.and(Cost::new(0, held_kib))
+            }
             Driver::Full => Cost::FULL_REQUEST,
         };
         let at_service = self.shared.enter_service(&aimed.backend, cost).ok_or(Reason::ServiceOverloaded)?;
@@ -43,14 +48,23 @@ impl Exchange {
         Ok(())
     }
 
+    /// Charges an answer of the edge's own that the client does not take at once, until the returned value is dropped;
+    /// `None` for a request that is charged itself.
+    ///
+    /// # Errors
+    /// The process or the client has no room.
+    pub(crate) fn hold_answer(&self) -> Result<Option<Room>, Refused> {
+        if self.load.is_some() {
+            return Ok(None);
+        }
+        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        self.shared.room_for(client, Cost::ANSWER).map(Some)
+    }
+
     /// Sets the number of held bytes of the body, which are charged in the native driver; in the full one they are in a
     /// buffer that every request has.
     pub(crate) const fn holds(&mut self, bytes: usize) {
         self.held_bytes = bytes;
-    }
-
-    fn held_kib(&self) -> u32 {
-        u32::try_from(self.held_bytes.div_ceil(1024)).unwrap_or(u32::MAX)
     }
 
     /// Counts a retry, until [`Exchange::end_retry`]. Returns `false` if the Service's retry budget is used up.

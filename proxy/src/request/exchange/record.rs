@@ -18,6 +18,8 @@ use crate::upstream::attempt::Sign;
 pub(crate) struct End<'a> {
     /// The status sent to the client; `None` if no head was sent.
     pub(crate) status: Option<u16>,
+    /// Whether the client did not take the response to its end.
+    pub(crate) is_cut: bool,
     /// Bytes of the request's body.
     pub(crate) bytes_in: usize,
     /// Bytes of the response's body.
@@ -47,7 +49,7 @@ impl Exchange {
         let answered = self.answer.as_ref().map_or(Reason::ClientGone.status(), |answer| answer.status);
         let status = end.status.unwrap_or(answered);
         let duration = end.now.saturating_duration_since(self.began);
-        if reason == Some(Reason::ClientGone)
+        if (reason == Some(Reason::ClientGone) || end.is_cut)
             && let Some(facts) = &self.facts
         {
             facts.streams.abandoned(duration);
@@ -113,7 +115,7 @@ impl Drop for Exchange {
             if reason == Reason::UpstreamTimeout {
                 self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
             }
-            let end = End { status: None, bytes_in: 0, bytes_out: 0, target: "", now, wall };
+            let end = End { status: None, is_cut: false, bytes_in: 0, bytes_out: 0, target: "", now, wall };
             self.record::<dyn Head>(None, &end);
         }
     }
