@@ -69,7 +69,7 @@ impl Question {
 
     async fn ask(&self, address: &DebugAddress) -> anyhow::Result<(StatusCode, String)> {
         match address {
-            DebugAddress::Off => bail!("the address is off"),
+            DebugAddress::Off => bail!("--debug is off; nothing to ask"),
             DebugAddress::Tcp(wish) => {
                 let stream = TcpStream::connect(wish.address).await?;
                 self.converse(stream, &wish.address.to_string()).await

@@ -131,7 +131,7 @@ fn is_none(count: &usize) -> bool {
 /// Explains the routing of a request or a connection.
 ///
 /// # Errors
-/// If there is no listener for it.
+/// If no listener accepts it.
 pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
@@ -141,7 +141,7 @@ pub fn explain(
     let binds = candidates(snapshot, asked);
     let bytes = carried(snapshot, &binds, &asked.server_name);
     if asked.of_bytes {
-        let carried = bytes.ok_or_else(|| "there is no listener for it".to_owned())?;
+        let carried = bytes.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
         return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
     let find = |bind: &&'_ Bind| (bind.key, snapshot.find(&bind.key, &asked.host, &asked.path, asked));
@@ -153,11 +153,11 @@ pub fn explain(
         .map(find)
         .max_by_key(|(key, found)| (Some(key.address.ip()) == named, found.route.is_some(), found.listener.is_some()));
     let (key, Found { listener, host: routes, route }) =
-        found.ok_or_else(|| "there is no listener for it".to_owned())?;
+        found.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
         return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
-    let listener = listener.ok_or_else(|| "there is no listener for it".to_owned())?;
+    let listener = listener.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
     let misdirected = shaken(snapshot.bind(&key), asked)?.filter(|shaken| shaken.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
     let (lost, told) = concerned(findings, routes, (route, listener));
@@ -324,12 +324,12 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let secure = asked.protocol == BindProtocol::Https;
     let asker = Asker { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
     let effective = snapshot.effective(route);
-    let preflight = Cors::is_preflight(asked) && Cors::of(&route.filters).is_some();
+    let preflight = |filters: &[Filter]| Cors::answering(filters, asked).is_some();
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
         let decision = decide(route, from, &effective, &asker, leads_somewhere);
-        if preflight && !matches!(decision, Decision::Refused(_) | Decision::ToTls(_)) {
+        if preflight(&route.filters) && !matches!(decision, Decision::Refused(_) | Decision::ToTls(_)) {
             return Some(200);
         }
         return match decision {
@@ -338,7 +338,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
                 from = place + 1;
                 continue;
             }
-            Decision::Forward => shared(route.action.shares(), has_endpoint),
+            Decision::Forward => shared(route.action.shares(), preflight, has_endpoint),
             Decision::Refused(Refusal::Denied) => Some(403),
             Decision::Refused(Refusal::NotHere) => Some(404),
             Decision::Refused(Refusal::NoEndpoints) => Some(503),
@@ -351,8 +351,13 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
 }
 
 /// The status of the edge's own answer, if every share that gets requests has the same one.
-fn shared(shares: &[WeightedTarget], has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
+fn shared(
+    shares: &[WeightedTarget],
+    preflight: impl Fn(&[Filter]) -> bool,
+    has_endpoint: impl Fn(&Target) -> bool,
+) -> Option<u16> {
     let mut statuses = shares.iter().filter(|share| share.weight > 0).map(|share| match &share.to {
+        Destination::Target(_) | Destination::Status(_) if preflight(&share.filters) => Some(200),
         Destination::Status(status) => Some(*status),
         Destination::Target(target) => (!has_endpoint(target)).then_some(503),
     });

@@ -261,19 +261,30 @@ impl Problem {
     }
 }
 
+/// Writes what is wrong with a value, and the consequence. A missing value is not shown.
+fn write_wrong(f: &mut fmt::Formatter<'_>, value: &str, why: &str, so: &str) -> fmt::Result {
+    if value.is_empty() && why.starts_with("is required but ") {
+        write!(f, "{why}, so {}", if so == DROPPED { "the entry is dropped" } else { so })
+    } else {
+        write!(f, "{value:?} {why}, so {so}")
+    }
+}
+
+const DROPPED: &str = "it is dropped";
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { why } => write!(f, "cannot be read ({why}), so it has no routes"),
-            Self::RuleDropped { value, why } => write!(f, "{value:?} {why}, so it is dropped"),
-            Self::SettingIgnored { value, why } => write!(f, "{value:?} {why}, so the default applies"),
-            Self::GuardClosed { value, why } => write!(f, "{value:?} {why}, so every request is refused"),
+            Self::RuleDropped { value, why } => write_wrong(f, value, why, DROPPED),
+            Self::SettingIgnored { value, why } => write_wrong(f, value, why, "the default applies"),
+            Self::GuardClosed { value, why } => write_wrong(f, value, why, "every request is refused"),
             Self::RedirectAssumed { value, why } => {
-                write!(f, "{value:?} {why}, so plain-text requests are redirected to https")
+                write_wrong(f, value, why, "plain-text requests are redirected to https")
             }
             Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
-            Self::AnsweredWith500 { value, why } => write!(f, "{value:?} {why}, so the edge answers 500 in its place"),
-            Self::AttachmentRefused { value, why } => write!(f, "{value:?} {why}, so nothing may attach there"),
+            Self::AnsweredWith500 { value, why } => write_wrong(f, value, why, "the edge answers 500 in its place"),
+            Self::AttachmentRefused { value, why } => write_wrong(f, value, why, "nothing may attach there"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")
             }
@@ -329,7 +340,9 @@ impl fmt::Display for Problem {
                     "the Deployment {router} does not exist, which may restrict access to applications, so every request is refused"
                 )
             }
-            Self::SetAside { why } => write!(f, "set aside until it changes: {why}"),
+            Self::SetAside { why } => {
+                write!(f, "could not be processed (internal error: {why}); skipped until it changes")
+            }
         }
     }
 }

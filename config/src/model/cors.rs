@@ -71,6 +71,12 @@ impl Cors {
         })
     }
 
+    /// The policy of a list of filters that answers a request as a preflight.
+    #[must_use]
+    pub fn answering<'f, H: Head + ?Sized>(filters: &'f [Filter], head: &H) -> Option<&'f Arc<Self>> {
+        Self::of(filters).filter(|_| Self::is_preflight(head))
+    }
+
     /// Returns `true` for a [preflight](https://fetch.spec.whatwg.org/#cors-preflight-request), which a route with such
     /// a filter answers itself.
     #[must_use]

@@ -65,7 +65,7 @@ variables! {
     Msec "msec" "The time of the end in seconds since 1970, to the millisecond.",
     AppName "app_name" "The application, or else the object of the route: its name, behind its namespace and a slash where they differ.",
     RemoteAddr "remote_addr" "The address of the client.",
-    RemoteUser "remote_user" "Who the client is, where an authorisation service has said so.",
+    RemoteUser "remote_user" "The identity from the authorisation service.",
     Status "status" "The status.",
     Request "request" "The request line.",
     RequestMethod "request_method" "The method.",

@@ -15,7 +15,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "  gateway  {gateway}")?;
         }
         if let Some(shaken) = &self.misdirected {
-            writeln!(f, "  tls      the server name leads to listener {shaken}, which is another one")?;
+            writeln!(f, "  tls      the TLS server name selects listener {shaken}, so the answer is 421")?;
         }
         match &self.connections {
             Some(connections) => connections.fmt(f)?,
@@ -28,7 +28,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "  held     {held}")?;
         }
         if let Some(wait) = &self.waits {
-            writeln!(f, "  held     {wait}")?;
+            writeln!(f, "  waiting  {wait}")?;
         }
         self.passed_over.iter().try_for_each(|candidate| write_candidate(f, "passed", candidate))?;
         self.next.iter().try_for_each(|candidate| write_candidate(f, "next", candidate))?;
@@ -72,7 +72,7 @@ impl Explanation {
                 write_endpoints(f, &target.endpoints)?;
             }
             for endpoint in &target.draining {
-                writeln!(f, "           {} for its sessions alone: it terminates", endpoint.address)?;
+                writeln!(f, "           {} (draining: existing sessions only)", endpoint.address)?;
             }
         }
         Ok(())
@@ -104,7 +104,7 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
             let names: Vec<&str> = names.iter().map(|name| &*name.0).collect();
             writeln!(f, "  guard    404 but over {}", names.join(", "))
         }
-        Guard::RequireEndpoints => writeln!(f, "  guard    503 without endpoints"),
+        Guard::RequireEndpoints => writeln!(f, "  guard    requires an endpoint (else 503)"),
         Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),
         Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
     }

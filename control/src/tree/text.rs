@@ -82,7 +82,7 @@ impl fmt::Display for BackendNode {
                 write!(f, "{backend} (weight {}, {} {endpoints})", self.weight, self.endpoints)
             }
             (None, Some(status)) => write!(f, "status {status} (weight {})", self.weight),
-            (None, None) => write!(f, "closed (weight {})", self.weight),
+            (None, None) => write!(f, "no backend (weight {})", self.weight),
         }
     }
 }

@@ -226,3 +226,44 @@ fn the_status_of_a_share_without_a_target_is_the_answer() {
         assert_eq!(cluster.explained(&NotServing::default(), &asked).answer, want, "{path}");
     }
 }
+
+#[test]
+fn preflights_are_answered_for_a_rule_and_for_a_share() {
+    let cors = || json!([{"type": "CORS", "cors": {"allowOrigins": ["https://app.example"]}}]);
+    let share = |weight: u32, filters: Value| json!({"name": "web", "port": 80, "weight": weight, "filters": filters});
+    let rule = |path: &str, shares: Value| json!({"matches": [{"path": {"value": path}}], "backendRefs": shares});
+    let mut whole = rule("/rule", json!([share(1, json!([]))]));
+    whole["filters"] = cors();
+    let rules = json!([
+        whole,
+        rule("/share", json!([share(1, cors()), share(0, json!([]))])),
+        rule("/some", json!([share(1, cors()), share(1, json!([]))])),
+        rule("/none", json!([share(1, json!([]))])),
+    ]);
+    let endpoints = json!({
+        "metadata": {
+            "namespace": "shop", "name": "web", "resourceVersion": "1",
+            "labels": {"kubernetes.io/service-name": "web"},
+        },
+        "addressType": "IPv4", "ports": [{"name": "", "port": 80}], "endpoints": [{"addresses": ["10.0.0.1"]}],
+    });
+    let objects = [
+        class(),
+        gateway("edge", json!([{"name": "http", "port": 80, "protocol": "HTTP"}])),
+        object(Kind::Service, "web", OLD, &json!({"ports": [{"port": 80}]})),
+        (Kind::EndpointSlice, endpoints),
+        route("web", OLD, json!({"name": "edge"}), json!(["shop.example"]), rules),
+    ];
+    let cluster = Cluster::of(options(&["192.0.2.1"]), &objects);
+    let preflight = ["Origin: https://app.example", "Access-Control-Request-Method: PUT"];
+    for (path, preflight_answer) in [
+        ("/rule", &["200, by the edge itself"][..]),
+        ("/share", &["200, by the edge itself"]),
+        ("/some", &[]),
+        ("/none", &[]),
+    ] {
+        let url = format!("http://shop.example{path}");
+        check(&said(&cluster, &url, Some("OPTIONS"), &preflight), "answer", preflight_answer);
+        check(&said(&cluster, &url, Some("OPTIONS"), &preflight[..1]), "answer", &[]);
+    }
+}

@@ -161,9 +161,10 @@ fn waiting_routes_are_shown_with_their_reason() {
     let waiting =
         "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/new or its endpoints";
     let both = NotServing { held: Some(held), waits: waits.clone() };
-    check(&text(&both, "web.example/"), "held", &[frozen, waiting]);
+    check(&text(&both, "web.example/"), "held", &[frozen]);
+    check(&text(&both, "web.example/"), "waiting", &[waiting]);
     check(&text(&both, "none.example/"), "held", &[frozen]);
-    check(&text(&NotServing { held: None, waits }, "web.example/"), "held", &[waiting]);
+    check(&text(&NotServing { held: None, waits }, "web.example/"), "waiting", &[waiting]);
     check(&text(&NotServing::default(), "web.example/"), "held", &[]);
 }
 
@@ -175,7 +176,6 @@ fn check_addresses(objects: &[(Kind, Value)], explained: impl Fn(&str) -> String
     check(&text, "dropped", &["(weight 1)"]);
     check(&explained("http://192.0.2.1/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
     // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except for bytes.
-    let none = "there is no listener for it";
     for url in [
         "tcp://192.0.2.1:5433",
         "udp://192.0.2.1:5432",
@@ -183,7 +183,7 @@ fn check_addresses(objects: &[(Kind, Value)], explained: impl Fn(&str) -> String
         "http://192.0.2.1:8080/",
         "tcp://192.0.2.9:1",
     ] {
-        assert_eq!(refused_in(gateway::options(&["192.0.2.1"]), objects, url), none, "{url}");
+        assert_eq!(refused_in(gateway::options(&["192.0.2.1"]), objects, url), format!("no listener accepts {url}"));
     }
     check(&explained("http://192.0.2.9:8080/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
 }
@@ -246,6 +246,6 @@ fn tcp_and_tls_routes_are_explained() {
     let explained = |url: &str| explained_in(gateway::options(&["192.0.2.1"]), &objects, &withheld, url);
     let waiting =
         "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/new or its endpoints";
-    check(&explained("tcp://192.0.2.1:5432"), "held", &[waiting]);
-    check(&explained("tls://a.pass.example:443"), "held", &[]);
+    check(&explained("tcp://192.0.2.1:5432"), "waiting", &[waiting]);
+    check(&explained("tls://a.pass.example:443"), "waiting", &[]);
 }

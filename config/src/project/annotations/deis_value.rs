@@ -175,7 +175,7 @@ pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch
         None => ("", entry),
     };
     match modifier {
-        "" | "^~" if path == "/" => Err("is every path of the host, which is the other application's".to_owned()),
+        "" | "^~" if path == "/" => Err("would take the whole host from the other application".to_owned()),
         "" | "^~" => PathMatch::prefix_characters(path).map_err(str::to_owned),
         "=" => PathMatch::exact(path).map_err(str::to_owned),
         "~" | "~*" if !may_be_expression => Err("exceeds the limit of expressions".to_owned()),

@@ -114,5 +114,5 @@ A *time* is a whole number with at most one of the units `ms`, `s`, `m`, `h`, `d
 whole number of bytes, with `k` or `m` for powers of 1024. A *boolean* is `true` or `false` in any case. Lists may have spaces around
 their commas, and an empty entry, such as one behind a comma at the end, says nothing.
 
-An annotation that is set and has no effect is told as a finding with the reason `WithoutEffect`.
+An annotation that is set and has no effect is reported as a finding with the reason `WithoutEffect`.
 ";

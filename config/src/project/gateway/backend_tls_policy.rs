@@ -120,7 +120,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
     let targets = found.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
     let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, found)).collect();
-    let missing = || fault(FIELD.to_owned(), "", "is missing, and the API requires it");
+    let missing = || fault(FIELD.to_owned(), "", "is required but missing");
     let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, found));
     let validation = validation.map_err(|misread| {
         found.closed(&misread.field, &misread.value, &misread.why);

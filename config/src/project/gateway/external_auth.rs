@@ -65,7 +65,7 @@ pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Re
         value: printable(value),
         why: why.to_owned(),
     };
-    let raw = json.backend_ref.ok_or_else(|| fault("backendRef", "", "is missing, and the API requires it"))?;
+    let raw = json.backend_ref.ok_or_else(|| fault("backendRef", "", "is required but missing"))?;
     let backend = backend_ref(raw, &format!("{field}.backendRef"), own)?;
     let names = |list, below: &str| header_names(list, HEADERS_MAX, &format!("{field}.{below}"));
     let protocol = match (json.protocol.as_deref().unwrap_or_default(), json.grpc, json.http) {

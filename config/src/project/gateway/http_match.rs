@@ -202,7 +202,7 @@ fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expression
         Named::Query => text.into(),
     };
     let Some(text) = json.value.filter(|text| !text.is_empty()) else {
-        return Err(fault("value", "", "is empty or missing, and the API requires it".to_owned()));
+        return Err(fault("value", "", "is required but empty or missing".to_owned()));
     };
     if text.len() > VALUE_BYTES_MAX {
         return Err(fault("value", &text, format!("is longer than {VALUE_BYTES_MAX} bytes")));

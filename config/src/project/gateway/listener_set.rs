@@ -37,7 +37,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     let parent = match spec.parent_ref {
         Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|misread| found.misread(&misread)),
         None => {
-            found.dropped(PARENT, "", "is missing, and the API requires it");
+            found.dropped(PARENT, "", "is required but missing");
             Err(Unreadable)
         }
     };

@@ -41,7 +41,7 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
     let below = format!("{field}.backendRef");
     let to = match json.backend_ref {
         Some(raw) => backend_ref(raw, &below, own)?,
-        None => return Err(fault(below, String::new(), "is missing, and the API requires it").into()),
+        None => return Err(fault(below, String::new(), "is required but missing").into()),
     };
     let (numerator, denominator, written) = match (json.percent, json.fraction) {
         (None, None) => (1, 1, "percent"),

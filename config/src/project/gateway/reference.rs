@@ -176,7 +176,7 @@ pub(super) fn checked<T: AsRef<str>>(
         value: printable(value),
         why: why.to_owned(),
     };
-    let text = text.ok_or_else(|| fault("", "is missing, and the API requires it"))?;
+    let text = text.ok_or_else(|| fault("", "is required but missing"))?;
     check(text.as_ref()).map_err(|why| fault(text.as_ref(), why))?;
     Ok(text)
 }

@@ -128,7 +128,7 @@ fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &Pol
     let others = world.names_of(Kind::BackendTlsPolicy, Some(&name.namespace));
     let mut older = others.filter_map(|other| world.backend_tls_policies.get(&other.name));
     let rival = older.find(|other| other.age < policy.age && other.targets.contains(target))?;
-    let why = format!("BackendTLSPolicy {} is for {} too and older", rival.age.name, target.object);
+    let why = format!("older BackendTLSPolicy {} already targets {}", rival.age.name, target.object);
     Some(Fault::new("Conflicted", why))
 }
 

@@ -87,10 +87,10 @@ fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
     }
     let told = kinds_of.iter().map(|(release, kinds)| {
         let release = if release.is_empty() { "an unknown release" } else { release };
-        format!("{} are of {release}", kinds.join(", "))
+        format!("{} ({release})", kinds.join(", "))
     });
     let (told, [first, last]) = (told.collect::<Vec<_>>().join("; "), RELEASES);
-    Some(Fault::new("UnsupportedVersion", format!("The definitions of {told}; supported are v1.{first} to v1.{last}")))
+    Some(Fault::new("UnsupportedVersion", format!("unsupported CRD versions: {told}; supported: v1.{first}–v1.{last}")))
 }
 
 /// Whether a release is one of [`RELEASES`]: `v1.7.0`, or a release candidate.
@@ -141,11 +141,10 @@ mod tests {
         use Kind::{Gateway, HttpRoute, TcpRoute};
         check(&[(Gateway, "v1.7.0"), (HttpRoute, "v1.2.1"), (TcpRoute, "v1.7.0-rc.1")], None);
         for unknown in ["v1.8.0", "v1.1.0", "v2.3.0", "v1.7", "1.7.0", "monthly-2026.10"] {
-            let want = format!("The definitions of gateways are of {unknown}; supported are v1.2 to v1.7");
+            let want = format!("unsupported CRD versions: gateways ({unknown}); supported: v1.2–v1.7");
             check(&[(Gateway, unknown), (HttpRoute, "v1.7.0")], Some(&want));
         }
-        let want = "The definitions of httproutes are of an unknown release; gateways, tcproutes are of v1.9.1; supported are \
-                    v1.2 to v1.7";
+        let want = "unsupported CRD versions: httproutes (an unknown release); gateways, tcproutes (v1.9.1); supported: v1.2–v1.7";
         check(&[(Gateway, "v1.9.1"), (HttpRoute, ""), (TcpRoute, "v1.9.1")], Some(want));
     }
 }

@@ -236,7 +236,7 @@ fn without_ports(listeners: &[Offered]) -> Option<Fault> {
 fn unresolved(listeners: &[Offered]) -> Option<Fault> {
     let names: Vec<&str> =
         listeners.iter().filter(|it| it.unresolved.is_some()).map(|it| &*it.listener.section).collect();
-    let message = || format!("not resolved: references of listeners {}", names.join(", "));
+    let message = || format!("unresolved references in listeners: {}", names.join(", "));
     (!names.is_empty()).then(|| Fault::new("ListenersNotResolved", message()))
 }
 

@@ -115,7 +115,7 @@ impl Seeker<'_> {
             );
             return Err(Fault::new("HostnameConflict", message));
         }
-        let message = format!("none of its hostnames is one of a listener of {owner}");
+        let message = format!("no hostname intersects a listener of {owner}");
         Err(Fault::new("NoMatchingListenerHostname", message))
     }
 }
