@@ -36,12 +36,12 @@ mod sample_model;
 
 pub use budget::BudgetLimits;
 pub use connection::tls::TlsSetupError;
+pub use http::cdn_loop::{LoopToken, NoToken};
 pub use listen::binder::{Bound, BoundBind};
-pub use observe::access_log::AccessLogSink;
 pub use options::{
-    ClientLimits, DrainLimits, Driver, Enforce, Http2Limits, Options, RateLimits, TlsLimits, UpstreamLimits,
+    AccessLogSink, ClientLimits, DrainLimits, Driver, Enforce, Http2Limits, Options, RateLimits, TlsLimits,
+    UpstreamLimits,
 };
-pub use request::cdn_loop::{LoopToken, NoToken};
 pub use start::{Memory, Proxy, StartError, Sweeper};
 
 /// Parses bytes with both request parsers, and panics if they disagree about a request that the native driver takes.

@@ -1,10 +1,10 @@
 //! All limits and timeouts of the data plane in one place. Settings of routes are in the snapshot.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::budget::BudgetLimits;
-use crate::observe::access_log::AccessLogSink;
-use crate::request::cdn_loop::LoopToken;
+use crate::http::cdn_loop::LoopToken;
 
 /// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
 /// Times of less than a millisecond count as one.
@@ -41,6 +41,18 @@ pub struct Options {
     pub driver: Driver,
     /// The interval at which each thread compares its sockets with the snapshot although nothing has changed.
     pub audit: Duration,
+}
+
+/// The destination of the access log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum AccessLogSink {
+    /// No log.
+    Off,
+    /// The standard output.
+    #[default]
+    Stdout,
+    /// Appended to this file, which is created if it does not exist.
+    File(PathBuf),
 }
 
 /// The drivers of requests. The choice does not change the messages to endpoints and clients.

@@ -10,7 +10,6 @@ use crate::budget::{Budget, Charge, Cost};
 use crate::clock;
 use crate::connection::clients::{ClientCharge, ClientPlace, Clients};
 use crate::connection::idle::{self, List};
-use crate::datagram::Flows;
 use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::Refused;
@@ -18,7 +17,6 @@ use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::Options;
-use crate::request::hygiene::HeadLimits;
 use crate::sweep_trigger::SweepTrigger;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
@@ -33,8 +31,6 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     /// The share of each client.
     pub(crate) clients: Arc<Clients>,
-    /// The limits of request heads.
-    pub(crate) head_limits: HeadLimits,
     /// The metrics of requests.
     pub(crate) metrics: Metrics,
     /// The metrics of mirrored requests.
@@ -45,8 +41,6 @@ pub(crate) struct Shared {
     pub(crate) listening: Arc<Listening>,
     /// The addresses on which it listens for UDP.
     pub(crate) listening_udp: Arc<Listening>,
-    /// The flows of datagrams.
-    pub(crate) flows: Flows,
     /// The budget of the flows.
     pub(crate) flow_budget: Arc<FlowBudget>,
     /// The states of endpoints.
@@ -78,23 +72,15 @@ impl Shared {
         let budget = Arc::new(Budget::new(&options.budget));
         show_budget(registry, &budget)?;
         let flow_budget = Arc::new(FlowBudget::new(Arc::clone(&budget)));
-        let head_limits = HeadLimits {
-            lines_max: options.client.head_lines_max,
-            bytes_max: options.client.head_bytes_max,
-            passes_max: options.passes_max,
-            token: options.loop_token.clone(),
-        };
         Ok(Arc::new(Self {
             options: options.clone(),
             clients: Arc::new(Clients::new(&options.budget, Arc::clone(&budget))),
             budget,
-            head_limits,
             metrics,
             mirrors: MirrorMetrics::register(registry)?,
             external_auth: ExternalAuthMetrics::register(registry)?,
             listening: Arc::default(),
             listening_udp: Arc::default(),
-            flows: Flows::default(),
             flow_budget,
             endpoints,
             sweep_trigger,
@@ -173,7 +159,7 @@ mod tests {
     use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
     use super::*;
-    use crate::observe::access_log::AccessLogSink;
+    use crate::options::AccessLogSink;
     use crate::sample_model::{endpoints, parts, path, published, to_backend};
 
     #[test]

@@ -160,7 +160,7 @@ fn folders_do_not_import_each_other_in_circles() {
     check("config", true);
     check("control", true);
     check("lite", true);
-    check("proxy", false);
+    check("proxy", true);
     check("app", true);
 }
 

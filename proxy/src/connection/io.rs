@@ -10,16 +10,16 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::BufMut as _;
-use pingora::protocols::SocketDigest;
-use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::{SocketDigest, raw_connect::ProxyDigest};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
 use super::{ConnectionFacts, alarm::Alarm, chunks::Chunks, stall::Stall, transport::Transport};
+use crate::budget::Budget;
 use crate::buffers::Buffer;
 use crate::clock;
 use crate::connection::response_deadline::{DeadlineFuture, ResponseDeadline};
-use crate::shared::Shared;
+use crate::options::ClientLimits;
 
 /// The size of the write buffer, which lets a head and a small body leave together.
 const WRITE_BUFFER_BYTES: usize = 4 * 1024;
@@ -51,8 +51,6 @@ pub(crate) struct Conn {
     stall: Stall,
     alarm: Alarm,
     facts: Arc<ConnectionFacts>,
-    /// The minimum rates of clients, and the budget that decides whether they are enforced.
-    shared: Arc<Shared>,
     /// The deadline of the response to the current request, once a driver has asked for it.
     due: Option<ResponseDeadline>,
     bell: Option<DeadlineFuture>,
@@ -75,8 +73,12 @@ impl fmt::Debug for Conn {
 
 impl Conn {
     /// A connection from which nothing was read yet.
-    pub(crate) fn new(transport: Transport, facts: Arc<ConnectionFacts>, shared: &Arc<Shared>) -> Self {
-        let limits = &shared.options.client;
+    pub(crate) fn new(
+        transport: Transport,
+        facts: Arc<ConnectionFacts>,
+        limits: &ClientLimits,
+        budget: &Arc<Budget>,
+    ) -> Self {
         Self {
             proxy_digest: OnceLock::new(),
             socket_digest: OnceLock::new(),
@@ -85,10 +87,9 @@ impl Conn {
             reads: Reads::All,
             chunks: None,
             unwritten: Buffer::default(),
-            stall: Stall::new(limits.write_stall),
+            stall: Stall::new(limits, budget),
             alarm: Alarm::new(),
             facts,
-            shared: Arc::clone(shared),
             due: None,
             bell: None,
             http2: false,
@@ -313,8 +314,7 @@ impl Conn {
 
     /// The outcome of a write, or an error if the client is too slow. Tunnels have no minimum rate.
     fn bound<T>(&mut self, wrote: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let rates = (!self.facts.is_tunnel()).then_some(&*self.shared);
-        let bounded = self.stall.bound(wrote, rates, cx);
+        let bounded = self.stall.bound(wrote, !self.facts.is_tunnel(), cx);
         // The deadline of the response continues while the client reads nothing.
         if bounded.is_pending() { self.poll_due(cx).map(Err) } else { bounded }
     }

@@ -9,6 +9,9 @@ use crate::options::{Enforce, RateLimits};
 /// The time after which the budget is checked again for a slow client.
 const RECHECK: Duration = Duration::from_secs(5);
 
+/// The minimum rate, and the budget that decides whether it is enforced.
+pub(crate) type Rule<'a> = (&'a RateLimits, &'a Budget);
+
 /// The rate of one direction of one request. It measures in periods, each with at least [`RateLimits::grace`] of
 /// waiting, so that an early burst does not make up for a later trickle. Bytes before the first wait do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -206,6 +206,7 @@ pub(super) struct Running {
     pub(super) entry: Entry,
     pub(super) series: Arc<BindSeries>,
     pub(super) traffic: Arc<Traffic>,
+    pub(super) all: Arc<Flows>,
 }
 
 /// Passes answers to the client until the flow is over. When its bind drains, a shorter idle time applies.
@@ -280,7 +281,7 @@ impl Drop for Running {
         // The task was aborted, unless the flow has ended by itself.
         let aborted = if self.entry.gave_way() { FlowEnd::Evicted } else { FlowEnd::Cut };
         self.flow.over(aborted);
-        self.traffic.shared.flows.leave(&self.flow);
+        self.all.leave(&self.flow);
         let end = self.flow.end.get().copied().unwrap_or(aborted);
         let flow = &self.flow;
         let FlowKey { bind, client, .. } = flow.key;

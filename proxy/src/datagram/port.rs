@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::SCRATCH;
 use super::endpoint::{Chosen, choose};
-use super::flow::{Flow, FlowKey, Running, Sent, carry};
+use super::flow::{Flow, FlowKey, Flows, Running, Sent, carry};
 use super::socket::{ClientSocket, Received};
 use crate::budget::Cost;
 use crate::clock;
@@ -38,6 +38,8 @@ struct Port {
     bind: BindKey,
     traffic: Arc<Traffic>,
     series: Arc<BindSeries>,
+    /// The flows of all threads.
+    all: Arc<Flows>,
     tasks: JoinSet<()>,
     /// The flows of these tasks.
     flows: HashMap<Id, Owned, foldhash::fast::RandomState>,
@@ -59,6 +61,7 @@ pub(crate) async fn serve(
     socket: Arc<ClientSocket>,
     bind: BindKey,
     traffic: Arc<Traffic>,
+    flows: Arc<Flows>,
     mut ending: Ending,
 ) -> usize {
     let mut port = Port {
@@ -66,6 +69,7 @@ pub(crate) async fn serve(
         socket: Arc::clone(&socket),
         bind,
         traffic,
+        all: flows,
         tasks: JoinSet::new(),
         flows: HashMap::default(),
         draining: watch::Sender::new(false),
@@ -139,7 +143,7 @@ impl Port {
 
     fn pass_on(&mut self, bytes: &[u8], key: FlowKey) -> Result<(), Dropped> {
         for _ in 0..TRIES_MAX {
-            let flow = match self.traffic.shared.flows.get(&key) {
+            let flow = match self.all.get(&key) {
                 Some(flow) => flow,
                 None => self.begin(key)?,
             };
@@ -174,15 +178,15 @@ impl Port {
             return Err(Dropped::Full);
         }
         let budget = &traffic.shared.flow_budget;
-        if let Err(other) = traffic.shared.flows.enter(&flow) {
+        if let Err(other) = self.all.enter(&flow) {
             budget.release();
             return Ok(other);
         }
         self.series.active.inc();
         let entry = Entry::new(Charged::Flow(Arc::clone(budget)));
         let place = entry.place();
-        let (series, traffic) = (Arc::clone(&self.series), Arc::clone(&self.traffic));
-        let running = Running { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic };
+        let (series, traffic, all) = (Arc::clone(&self.series), Arc::clone(&self.traffic), Arc::clone(&self.all));
+        let running = Running { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic, all };
         let task = self.tasks.spawn(carry(running, Arc::clone(&self.socket), self.draining.subscribe()));
         self.flows.insert(task.id(), Owned { flow: Arc::clone(&flow), astray: None });
         idle::register(place, activity, task, Cost::FLOW);

@@ -107,7 +107,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
         // The bytes of these binds are passed on before anything is read.
         BindProtocol::Tcp | BindProtocol::Udp => None,
         BindProtocol::Http => {
-            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
+            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
             Some(Established::Requests(conn, Expected::Either))
         }
         // Boxed, because a connection in plain text should not have room for a handshake.
@@ -122,7 +122,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
                     "TLS handshake"
                 );
                 facts.tls = Some(agreed);
-                let conn = Box::new(Conn::new(stream, Arc::new(facts), &traffic.shared));
+                let conn = Box::new(Conn::new(stream, Arc::new(facts), limits, &traffic.shared.budget));
                 Some(Established::Requests(conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             // Both may be idle for long while the edge waits for neither, so they never give way to another connection.
@@ -138,7 +138,8 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
             }
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
-                let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), &traffic.shared));
+                let conn =
+                    Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
                 refuse(conn, Refusal::PlainOnTls, traffic.options.server_header, limits.body_discard).await;
                 None
             }

@@ -2,6 +2,7 @@
 //! compression.
 
 pub(crate) mod body;
+pub(crate) mod cdn_loop;
 pub(crate) mod compression;
 pub(crate) mod date;
 pub(crate) mod edited;

@@ -10,7 +10,7 @@ use socket2::Socket;
 use tidegate_config::model::{Bind, BindKey, BindProtocol};
 use tokio::sync::watch;
 
-use crate::datagram;
+use crate::datagram::{self, Flows};
 use crate::listen::sockets;
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::upstream::own_addresses::Listening;
@@ -102,12 +102,14 @@ pub(crate) struct Binder {
     /// The addresses on which the process listens, for TCP and for UDP.
     listening: [Arc<Listening>; 2],
     metrics: Arc<ConnectionMetrics>,
+    /// The flows of datagrams on all of its sockets.
+    pub(super) flows: Arc<Flows>,
 }
 
 impl Binder {
     /// A binder without open sockets.
     pub(crate) fn new(listening: [Arc<Listening>; 2], metrics: Arc<ConnectionMetrics>) -> Self {
-        Self { bound: watch::Sender::default(), listening, metrics }
+        Self { bound: watch::Sender::default(), listening, metrics, flows: Arc::default() }
     }
 
     /// The state, and notifications of its changes.

@@ -246,7 +246,8 @@ impl Sockets<'_> {
             BindProtocol::Udp => {
                 let socket = Arc::new(ClientSocket::new(socket)?);
                 let watched = Watched::Datagrams(Arc::downgrade(&socket));
-                (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, told)))
+                let flows = Arc::clone(&self.binder.flows);
+                (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
             }
         };
         Ok(Open { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })

@@ -5,11 +5,9 @@
 mod custom;
 mod entry;
 mod line;
-mod sink;
 mod stream_entry;
 
 pub(crate) use entry::{Address, Entry};
-pub use sink::AccessLogSink;
 pub(crate) use stream_entry::StreamEntry;
 
 use std::cell::RefCell;
@@ -23,6 +21,8 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use prometheus::IntCounter;
 use tokio::sync::Notify;
+
+use crate::options::AccessLogSink;
 
 /// The maximum time that a line waits in its thread's batch.
 const TICK: Duration = Duration::from_millis(100);

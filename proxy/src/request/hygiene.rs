@@ -7,8 +7,8 @@ use tidegate_config::model::{Head, Normalized, RequestHeadLimits, normalize, req
 
 use crate::http::body;
 use crate::http::names::FORWARDED_AS;
+use crate::options::{ClientLimits, Options};
 use crate::reason::Reason;
-use crate::request::cdn_loop::LoopToken;
 
 /// The HTTP version of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,19 +50,6 @@ pub(crate) struct Line<'a> {
     pub(crate) longest_header: usize,
 }
 
-/// The limits of a head's size, and of its passes.
-#[derive(Clone, Debug)]
-pub(crate) struct HeadLimits {
-    /// The maximum number of header lines.
-    pub(crate) lines_max: usize,
-    /// The maximum length of the target and all header lines in bytes.
-    pub(crate) bytes_max: usize,
-    /// The maximum number of passes through edges of this token.
-    pub(crate) passes_max: usize,
-    /// The token.
-    pub(crate) token: LoopToken,
-}
-
 /// The facts about a valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sound<'a> {
@@ -90,10 +77,11 @@ impl Sound<'_> {
 pub(crate) fn check<'a, H: Head + ?Sized>(
     head: &'a H,
     line: &Line<'_>,
-    limits: &HeadLimits,
+    options: &Options,
     asked: RequestHeadLimits,
 ) -> Result<Sound<'a>, Reason> {
-    if line.header_lines > limits.lines_max || line.header_bytes > asked.bytes_max.unwrap_or(limits.bytes_max) {
+    let ClientLimits { head_lines_max, head_bytes_max, .. } = options.client;
+    if line.header_lines > head_lines_max || line.header_bytes > asked.bytes_max.unwrap_or(head_bytes_max) {
         return Err(Reason::HeadTooLarge);
     }
     // No line of a head is longer than the head.
@@ -106,7 +94,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     let host = host(head, line)?;
     let content_length = content_length(head)?;
     nominations(head)?;
-    if limits.token.passes(head) >= limits.passes_max {
+    if options.loop_token.passes(head) >= options.passes_max {
         return Err(Reason::LoopDetected);
     }
     let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
@@ -192,8 +180,9 @@ mod tests {
     /// No further limits.
     const NO_MORE: RequestHeadLimits = RequestHeadLimits { line_bytes_max: None, bytes_max: None };
 
-    fn limits() -> HeadLimits {
-        HeadLimits { lines_max: 64, bytes_max: 16_384, passes_max: 3, token: LoopToken::default() }
+    fn limits() -> Options {
+        let client = ClientLimits { head_lines_max: 64, head_bytes_max: 16_384, ..Options::default().client };
+        Options { client, passes_max: 3, ..Options::default() }
     }
 
     fn line(protocol: Protocol) -> Line<'static> {

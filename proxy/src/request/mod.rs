@@ -3,7 +3,6 @@
 //! drivers, and no step calls the next one.
 
 pub(crate) mod answer;
-pub(crate) mod cdn_loop;
 pub(crate) mod client;
 mod cors;
 pub(crate) mod exchange;

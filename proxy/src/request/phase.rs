@@ -95,7 +95,7 @@ pub(crate) fn route<'h, H: Head>(
     head: &'h H,
     line: &Line<'_>,
 ) -> Result<Routed<'h>, Unrouted> {
-    let sound = hygiene::check(head, line, &shared.head_limits, snapshot.edge().request_head)?;
+    let sound = hygiene::check(head, line, &shared.options, snapshot.edge().request_head)?;
     let request = RequestFacts {
         client: client(head, facts.peer, facts.tls.is_some(), facts.trusted(snapshot)),
         protocol: line.protocol,

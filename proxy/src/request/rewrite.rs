@@ -10,12 +10,12 @@ use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AppProtocol, Filter, ForwardedFor, Head, PathRewrite, Route, normalize};
 
 use crate::connection::AddressText;
+use crate::http::cdn_loop::LoopToken;
 use crate::http::edits::Edits;
 use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
-use crate::request::cdn_loop::LoopToken;
 use crate::request::external_auth::Grants;
 use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;

@@ -37,7 +37,7 @@ impl Listening {
 
     /// Returns `true` if an address leads back to this process. A bind on the unspecified address covers loopback and
     /// the address that the request came in over; other addresses of the host are not known here, and
-    /// [`crate::request::cdn_loop`] ends such loops.
+    /// [`crate::http::cdn_loop`] ends such loops.
     pub(crate) fn leads_back(&self, address: SocketAddr, local: Option<IpAddr>) -> bool {
         let (word, bit) = self.place(address.port());
         if word.load(Ordering::Acquire) & bit == 0 {

@@ -1,21 +1,14 @@
 //! A connection on a real socket: which bytes its reads and writes leave.
 
-use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::budget::{Budget, BudgetLimits};
 use crate::connection::ConnectionFacts;
-use crate::observe::access_log::AccessLogSink;
 use crate::options::{ClientLimits, Options};
 
 const MOMENT: Duration = Duration::from_millis(200);
-
-fn shared(set: impl FnOnce(&mut ClientLimits)) -> Arc<Shared> {
-    let mut options = Options { access_log: AccessLogSink::Off, ..Options::default() };
-    set(&mut options.client);
-    Shared::new(&options, &Registry::new()).unwrap()
-}
 
 /// A connection and the client's end of it.
 async fn pair() -> (Conn, TcpStream) {
@@ -23,7 +16,8 @@ async fn pair() -> (Conn, TcpStream) {
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
     let facts = Arc::new(ConnectionFacts::sample(peer));
-    (Conn::new(Transport::Plain(stream), facts, &shared(|client| client.write_stall = MOMENT)), client)
+    let limits = ClientLimits { write_stall: MOMENT, ..Options::default().client };
+    (Conn::new(Transport::Plain(stream), facts, &limits, &Arc::new(Budget::new(&BudgetLimits::default()))), client)
 }
 
 async fn read(conn: &mut Conn) -> String {

@@ -12,18 +12,13 @@ use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use pingora::http::RequestHeader;
 
-use crate::budget::Budget;
 use crate::clock;
-use crate::connection::rate::RateMeter;
+use crate::connection::rate::{RateMeter, Rule};
 use crate::http::names::is_grpc_type;
-use crate::options::RateLimits;
 
 /// The client must be disconnected because it is too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooSlow;
-
-/// The minimum rate, and the budget that decides whether it is enforced.
-pub(crate) type Rule<'a> = (&'a RateLimits, &'a Budget);
 
 /// The rates of one request. They are checked when a piece arrives; idle times have limits of their own.
 #[derive(Debug, Default)]
@@ -188,8 +183,8 @@ impl Drop for Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::BudgetLimits;
-    use crate::options::Enforce;
+    use crate::budget::{Budget, BudgetLimits};
+    use crate::options::{Enforce, RateLimits};
 
     const LIMITS: RateLimits =
         RateLimits { bytes_per_second: 500, grace: Duration::from_secs(60), enforce: Enforce::Always };

@@ -17,8 +17,8 @@ use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
 use crate::connection::{Conn, ConnectionFacts, Transport};
 use crate::driver::native::agreement;
 use crate::driver::native::scratch::Scratch;
-use crate::observe::access_log::AccessLogSink;
 use crate::observe::metrics::Driver;
+use crate::options::AccessLogSink;
 use crate::options::Options;
 use crate::request::exchange::Decided;
 use crate::request::phase;
@@ -117,7 +117,9 @@ async fn carry_by(
 async fn connected() -> (Conn, TcpStream, Connection, TcpStream) {
     let ((server, client), (far, near)) = (pair().await, pair().await);
     let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
-    (Conn::new(Transport::Plain(server), facts, &shared()), client, Connection::Plain(near), far)
+    let shared = shared();
+    let conn = Conn::new(Transport::Plain(server), facts, &shared.options.client, &shared.budget);
+    (conn, client, Connection::Plain(near), far)
 }
 
 #[tokio::test]
