@@ -24,7 +24,7 @@ pub use audit::Audit;
 use audit::Round;
 use backlog::{Backlog, Batch};
 pub use changed_findings::{ChangedFindings, ObjectFindings};
-use hold::Hold;
+use hold::Holding;
 pub use infrastructure::Made;
 use infrastructure::Making;
 use listing::Listing;
@@ -69,14 +69,8 @@ pub struct Reconciler {
     doubted: BTreeSet<Source>,
     names: LookedUp,
     secrets: FollowedSecrets,
-    /// Held routes, which serve instead of the cluster's.
-    hold: Option<Hold>,
-    /// The Service ports of the held routes.
-    held_backends: BTreeSet<BackendKey>,
-    /// Units for the next step: unknown endpoints that a held route needs.
-    next: BTreeSet<Unit>,
-    /// The changes of an operator's command, until they are published.
-    commanded: Option<Changes>,
+    /// Held routes, which serve instead of the cluster's, and the operator's last command.
+    holding: Holding,
     /// The desired statuses, and the objects whose status may have to be written.
     reporting: Reporting,
     /// Gateways whose infrastructure may be incomplete.
@@ -118,10 +112,7 @@ impl Reconciler {
             doubted: BTreeSet::new(),
             names: LookedUp::default(),
             secrets: FollowedSecrets::default(),
-            hold: None,
-            held_backends: BTreeSet::new(),
-            next: BTreeSet::new(),
-            commanded: None,
+            holding: Holding::default(),
             reporting,
             making,
             round: Round::default(),
@@ -141,10 +132,10 @@ impl Reconciler {
     /// detected, and objects that cannot be listed now, such as Secrets, would be lost. A hold stays too.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
         let (world, backlog) = (std::mem::take(&mut self.world), std::mem::take(&mut self.backlog).emptied());
-        let (hold, held_backends) = (self.hold.take(), std::mem::take(&mut self.held_backends));
+        let holding = self.holding.take();
         let fresh = Self::new(self.options.clone(), []);
         let listing = std::mem::replace(&mut self.listing, Listing::new([])).still_serving(sources);
-        *self = Self { world, backlog, hold, held_backends, listing, ..fresh };
+        *self = Self { world, backlog, holding, listing, ..fresh };
     }
 
     /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
@@ -155,7 +146,7 @@ impl Reconciler {
         self.attach_stale();
         let due = self.waits.first_end().is_some_and(|end| end <= now);
         let stale = self.names.stale() || self.secrets.stale();
-        if self.backlog.is_empty() && !due && !stale && self.commanded.is_none() {
+        if self.backlog.is_empty() && !due && !stale && !self.holding.commanded() {
             return None;
         }
         let mut batch = self.backlog.take(self.options.pace.share, now);
@@ -168,7 +159,7 @@ impl Reconciler {
         let oldest = batch.oldest;
         let (mut touched, causes) = self.compile_batch(batch, now);
         let units = std::mem::take(&mut touched.changed);
-        let published = self.outgoing(Changes { causes, units });
+        let published = self.holding.outgoing(Changes { causes, units }, &self.compiled.parts);
         let secrets = self.secrets.changes(&self.topology, &self.options);
         Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
     }
@@ -178,11 +169,11 @@ impl Reconciler {
         let (mut causes, Batch { mut units, own, .. }) = (batch.causes(), batch);
         let woken = self.waits.end(now, &units);
         units.extend(woken.keys().cloned());
-        units.append(&mut self.next);
+        units.append(&mut self.holding.take_next());
         self.reporting.judged(units.iter());
         self.compiled.claims_moved(self.topology.take_moved());
         let settle = self.options.pace.settle;
-        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
         let mut begun = BTreeMap::new();
         let mut decide = |compiled: &Compiled, next: &Next<'_>| {
             let unit = next.unit();
@@ -229,7 +220,7 @@ impl Reconciler {
             until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
             awaited: awaited.iter().cloned().collect(),
         });
-        let held = self.hold.as_ref().map(|hold| hold.by_command(now, wall));
+        let held = self.holding.by_command(now, wall);
         NotServing { held, waits: waits.collect() }
     }
 
@@ -284,7 +275,7 @@ impl Reconciler {
     /// The Service ports of held routes.
     #[must_use]
     pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
-        &self.held_backends
+        self.holding.backends()
     }
 
     /// The operator's options.
@@ -295,7 +286,7 @@ impl Reconciler {
 
     /// Updates the DNS names to look up, and removes the addresses of others.
     fn refresh_names(&mut self) -> Option<Arc<Names>> {
-        let names = self.names.refresh(&self.topology, &self.compiled, &self.held_backends)?;
+        let names = self.names.refresh(&self.topology, &self.compiled, self.holding.backends())?;
         self.world.names.retain(|name, _| names.contains_key(name));
         Some(names)
     }
@@ -319,16 +310,17 @@ impl Reconciler {
         self.running = true;
         self.world.compact();
         self.topology = attach_all(&self.world, &self.options);
-        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
         self.compiled = Compiled::of(inputs);
+        self.round = Round::default();
+        self.round.schedule(now, self.options.pace.units_max(), (inputs, &self.compiled), 0);
         let compiled = [("host", self.compiled.parts.hosts.len()), ("service", self.world.services.len())].into();
         let touched = Touched { compiled, ..Touched::default() };
         self.names.note_all();
         let names = self.refresh_names();
-        self.begin_audit(now);
-        self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
+        self.holding.publish_first();
         let secrets = self.secrets.all(&self.topology, &self.options);
-        let published = self.outgoing(Changes::default());
+        let published = self.holding.outgoing(Changes::default(), &self.compiled.parts);
         Some(Step { published, touched, oldest: None, names, secrets })
     }
 

@@ -58,7 +58,7 @@ impl Reconciler {
     /// is rare, so they wait in the slow lane.
     pub(super) fn recheck_endpoint_addresses(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
-        for service in self.compiled.used_services(&self.held_backends) {
+        for service in self.compiled.used_services(self.holding.backends()) {
             self.compile_later(Unit::Service(service), &reason);
         }
     }
@@ -139,7 +139,7 @@ impl Reconciler {
 
     /// The endpoints of a Service may have changed; that matters if it is used.
     fn endpoints_changed(&mut self, service: ObjectName, reason: &Reason) {
-        if self.compiled.uses(&service, &self.held_backends) {
+        if self.compiled.uses(&service, self.holding.backends()) {
             self.compile_later(Unit::Service(service), reason);
         }
     }

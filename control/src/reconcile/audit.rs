@@ -14,7 +14,7 @@ use tidegate_config::object::ObjectRef;
 use super::{Reconciler, Step, inputs};
 use crate::attachment::{Attachment, Verdict};
 use crate::backoff::share;
-use crate::compile::{ByObject, ChangedUnits, Defer, Inputs, Touched, Unit};
+use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Inputs, Touched, Unit};
 use crate::history::{Cause, Changes};
 use crate::sources::attach;
 
@@ -41,11 +41,28 @@ pub struct Audit {
     pub whole: bool,
 }
 
+impl Round {
+    /// Sets when the next turn is due after one of `units` units: a round takes the configured time, plus up to half of
+    /// it.
+    pub(super) fn schedule(
+        &mut self,
+        now: Instant,
+        units: usize,
+        (Inputs { world, options, .. }, compiled): (Inputs<'_>, &Compiled),
+        draw: u64,
+    ) {
+        let all = world.count() + compiled.parts.hosts.len() + world.services.len() + 1;
+        let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let fair = options.pace.audit.saturating_mul(units.min(all)) / all;
+        self.due = Some(now + (fair + share(fair / 2, draw)).max(PAUSE_MIN));
+    }
+}
+
 impl Reconciler {
     /// When the next turn of [`Reconciler::audit`] is due; `None` while there is other work.
     #[must_use]
     pub fn audit_due(&self) -> Option<Instant> {
-        let idle = self.backlog.is_empty() && self.waits.is_empty() && self.commanded.is_none();
+        let idle = self.backlog.is_empty() && self.waits.is_empty() && !self.holding.commanded();
         self.round.due.filter(|_| self.running && idle)
     }
 
@@ -71,7 +88,8 @@ impl Reconciler {
                 }
             }
         }
-        self.round.due = Some(now + self.pause(units, draw));
+        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
+        self.round.schedule(now, units, (inputs, &self.compiled), draw);
         if !audit.drifted.is_empty() {
             audit.step = Some(self.mended(&audit.drifted, mended));
         }
@@ -79,33 +97,20 @@ impl Reconciler {
     }
 
     fn inputs(&self) -> Inputs<'_> {
-        inputs(&self.world, &self.options, &self.topology, &self.held_backends)
-    }
-
-    /// Begins the first round.
-    pub(super) fn begin_audit(&mut self, now: Instant) {
-        self.round = Round { last: None, due: Some(now + self.pause(self.options.pace.units_max(), 0)) };
-    }
-
-    /// The pause after a turn of `units` units: a round takes the configured time, plus up to half of it.
-    fn pause(&self, units: usize, draw: u64) -> Duration {
-        let all = self.world.count() + self.compiled.parts.hosts.len() + self.world.services.len() + 1;
-        let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let fair = self.options.pace.audit.saturating_mul(units.min(all)) / all;
-        (fair + share(fair / 2, draw)).max(PAUSE_MIN)
+        inputs(&self.world, &self.options, &self.topology, self.holding.backends())
     }
 
     /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
     fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut ChangedUnits, drifted: &mut Vec<Unit>) {
-        let told = self.told(unit);
+        let before = told(&self.compiled, unit);
         self.compiled.distrust(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
-        let inputs = inputs(&self.world, &self.options, &self.topology, &self.held_backends);
+        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
         let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
         let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
         let recompiled = touched.changed.routes() || touched.changed.endpoints();
         let serves = self.serves(unit, serving);
-        if attached || recompiled || !serves || told != self.told(unit) {
+        if attached || recompiled || !serves || before != told(&self.compiled, unit) {
             drifted.push(unit.clone());
         }
         if recompiled {
@@ -129,21 +134,15 @@ impl Reconciler {
         differs
     }
 
-    /// The findings of a unit, and the verdict of its object.
-    fn told(&self, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
-        let verdict = unit.object().and_then(|object| self.compiled.verdicts.get(object).cloned());
-        (self.compiled.findings.by_unit().get(unit).cloned(), verdict)
-    }
-
     /// Returns `true` if a unit serves as it was compiled. Held routes need not.
     fn serves(&self, unit: &Unit, serving: &SnapshotParts) -> bool {
-        unit.routing() && self.hold.is_some() || unit.serves(&self.compiled, serving)
+        unit.routing() && self.holding.holds() || unit.serves(&self.compiled, serving)
     }
 
     /// Units that serve although they were not compiled.
     fn left_over(&self, serving: &SnapshotParts) -> Vec<Unit> {
         let left = Unit::only_in(serving, &self.compiled.parts).into_iter();
-        left.filter(|unit| self.hold.is_none() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
+        left.filter(|unit| !self.holding.holds() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn mended(&mut self, drifted: &[Unit], units: ChangedUnits) -> Step {
@@ -154,8 +153,20 @@ impl Reconciler {
         self.reporting.judged(drifted);
         let names = self.refresh_names();
         let secrets = self.secrets.all(&self.topology, &self.options);
-        Step { published: self.outgoing(changes), touched: Touched::default(), oldest: None, names, secrets }
+        Step {
+            published: self.holding.outgoing(changes, &self.compiled.parts),
+            touched: Touched::default(),
+            oldest: None,
+            names,
+            secrets,
+        }
     }
+}
+
+/// The findings of a unit, and the verdict of its object.
+fn told(compiled: &Compiled, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
+    let verdict = unit.object().and_then(|object| compiled.verdicts.get(object).cloned());
+    (compiled.findings.by_unit().get(unit).cloned(), verdict)
 }
 
 /// A unit must be published as it is now compiled.

@@ -124,6 +124,15 @@ impl Backlog {
         }
     }
 
+    /// Queues Services that a held route no longer uses: unused ones are removed later.
+    pub(super) fn release(&mut self, services: BTreeSet<ObjectName>, received: Instant) {
+        for service in services {
+            let cause = Arc::new(Cause::Released { service: service.clone() });
+            let reason = Reason { cause, lane: Lane::Slow, received, own: false };
+            self.compile(Unit::Service(service), &reason, u64::MAX);
+        }
+    }
+
     /// Queues an object to be attached.
     pub(super) fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
         match self.objects.get_mut(object) {

@@ -2,23 +2,20 @@
 //! them. Endpoints are still updated: a rollback restores old routes, never old pods.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use tidegate_config::model::{BackendKey, BackendMap, Generation, SnapshotParts, VirtualHost};
 use tidegate_config::object::ObjectName;
 
 use super::Reconciler;
-use super::backlog::Reason;
 use crate::command::Command;
 use crate::compile::{Unit, backends_of_host, used_by_stream};
 use crate::history::{Cause, Changes};
 use crate::not_serving::ByCommand;
-use crate::queue::Lane;
 
 /// The held routes.
 #[derive(Debug)]
-pub(super) struct Hold {
+struct Hold {
     command: Command,
     since: Instant,
     /// The generation of the routes.
@@ -30,7 +27,7 @@ pub(super) struct Hold {
 
 impl Hold {
     /// The description of the hold.
-    pub(super) fn by_command(&self, now: Instant, wall: SystemTime) -> ByCommand {
+    fn by_command(&self, now: Instant, wall: SystemTime) -> ByCommand {
         let since = wall.checked_sub(now.saturating_duration_since(self.since)).unwrap_or(wall);
         ByCommand { command: self.command, generation: self.generation, since }
     }
@@ -57,49 +54,85 @@ impl Hold {
     }
 }
 
-impl Reconciler {
-    /// Serves the routes of a generation from the next step on, whatever changes in the cluster.
-    pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
-        let withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
-        let hold = Hold { command, since: now, generation, routes, withheld };
-        self.follow(hold.backends(), now);
-        self.hold = Some(hold);
-        self.commanded = Some(Changes::of(Cause::Commanded { command }));
+/// The hold, the routes and endpoints that it needs, and the operator's last command.
+#[derive(Debug, Default)]
+pub(super) struct Holding {
+    /// Held routes, which serve instead of the cluster's.
+    hold: Option<Hold>,
+    /// The Service ports of the held routes.
+    backends: BTreeSet<BackendKey>,
+    /// Units for the next step: unknown endpoints that a held route needs.
+    next: BTreeSet<Unit>,
+    /// The changes of an operator's command, until they are published.
+    commanded: Option<Changes>,
+}
+
+impl Holding {
+    /// The hold, for a loop that starts again.
+    pub(super) fn take(&mut self) -> Self {
+        let Self { hold, backends, .. } = std::mem::take(self);
+        Self { hold, backends, ..Self::default() }
     }
 
-    /// Serves the routes of the cluster again from the next step on.
-    pub fn thaw(&mut self, command: Command, now: Instant) {
-        let Some(hold) = self.hold.take() else { return };
-        self.follow(BTreeSet::new(), now);
+    /// Whether routes are held.
+    pub(super) const fn holds(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// The Service ports of the held routes.
+    pub(super) const fn backends(&self) -> &BTreeSet<BackendKey> {
+        &self.backends
+    }
+
+    /// Whether a command waits for its publication.
+    pub(super) const fn commanded(&self) -> bool {
+        self.commanded.is_some()
+    }
+
+    /// The description of the hold.
+    pub(super) fn by_command(&self, now: Instant, wall: SystemTime) -> Option<ByCommand> {
+        self.hold.as_ref().map(|hold| hold.by_command(now, wall))
+    }
+
+    /// The units to compile in this step.
+    pub(super) fn take_next(&mut self) -> BTreeSet<Unit> {
+        std::mem::take(&mut self.next)
+    }
+
+    /// The next step is a publication, even without changes.
+    pub(super) fn publish_first(&mut self) {
+        self.commanded.get_or_insert_with(|| Changes::of(Cause::Started));
+    }
+
+    /// Begins a hold. Returns the Services of the previous one.
+    fn begin(&mut self, mut hold: Hold, known: &BackendMap) -> BTreeSet<ObjectName> {
+        hold.withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
+        self.commanded = Some(Changes::of(Cause::Commanded { command: hold.command }));
+        let released = self.follow(hold.backends(), known);
+        self.hold = Some(hold);
+        released
+    }
+
+    /// Ends the hold. Returns its Services.
+    fn end(&mut self, command: Command, known: &BackendMap) -> Option<BTreeSet<ObjectName>> {
+        let hold = self.hold.take()?;
         let mut changes = Changes::of(Cause::Commanded { command });
         changes.append(hold.withheld);
         self.commanded = Some(changes);
-    }
-
-    /// The generation of the held routes.
-    #[must_use]
-    pub fn held(&self) -> Option<Generation> {
-        self.hold.as_ref().map(|hold| hold.generation)
+        Some(self.follow(BTreeSet::new(), known))
     }
 
     /// Changes the Service ports of held routes. Unknown ones are compiled in the next step, so that no route is
-    /// published without its endpoints; unused ones are removed later.
-    fn follow(&mut self, backends: BTreeSet<BackendKey>, now: Instant) {
-        let known = &self.compiled.parts.backends;
+    /// published without its endpoints. Returns the Services of the previous ones, which may be unused now.
+    fn follow(&mut self, backends: BTreeSet<BackendKey>, known: &BackendMap) -> BTreeSet<ObjectName> {
         let missing = backends.iter().filter(|key| !known.contains_key(key));
         self.next.extend(missing.map(|key| Unit::Service(key.service.clone())));
-        let before = std::mem::replace(&mut self.held_backends, backends);
-        let gone: BTreeSet<&ObjectName> = before.iter().map(|key| &key.service).collect();
-        for service in gone {
-            let cause = Arc::new(Cause::Released { service: service.clone() });
-            let reason = Reason { cause, lane: Lane::Slow, received: now, own: false };
-            self.backlog.compile(Unit::Service(service.clone()), &reason, u64::MAX);
-        }
-        self.names.note_all();
+        let before = std::mem::replace(&mut self.backends, backends);
+        before.into_iter().map(|key| key.service.clone()).collect()
     }
 
-    /// The publication for compiled changes, if there is one.
-    pub(super) fn outgoing(&mut self, changes: Changes) -> Option<(SnapshotParts, Changes)> {
+    /// The publication for changes of the compiled parts, if there is one.
+    pub(super) fn outgoing(&mut self, changes: Changes, now: &SnapshotParts) -> Option<(SnapshotParts, Changes)> {
         let commanded = self.commanded.take();
         let forced = commanded.is_some();
         let passed = match &mut self.hold {
@@ -111,8 +144,31 @@ impl Reconciler {
         if differs {
             changes.append(passed);
         }
-        let now = &self.compiled.parts;
         let parts = || self.hold.as_ref().map_or_else(|| now.clone(), |hold| hold.over(&now.backends));
         (forced || differs).then(|| (parts(), changes))
+    }
+}
+
+impl Reconciler {
+    /// Serves the routes of a generation from the next step on, whatever changes in the cluster.
+    pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
+        let hold = Hold { command, since: now, generation, routes, withheld: Changes::default() };
+        let released = self.holding.begin(hold, &self.compiled.parts.backends);
+        self.backlog.release(released, now);
+        self.names.note_all();
+    }
+
+    /// Serves the routes of the cluster again from the next step on.
+    pub fn thaw(&mut self, command: Command, now: Instant) {
+        if let Some(released) = self.holding.end(command, &self.compiled.parts.backends) {
+            self.backlog.release(released, now);
+            self.names.note_all();
+        }
+    }
+
+    /// The generation of the held routes.
+    #[must_use]
+    pub fn held(&self) -> Option<Generation> {
+        self.holding.hold.as_ref().map(|hold| hold.generation)
     }
 }

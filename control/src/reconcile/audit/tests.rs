@@ -167,15 +167,15 @@ impl Bench {
     /// Checks that everything equals a compilation from scratch, and serves.
     #[track_caller]
     fn check_right(&self) {
-        let Reconciler { world, options, compiled, topology, hold, .. } = &self.reconciler;
-        let full = compile(world, options, &self.reconciler.held_backends);
+        let Reconciler { world, options, compiled, topology, holding, .. } = &self.reconciler;
+        let full = compile(world, options, self.reconciler.held_backends());
         assert_eq!(all(&compiled.parts), all(&full.parts));
         assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));
         assert!(topology.attachments().eq(attach_all(world, options).attachments()));
         let serving = self.publisher.serving();
         let backends = serving.backends().iter().map(|(key, backend)| (key.clone(), Arc::clone(backend)));
         assert_eq!(backends.collect::<BTreeMap<_, _>>(), all(&compiled.parts).1);
-        if hold.is_none() {
+        if !holding.holds() {
             let hosts = serving.hosts().iter().map(|(host, routes)| (host, Arc::clone(routes)));
             assert_eq!(hosts.collect::<BTreeMap<_, _>>(), all(&compiled.parts).0);
             assert_eq!(serving.default_certificate(), compiled.parts.default_certificate.as_ref());
