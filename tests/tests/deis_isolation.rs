@@ -153,7 +153,7 @@ const FINDINGS: [(&str, &str); 14] = [
     ("Service pem/pem", "tls.crt holds no certificate"),
     ("Service external/external", "nowhere.invalid has no addresses"),
     ("Service rest/rest", "proxyDomain]: \"nobody\" has no effect"),
-    ("Service docs/docs-bad", "proxyLocations]: \"/\" is every path of the host"),
+    ("Service docs/docs-bad", "proxyLocations]: \"/\" would take the whole host"),
     ("Deployment deis/deis-router", "nginx.serverNameHashMaxSize]: \"512k\" has no effect"),
     ("Deployment deis/deis-router", "nginx.serverNameHashBucketSize]: \"64k\" has no effect"),
     ("Deployment deis/deis-router", "nginx.proxyBuffers.size]: \"16k\" has no effect"),
