@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Repeat { bytes: Bytes, times: u32, pause: Duration },
     /// Waits.
     Wait(Duration),
+    /// Tells the test that the acts before it are done.
+    Tell(Arc<Semaphore>),
     /// Reads and discards until the peer ends the connection.
     Hold,
     /// Ends the connection.
@@ -163,6 +165,7 @@ async fn play(stream: &mut TcpStream, step: Step) -> std::io::Result<bool> {
             }
         }
         Step::Wait(time) => sleep(time).await,
+        Step::Tell(done) => done.add_permits(1),
         Step::Hold => {
             let mut ignored = [0; 4096];
             while stream.read(&mut ignored).await? > 0 {}
