@@ -9,9 +9,14 @@ use crate::bench::{Bench, all_of};
 
 /// A loop with a Gateway that has these listeners.
 pub(crate) fn running(listeners: &Value) -> Bench {
+    running_from(&["192.0.2.1"], listeners)
+}
+
+/// The same with these addresses for Gateways.
+fn running_from(pool: &[&str], listeners: &Value) -> Bench {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
-        addresses: ["192.0.2.1".parse().unwrap()].into(),
+        addresses: pool.iter().map(|address| address.parse().unwrap()).collect(),
         services: GatewayServices::Off,
         optional: false,
     };
@@ -63,6 +68,43 @@ fn check_release(bench: &mut Bench, want: Option<&str>) {
     assert_eq!(said.map(|condition| &*condition.reason), want);
     let full = compile(bench.reconciler.world(), bench.reconciler.options(), bench.reconciler.held_backends());
     assert_eq!(full.verdicts, bench.reconciler.compiled().verdicts);
+}
+
+/// Compares the addresses in the status of each Gateway.
+#[track_caller]
+fn check_addresses(bench: &mut Bench, want: &[(&str, &[&str])]) {
+    bench.reconcile();
+    for (name, want) in want {
+        let gateway = ObjectRef::new(Kind::Gateway, ObjectName::new("shop", *name));
+        let Some(Verdict::Status(status)) = bench.reconciler.compiled().verdicts.get(&gateway).cloned() else {
+            panic!("{name} has no status")
+        };
+        let got: Vec<&str> = status.addresses.iter().map(|address| &*address.value).collect();
+        assert_eq!(got, *want, "{name}");
+    }
+}
+
+#[test]
+fn gateways_keep_their_addresses_unless_another_one_requests_them() {
+    let mut bench = running_from(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], &json!([]));
+    let create = |bench: &mut Bench, name: &str, second: u32, requested: &[&str], assigned: &[&str]| {
+        let of = |addresses: &[&str]| addresses.iter().map(|address| json!({"value": address})).collect::<Vec<_>>();
+        let metadata =
+            json!({"namespace": "shop", "name": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")});
+        let spec = json!({"gatewayClassName": "tidegate", "listeners": [], "addresses": of(requested)});
+        bench.apply(Kind::Gateway, json!({"metadata": metadata, "spec": spec, "status": {"addresses": of(assigned)}}));
+    };
+    create(&mut bench, "second", 2, &[], &["192.0.2.2"]);
+    check_addresses(&mut bench, &[("edge", &["192.0.2.1"]), ("second", &["192.0.2.2"])]);
+    create(&mut bench, "third", 3, &["192.0.2.2"], &[]);
+    check_addresses(&mut bench, &[("second", &["192.0.2.1"]), ("third", &["192.0.2.2"])]);
+    bench.delete(Kind::Gateway, "third");
+    // An address outside of the pool is not kept, whoever wrote it.
+    create(&mut bench, "fourth", 4, &[], &["203.0.113.9"]);
+    check_addresses(&mut bench, &[("second", &["192.0.2.2"]), ("fourth", &["192.0.2.1"])]);
+    create(&mut bench, "fifth", 5, &[], &["203.0.113.9"]);
+    // `edge`, which says nothing about its age, comes last.
+    check_addresses(&mut bench, &[("fifth", &["192.0.2.3"]), ("edge", &[])]);
 }
 
 #[test]

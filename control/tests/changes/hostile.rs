@@ -69,7 +69,7 @@ fn with(mut objects: Vec<(Kind, Value)>) -> Vec<(Kind, Value)> {
     objects
 }
 
-fn services_of_unit(addresses: &[&str]) -> Vec<(Kind, Value)> {
+fn service_at(addresses: &[&str]) -> Vec<(Kind, Value)> {
     with(vec![(Kind::Service, service("loud/x")), (Kind::EndpointSlice, slice("loud/x", addresses))])
 }
 
@@ -127,9 +127,9 @@ fn endpoints_at_protected_addresses_are_left_out() {
         ("the cloud's metadata as a server of Teredo", "2001:0:a9fe:a9fe::3fff:fdfe"),
         ("the cloud's metadata by ISATAP", "2001:db8::5efe:169.254.169.254"),
     ] {
-        check(what, services_of_unit(&[address]), 1, 0, &["AddressRefused"]);
+        check(what, service_at(&[address]), 1, 0, &["AddressRefused"]);
     }
-    check("one good address among bad ones", services_of_unit(&["127.0.0.1", "10.0.0.2"]), 1, 1, &["AddressRefused"]);
+    check("one good address among bad ones", service_at(&["127.0.0.1", "10.0.0.2"]), 1, 1, &["AddressRefused"]);
     for dns in ["localhost", "metadata.google.internal", "rebound.example"] {
         check(dns, with(vec![(Kind::Service, external("loud/x", dns))]), 1, 0, &["AddressRefused"]);
     }
@@ -145,7 +145,7 @@ fn endpoints_at_protected_addresses_are_left_out() {
 
 #[test]
 fn large_objects_affect_their_owner_only() {
-    let slow = || services_of_unit(&["10.0.0.2"]);
+    let slow = || service_at(&["10.0.0.2"]);
     let paths: Vec<String> = (0..20_000).map(|number| format!("/{number}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let mut many = slow();
@@ -184,7 +184,7 @@ fn large_objects_affect_their_owner_only() {
     check("5,000 Ingresses for one host", objects, 5001, 1, &[]);
     let endpoints: Vec<String> = (0..10_500).map(|number| format!("10.1.{}.{}", number / 250, number % 250)).collect();
     let addresses: Vec<&str> = endpoints.iter().map(String::as_str).collect();
-    check("10,500 endpoints in one slice", services_of_unit(&addresses), 1, 10_000, &["RuleDropped"]);
+    check("10,500 endpoints in one slice", service_at(&addresses), 1, 10_000, &["RuleDropped"]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn unreadable_objects_become_findings_of_their_owner() {
         json!([]),
         json!({}),
     ] {
-        let mut objects = services_of_unit(&["10.0.0.2"]);
+        let mut objects = service_at(&["10.0.0.2"]);
         objects.push((Kind::Ingress, with_tls.clone()));
         objects.push((Kind::Secret, secret(data.clone())));
         let text = data.to_string();
