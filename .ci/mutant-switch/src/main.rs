@@ -121,36 +121,47 @@ impl Finder<'_> {
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_binary(&mut self, it: &'ast ExprBinary) {
         let text = self.text;
-        let [left, op, right] = [it.left.span(), it.op.span(), it.right.span()].map(|span| &text.text[text.range(span)]);
+        let [left, op, right] =
+            [it.left.span(), it.op.span(), it.right.span()].map(|span| &text.text[text.range(span)]);
         let whole = text.range(it.span());
-        self.each(it.op.span().start().into(), |genre| matches!(genre, Genre::BinaryOperator), |mutant, is| {
-            let other = &mutant.replacement;
-            (whole.clone(), format!("(if {is} {{ {left} {other} {right} }} else {{ {left} {op} {right} }})"))
-        });
+        self.each(
+            it.op.span().start().into(),
+            |genre| matches!(genre, Genre::BinaryOperator),
+            |mutant, is| {
+                let other = &mutant.replacement;
+                (whole.clone(), format!("(if {is} {{ {left} {other} {right} }} else {{ {left} {op} {right} }})"))
+            },
+        );
         visit::visit_expr_binary(self, it);
     }
 
     fn visit_expr_unary(&mut self, it: &'ast ExprUnary) {
         let text = self.text;
         let (whole, inner) = (text.range(it.span()), &text.text[text.range(it.expr.span())]);
-        self.each(it.op.span().start().into(), |genre| matches!(genre, Genre::UnaryOperator), |_, is| {
-            (whole.clone(), format!("(if {is} {{ {inner} }} else {{ {} }})", &text.text[whole.clone()]))
-        });
+        self.each(
+            it.op.span().start().into(),
+            |genre| matches!(genre, Genre::UnaryOperator),
+            |_, is| (whole.clone(), format!("(if {is} {{ {inner} }} else {{ {} }})", &text.text[whole.clone()])),
+        );
         visit::visit_expr_unary(self, it);
     }
 
     fn visit_arm(&mut self, it: &'ast Arm) {
         let text = self.text;
-        self.each(it.span().start().into(), |genre| matches!(genre, Genre::MatchArm), |_, is| match &it.guard {
-            Some((_, guard)) => {
-                let range = text.range(guard.span());
-                (range.clone(), format!("!{is} && ({})", &text.text[range]))
-            }
-            None => {
-                let end = text.range(it.pat.span()).end;
-                (end..end, format!(" if !{is}"))
-            }
-        });
+        self.each(
+            it.span().start().into(),
+            |genre| matches!(genre, Genre::MatchArm),
+            |_, is| match &it.guard {
+                Some((_, guard)) => {
+                    let range = text.range(guard.span());
+                    (range.clone(), format!("!{is} && ({})", &text.text[range]))
+                }
+                None => {
+                    let end = text.range(it.pat.span()).end;
+                    (end..end, format!(" if !{is}"))
+                }
+            },
+        );
         visit::visit_arm(self, it);
     }
 }
