@@ -261,7 +261,7 @@ impl Problem {
     }
 }
 
-/// Writes what is wrong with a value, and the consequence. A missing value is not shown.
+/// Writes a value, its fault and the consequence, without the value if it is missing.
 fn write_wrong(f: &mut fmt::Formatter<'_>, value: &str, why: &str, so: &str) -> fmt::Result {
     if value.is_empty() && why.starts_with("is required but ") {
         write!(f, "{why}, so {}", if so == DROPPED { "the entry is dropped" } else { so })

@@ -41,7 +41,7 @@ impl Reconciler {
         }
     }
 
-    /// The dependents of something that is no object, and has changed, are attached again.
+    /// Attaches again the dependents of a changed key that is not an object.
     pub(super) fn attach_dependents(
         &mut self,
         objects: &BTreeSet<ObjectRef>,

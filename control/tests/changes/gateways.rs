@@ -99,7 +99,7 @@ fn gateways_keep_their_addresses_unless_another_one_requests_them() {
     create(&mut bench, "third", 3, &["192.0.2.2"], &[]);
     check_addresses(&mut bench, &[("second", &["192.0.2.1"]), ("third", &["192.0.2.2"])]);
     bench.delete(Kind::Gateway, "third");
-    // An address outside of the pool is not kept, whoever wrote it.
+    // An address that is not in the pool is not kept.
     create(&mut bench, "fourth", 4, &[], &["203.0.113.9"]);
     check_addresses(&mut bench, &[("second", &["192.0.2.2"]), ("fourth", &["192.0.2.1"])]);
     create(&mut bench, "fifth", 5, &[], &["203.0.113.9"]);

@@ -222,13 +222,9 @@ async fn arrival(
             return arrival;
         }
         if room.is_none() && conn.unread().len() > SHORT_HEAD_BYTES {
-            let cost = Cost::of_long_head(bounds.bytes_max);
-            match traffic.shared.room_for(conn.facts().client.as_ref(), cost) {
-                Ok(charged) => room = Some(charged),
-                Err(refused) => {
-                    traffic.metrics.refused(refused);
-                    return Arrival::Over;
-                }
+            room = traffic.room_for(conn.facts().client.as_ref(), Cost::of_long_head(bounds.bytes_max));
+            if room.is_none() {
+                return Arrival::Over;
             }
         }
         let end = *end.get_or_insert_with(|| clock::now() + traffic.options.client.head_deadline);
@@ -322,10 +318,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
 /// Serves all requests of an HTTP/2 connection, until it is idle for too long, the client disconnects, or, while the
 /// bind drains, the streams opened before the GOAWAY are complete.
 async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
-    let _room = match traffic.shared.room_for(conn.facts().client.as_ref(), Cost::HTTP2) {
-        Ok(room) => room,
-        Err(refused) => return traffic.metrics.refused(refused),
-    };
+    let Some(_room) = traffic.room_for(conn.facts().client.as_ref(), Cost::HTTP2) else { return };
     conn.http2 = true;
     conn.pass_all();
     if !*notice.last.borrow() {

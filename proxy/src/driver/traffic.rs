@@ -17,7 +17,7 @@ use crate::connection::tls::Tls;
 use crate::observe::connection_metrics::{ConnectionMetrics, Refused};
 use crate::observe::datagram_metrics::Dropped;
 use crate::options::Options;
-use crate::shared::Shared;
+use crate::shared::{Room, Shared};
 
 /// The shared state of the connections of a thread.
 pub(crate) struct Traffic {
@@ -87,7 +87,13 @@ impl Traffic {
         self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)
     }
 
-    /// The same for a flow of datagrams.
+    /// Charges a further cost of a connection to the process and its client, until the returned value is dropped. `None`
+    /// if one of them has no room: the connection is counted as refused.
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<Room> {
+        self.shared.room_for(client, cost).inspect_err(|refused| self.metrics.refused(*refused)).ok()
+    }
+
+    /// The place of a flow of datagrams among those of its client; `None` for a trusted proxy.
     ///
     /// # Errors
     /// If the client holds too much already.

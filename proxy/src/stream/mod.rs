@@ -43,10 +43,7 @@ pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic
 /// Serves a connection to a TLS listener to its end.
 pub(crate) async fn serve_tls(at: (BindKey, Instant), mut bytes: TlsBytes, traffic: &Traffic) {
     // Only the client's side was charged when the connection was accepted.
-    let _room = match traffic.shared.room_for(bytes.from.client.as_ref(), Cost::TLS_STREAM) {
-        Ok(room) => room,
-        Err(refused) => return traffic.metrics.refused(refused),
-    };
+    let Some(_room) = traffic.room_for(bytes.from.client.as_ref(), Cost::TLS_STREAM) else { return };
     let ended = carry(&mut bytes.stream, &bytes.read, &bytes.from, &bytes.route, traffic).await;
     finish(at, bytes.from.peer, Some(&bytes.route), ended, traffic);
 }

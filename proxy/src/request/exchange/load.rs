@@ -1,8 +1,12 @@
 //! The resources of a request at its endpoint: one of the places of its Service, and a part of the process's files and
 //! memory, which is charged to its client too.
 
+use std::sync::Arc;
+
 use super::Exchange;
 use crate::budget::Cost;
+use crate::connection::ConnectionFacts;
+use crate::connection::clients::ClientPlace;
 use crate::observe::connection_metrics::Refused;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
@@ -57,7 +61,7 @@ impl Exchange {
         if self.load.is_some() {
             return Ok(None);
         }
-        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        let client = client(self.facts.as_ref());
         self.shared.room_for(client, Cost::ANSWER).map(Some)
     }
 
@@ -85,7 +89,7 @@ impl Exchange {
 
     /// Replaces the charge of a request by that of a tunnel.
     pub(super) fn becomes_tunnel(&mut self) {
-        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        let client = client(self.facts.as_ref());
         if let Some(load) = &mut self.load {
             let less = load.at_service.shrink(Cost::TUNNEL);
             self.shared.budget.release(less);
@@ -102,7 +106,7 @@ impl Exchange {
         if !load.at_service.grow(Cost::COMPRESSION, self.shared.budget.service_max()) {
             return false;
         }
-        let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+        let client = client(self.facts.as_ref());
         if client.is_some_and(|client| !client.charge_spare(Cost::COMPRESSION)) {
             load.at_service.shrink(before);
             return false;
@@ -120,8 +124,13 @@ impl Exchange {
         if let Some(load) = self.load.take() {
             let cost = load.at_service.cost();
             self.shared.budget.release(cost);
-            let client = self.facts.as_ref().and_then(|facts| facts.client.as_ref());
+            let client = client(self.facts.as_ref());
             client.inspect(|client| client.release(cost));
         }
     }
+}
+
+/// The place of a request's client; `None` for a trusted proxy.
+fn client(facts: Option<&Arc<ConnectionFacts>>) -> Option<&ClientPlace> {
+    facts.and_then(|facts| facts.client.as_ref())
 }
