@@ -12,13 +12,16 @@ use std::time::Duration;
 use futures::FutureExt;
 use socket2::SockRef;
 use tidegate_config::model::{Endpoint, EndpointId, Target, UpstreamTls};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 use tokio_rustls::client::TlsStream;
 
 use super::{connect, tls};
 use crate::reason::Reason;
+
+/// The maximum size of the content of a TLS record (RFC 8446, 5.1).
+const RECORD_MAX: usize = 1 << 14;
 
 /// The pool key of connections: the endpoint and its TLS settings. The Service of a pod makes no difference. The
 /// address is part of it, because the endpoint's identity is derived from text that tenants write.
@@ -115,7 +118,33 @@ impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, into),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, into),
+            Self::Tls(stream) => poll_read_records(Pin::new(&mut **stream), cx, into),
+        }
+    }
+}
+
+/// Reads records into a buffer: the first one as far as there is room, and further ones while they fit as a whole.
+/// rustls keeps the allocation of a record until its last byte is read, which would be 16 KiB for a few bytes that did
+/// not fit, for as long as the client does not read.
+fn poll_read_records(
+    mut stream: Pin<&mut TlsStream<TcpStream>>,
+    cx: &mut Context<'_>,
+    into: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let before = into.filled().len();
+    loop {
+        let content = match stream.as_mut().poll_fill_buf(cx) {
+            Poll::Ready(Ok(content)) => content,
+            // After an error, rustls returns it again, and a socket its end, which is an error without `close_notify`.
+            Poll::Ready(Err(_)) | Poll::Pending if into.filled().len() > before => return Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
+        let count = content.len().min(into.remaining());
+        into.put_slice(&content[..count]);
+        stream.as_mut().consume(count);
+        if count == 0 || into.remaining() < RECORD_MAX {
+            return Poll::Ready(Ok(()));
         }
     }
 }
@@ -169,7 +198,7 @@ pub(crate) mod tests {
     use rustls::crypto::ring::default_provider;
     use rustls::pki_types::PrivateKeyDer;
     use tidegate_config::model::{AppProtocol, SubjectName, UpstreamVerification};
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::sleep;
     use tokio_rustls::TlsAcceptor;
@@ -224,6 +253,39 @@ pub(crate) mod tests {
         server.shutdown().await.unwrap();
         sleep(MOMENT).await;
         assert!(!closed.lives());
+    }
+
+    #[tokio::test]
+    async fn no_record_is_begun_that_does_not_fit() {
+        let (mut connection, mut server) = over_tls().await;
+        // (room, what the endpoint sends as records, the sizes of the reads)
+        let cases: [(usize, &[usize], &[usize]); 4] = [
+            (RECORD_MAX, &[60, RECORD_MAX], &[60, RECORD_MAX]),
+            (4 * RECORD_MAX, &[60, RECORD_MAX, RECORD_MAX], &[60 + 2 * RECORD_MAX]),
+            (2 * RECORD_MAX, &[RECORD_MAX, 1, RECORD_MAX], &[RECORD_MAX + 1, RECORD_MAX]),
+            (1000, &[2500], &[1000, 1000, 500]),
+        ];
+        for (room, records, want) in cases {
+            let sent = async {
+                for &bytes in records {
+                    server.write_all(&vec![b'x'; bytes]).await.unwrap();
+                    server.flush().await.unwrap();
+                }
+            };
+            let read = async {
+                // All of it has arrived.
+                sleep(MOMENT).await;
+                let mut got = Vec::new();
+                while got.iter().sum::<usize>() < records.iter().sum() {
+                    got.push(connection.read(&mut vec![0; room]).await.unwrap());
+                }
+                got
+            };
+            assert_eq!(tokio::join!(sent, read).1, want, "{room} {records:?}");
+        }
+        drop(server);
+        let broken = connection.read(&mut vec![0; 4 * RECORD_MAX]).await;
+        assert!(broken.is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof));
     }
 
     #[test]
