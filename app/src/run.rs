@@ -20,6 +20,7 @@ use crate::wire::{Clients, Wired};
 pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let Run { mut edge, cluster } = Run::try_from(args)?;
     logs::start(&edge.process.log_level, edge.process.log_form)?;
+    refuse_huge_pages();
     let mut signals = Signals::listen().context("signals")?;
     let passes = edge.serve.as_ref().is_some_and(|serve| serve.pass_writes);
     let (clients, server) = connect(&cluster, passes).await?;
@@ -34,6 +35,16 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     tokio::select! {
         over = wired.until_over(&mut signals) => over,
         never = announce(bound) => match never {},
+    }
+}
+
+/// Declines transparent huge pages where the node gives them to every process (`always` in
+/// `/sys/kernel/mm/transparent_hugepage/enabled`). One is resident as a whole while any part of it is in use, so that
+/// memory would say little about what is held, and the budget depends on it.
+fn refuse_huge_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(%error, "transparent huge pages stay enabled; resident memory may be up to twice as large");
     }
 }
 

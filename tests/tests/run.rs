@@ -85,6 +85,19 @@ async fn run_serves_the_cluster_and_continues_without_its_api_server() {
     assert_eq!(run.child.wait().await.unwrap().code(), Some(0));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn run_has_no_huge_pages() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let run = run(&dev).await;
+    run.ready().await;
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", run.child.id().unwrap())).unwrap();
+    // The kernel gives none unasked, and the allocator asks for none.
+    assert!(read("status").contains("THP_enabled:\t0\n"), "{}", read("status"));
+    let requested = read("smaps").lines().filter(|line| line.starts_with("VmFlags:") && line.contains(" hg")).count();
+    assert_eq!(requested, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_and_explain_show_a_route() {
     let dev = Dev::start(&[("shop.yaml", SHOP)]).await;

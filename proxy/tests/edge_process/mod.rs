@@ -71,8 +71,15 @@ impl Drop for Edge {
     }
 }
 
+/// The allocator of `tidegate`, whose memory differs from that of the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Serves until the process is killed.
 pub async fn serve() {
+    // As `tidegate run` does.
+    #[cfg(target_os = "linux")]
+    rustix::thread::disable_transparent_huge_pages(true).unwrap();
     let mut asked = String::new();
     std::io::stdin().read_line(&mut asked).unwrap();
     let [driver, protocol, endpoint] = asked.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
