@@ -204,6 +204,7 @@ pub(crate) async fn the_worst_heads_leave_no_memory_behind(driver: Driver) {
         after = edge.resident_kib();
     }
     println!("{driver:?}: {before} KiB before, {after} KiB after {asked} of the worst heads");
+    assert!(asked >= WORST / 2, "only {asked} responses in {WORST_TIME_MAX:?}");
     assert!(after <= most, "{before} KiB before, {after} KiB after {asked} responses");
     is_served(edge.http(), "b", 5).await;
 }
