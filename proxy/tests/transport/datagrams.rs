@@ -343,9 +343,13 @@ async fn datagrams_from_our_own_addresses_are_dropped() {
 
 #[tokio::test]
 async fn tcp_and_udp_binds_may_share_a_port_number() {
-    let (mut bed, address) = bed(&[server("a").await], |_| ()).await;
+    // Nothing else uses this address, so the port that is free in UDP is free in TCP.
+    let udp = BindKey { address: ([127, 0, 0, 53], 0).into(), protocol: BindProtocol::Udp };
+    let mut bed = Bed::with(&[udp], |_| ()).await;
+    lead(&mut bed, &[server("a").await], |_| ());
+    let address = bed.address(udp).await;
     let tcp = BindKey { address, protocol: BindProtocol::Tcp };
-    bed.listen_on(&[BIND, tcp]);
+    bed.listen_on(&[udp, tcp]);
     assert_eq!(bed.address(tcp).await, address);
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     drop(stream);
