@@ -10,7 +10,6 @@ use serde_json::Value;
 use tidegate_config::object::Kind;
 
 const CRATES: [&str; 7] = ["config", "control", "proxy", "lite", "app", "tests", "bench"];
-const LINES_MAX: usize = 400;
 const METHODS_MAX: usize = 40;
 /// Types with more methods, and their number, which may only fall.
 const LARGE_TYPES: [(&str, &str, usize); 3] =
@@ -59,14 +58,6 @@ fn check(rule: impl Fn(&str, &str) -> Option<String>) {
 #[test]
 fn files_begin_with_a_module_comment() {
     check(|_, text| (!text.starts_with("//!")).then(|| "does not start with //!".to_owned()));
-}
-
-#[test]
-fn files_are_short() {
-    check(|_, text| {
-        let lines = text.lines().count();
-        (lines > LINES_MAX).then(|| format!("has {lines} lines"))
-    });
 }
 
 /// The inherent methods of each type of a crate by its name; tests do not count.

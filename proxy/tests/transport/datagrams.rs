@@ -344,15 +344,14 @@ async fn datagrams_from_our_own_addresses_are_dropped() {
 #[tokio::test]
 async fn tcp_and_udp_binds_may_share_a_port_number() {
     // Nothing else uses this address, so the port that is free in UDP is free in TCP.
-    let udp = BindKey { address: ([127, 0, 0, 53], 0).into(), protocol: BindProtocol::Udp };
+    let udp = BindKey { address: ([127, 0, 0, 53], 0).into(), ..BIND };
     let mut bed = Bed::with(&[udp], |_| ()).await;
     lead(&mut bed, &[server("a").await], |_| ());
     let address = bed.address(udp).await;
     let tcp = BindKey { address, protocol: BindProtocol::Tcp };
     bed.listen_on(&[udp, tcp]);
     assert_eq!(bed.address(tcp).await, address);
-    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    drop(stream);
+    drop(tokio::net::TcpStream::connect(address).await.unwrap());
     assert!(Client::of(address).await.flow().await.starts_with('a'));
 }
 
