@@ -33,7 +33,8 @@ pub enum Key {
     RoutesTo(ObjectName),
     /// A listener with attached routes.
     Listener(Arc<ListenerRef>),
-    /// The same for routes that an older route of another kind keeps off the listener.
+    /// The same for routes that are not attached there, because an older route of another kind keeps them off, or because
+    /// they are not accepted; another route may keep those off.
     Contested(Arc<ListenerRef>),
     /// The endpoints of a Service, for its EndpointSlices.
     EndpointsOf(ObjectName),
@@ -145,9 +146,17 @@ impl Key {
         }
     }
 
-    /// The key of the routes that older routes keep off a listener.
+    /// The key of the routes that are not attached to a listener and that older routes keep off it, or might.
     pub(crate) fn contested(&self) -> Option<Self> {
         self.listener().map(|listener| Self::Contested(Arc::clone(listener)))
+    }
+
+    /// The key of the listener, if this is the one of routes that are not attached to it.
+    pub(crate) fn contested_listener(&self) -> Option<Self> {
+        match self {
+            Self::Contested(listener) => Some(Self::Listener(Arc::clone(listener))),
+            _ => None,
+        }
     }
 }
 

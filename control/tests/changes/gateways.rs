@@ -66,8 +66,14 @@ fn check_release(bench: &mut Bench, want: Option<&str>) {
     };
     let said = status.conditions.iter().find(|condition| condition.kind == *"SupportedVersion");
     assert_eq!(said.map(|condition| &*condition.reason), want);
+    check_like_a_full_compile(bench);
+}
+
+#[track_caller]
+fn check_like_a_full_compile(bench: &Bench) {
     let full = compile(bench.reconciler.world(), bench.reconciler.options(), bench.reconciler.held_backends());
     assert_eq!(full.verdicts, bench.reconciler.compiled().verdicts);
+    assert_eq!(full.findings.by_unit(), bench.reconciler.compiled().findings.by_unit());
 }
 
 /// Compares the addresses in the status of each Gateway.
@@ -148,6 +154,34 @@ fn the_younger_of_an_http_and_a_grpc_route_attaches_once_the_older_is_deleted() 
     check(&mut bench, &[(HttpRoute, "young", "Accepted"), (GrpcRoute, "old", LOST)]);
     bench.delete(HttpRoute, "young");
     check(&mut bench, &[(GrpcRoute, "old", "Accepted")]);
+}
+
+#[test]
+fn a_route_without_any_valid_rule_is_kept_off_a_listener_too() {
+    let dropped = |name: &str, created_s: u32| {
+        let mut route = route(name, created_s, &["a.example"]);
+        let filter = json!({"type": "ExtensionRef", "extensionRef": {"group": "x.test", "kind": "X", "name": "x"}});
+        route["spec"]["rules"] = json!([{"filters": [filter]}]);
+        route
+    };
+    for (kind, other) in [(Kind::HttpRoute, Kind::GrpcRoute), (Kind::GrpcRoute, Kind::HttpRoute)] {
+        // Whichever of the two comes first. Without any accepted route, the dropped one keeps its hosts.
+        for order in [[true, false], [false, true]] {
+            let mut bench = running(&json!([{"name": "http", "port": 80, "protocol": "HTTP"}]));
+            for is_old in order {
+                match is_old {
+                    true => bench.apply(other, route("old", 1, &["a.example"])),
+                    false => bench.apply(kind, dropped("dropped", 2)),
+                }
+                bench.reconcile();
+            }
+            check_like_a_full_compile(&bench);
+            check(&mut bench, &[(kind, "dropped", "HostnameConflict"), (other, "old", "Accepted")]);
+            bench.delete(other, "old");
+            check(&mut bench, &[(kind, "dropped", "UnsupportedValue")]);
+            check_like_a_full_compile(&bench);
+        }
+    }
 }
 
 #[test]

@@ -158,7 +158,13 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
         };
         Claim { host, terms }
     };
-    let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
+    let listeners: Box<[Key]> = if refused.is_some() {
+        // It is not attached, but an older route may keep it off, with the 500s that it answers.
+        joined.listeners.iter().filter_map(Key::contested).for_each(|listener| reader.note(listener));
+        Box::default()
+    } else {
+        joined.listeners.into_iter().collect()
+    };
     let said = Said { refused, unresolved, partly, accepted: unkept };
     let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
     Attachment {
