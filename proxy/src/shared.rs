@@ -16,7 +16,7 @@ use crate::observe::connection_metrics::Refused;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
-use crate::options::Options;
+use crate::options::{Options, RateLimits};
 use crate::sweep_trigger::SweepTrigger;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
@@ -126,6 +126,11 @@ impl Shared {
     /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.
     pub(crate) fn room(&self, cost: Cost) -> Option<Charge> {
         self.charge(cost).then(|| self.budget.keep(cost))
+    }
+
+    /// The minimum rates of clients, and the budget that decides whether they are enforced.
+    pub(crate) fn rates(&self) -> (&RateLimits, &Budget) {
+        (&self.options.client.rates, &self.budget)
     }
 
     /// Counts a request of this cost at a Service port; `None` if the port may have no more of them, by its own maximum or

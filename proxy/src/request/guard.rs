@@ -14,7 +14,6 @@ use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::client::Client;
 use crate::request::cors;
-use crate::request::external_auth::Grants;
 use crate::request::hygiene::Sound;
 use crate::request::path_rewrite;
 
@@ -22,8 +21,6 @@ use crate::request::path_rewrite;
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     route: Arc<Route>,
-    /// The grants of authorisation services.
-    pub(crate) grants: Vec<Arc<Grants>>,
 }
 
 /// The result of the guards.
@@ -82,7 +79,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
         return Err(answer);
     }
     match decision {
-        Decision::Forward => Ok(Passed::Admitted(Admitted { route: Arc::clone(route), grants: Vec::new() })),
+        Decision::Forward => Ok(Passed::Admitted(Admitted { route: Arc::clone(route) })),
         Decision::Asks(place, service) => Ok(Passed::Asks(place, Arc::clone(service))),
         Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
         Decision::ToTls(status) => {

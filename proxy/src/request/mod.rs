@@ -1,13 +1,15 @@
 //! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data,
-//! the [`phase`]s composed of them, and the [`exchange`] with the state of one request. They do not use sessions of
-//! drivers, and no step calls the next one.
+//! and the states of a request that consist of them: a [`phase::Routed`] one is [`decide`]d upon, and then goes to an
+//! endpoint ([`forwarding`]) or is answered here ([`exchange`]). None uses sessions of drivers.
 
 pub(crate) mod answer;
 pub(crate) mod client;
 mod cors;
+pub(crate) mod decide;
 pub(crate) mod exchange;
 pub(crate) mod external_auth;
 pub(crate) mod form;
+pub(crate) mod forwarding;
 pub(crate) mod grpc;
 pub(crate) mod guard;
 pub(crate) mod hygiene;

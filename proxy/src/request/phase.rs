@@ -1,17 +1,14 @@
-//! The phases of a request before anything is sent. Each takes the result of the one before it, so that none can be
-//! skipped: hygiene and route give a [`Routed`], by which the driver is chosen; its guards give an [`Admitted`], and
-//! the choice of a target gives an [`Aimed`]. Before the choice of the driver there are no side effects, so that each
-//! decision can be repeated by the other driver.
+//! The phases of a request before anything is decided about it: hygiene and route give a [`Routed`], by which the
+//! driver is chosen. They have no side effects, so that each can be repeated by the other driver.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_config::model::{Backend, Head, ListenerName, Route, Snapshot, Target};
+use tidegate_config::model::{Head, ListenerName, Route, Snapshot};
 
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::{Client, client};
-use crate::request::guard::Admitted;
 use crate::request::hygiene::{self, Line, Protocol, Sound};
 use crate::request::{rewrite, route};
 use crate::shared::Shared;
@@ -29,8 +26,8 @@ pub(crate) struct RequestFacts {
     pub(crate) early: bool,
     /// Whether its target is in absolute form, which is for proxies.
     pub(crate) absolute: bool,
-    /// The upgrade that it requests and may have.
-    pub(crate) upgrade: Option<HeaderValue>,
+    /// The upgrade that it requests and may have. Boxed, because few do.
+    pub(crate) upgrade: Option<Box<HeaderValue>>,
 }
 
 /// A request with its route.
@@ -61,21 +58,6 @@ impl From<Reason> for Unrouted {
     }
 }
 
-/// A request that has passed its guards, with its backend: the common input of all its attempts.
-#[derive(Debug)]
-pub(crate) struct Aimed {
-    /// The facts about it.
-    pub(crate) request: RequestFacts,
-    /// The witness of its guards.
-    pub(crate) admitted: Admitted,
-    /// Its target.
-    pub(crate) target: Arc<Target>,
-    /// The endpoints of the target.
-    pub(crate) backend: Arc<Backend>,
-    /// The connection it came over.
-    pub(crate) facts: Arc<ConnectionFacts>,
-}
-
 impl Routed<'_> {
     /// Returns `true` if all endpoints of the route use HTTP/1.1, so that the choice of the driver does not depend on
     /// chance.
@@ -102,7 +84,7 @@ pub(crate) fn route<'h, H: Head>(
         had_dot_segments: sound.path.had_dot_segments,
         early: facts.is_early(),
         absolute: line.target_authority.is_some(),
-        upgrade: rewrite::upgrade(head, line.protocol, &shared.options.upgrade_tokens),
+        upgrade: rewrite::upgrade(head, line.protocol, &shared.options.upgrade_tokens).map(Box::new),
     };
     if request.early && !takes_early(snapshot, head.method()) {
         return Err(Unrouted { request: Some(request), reason: Reason::TooEarly });

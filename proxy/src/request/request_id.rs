@@ -15,28 +15,28 @@ const REQUEST_ID_CHARACTERS_MAX: usize = 128;
 const CORRELATION_BYTES_MAX: usize = 1024;
 
 /// The id of a request, of visible characters.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestId(ArrayString<REQUEST_ID_CHARACTERS_MAX>);
+#[derive(Clone)]
+pub(crate) enum RequestId {
+    /// 128 random bits in hexadecimal.
+    Own(ArrayString<32>),
+    /// The client's own.
+    Sent(Box<str>),
+}
 
 impl RequestId {
-    /// The value before there is an id.
-    pub(crate) fn none() -> Self {
-        Self::of("-")
-    }
-
     /// The client's id if it is valid and may be kept, else a new one.
     pub(crate) fn choose<H: Head + ?Sized>(head: &H, keep: bool, chance: u128) -> Self {
         let sent = if keep { head.header(X_REQUEST_ID.as_str()) } else { None };
-        let kept = sent.filter(|id| !id.is_empty() && id.iter().all(u8::is_ascii_graphic));
-        let kept = kept.and_then(|id| ArrayString::from(std::str::from_utf8(id).ok()?).ok());
-        kept.map_or_else(|| Self::new(chance), Self)
+        let kept = sent.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_CHARACTERS_MAX);
+        let kept = kept.filter(|id| id.iter().all(u8::is_ascii_graphic)).and_then(|id| std::str::from_utf8(id).ok());
+        kept.map_or_else(|| Self::new(chance), |id| Self::Sent(id.into()))
     }
 
-    /// 128 random bits in hexadecimal.
+    /// One from random bits.
     pub(crate) fn new(chance: u128) -> Self {
         let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
         let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
-        Self::of(std::str::from_utf8(&made).unwrap_or_default())
+        Self::Own(ArrayString::from_byte_string(&made).unwrap_or_default())
     }
 
     /// The client's correlation ids, followed by this one. Too many of them are dropped.
@@ -49,25 +49,29 @@ impl RequestId {
         if ids.len() > CORRELATION_BYTES_MAX || ids == b"," {
             ids.clear();
         }
-        ids.extend_from_slice(self.0.as_bytes());
-        let own = || HeaderValue::from_str(&self.0).unwrap_or_else(|_| HeaderValue::from_static("-"));
+        ids.extend_from_slice(self.as_str().as_bytes());
+        let own = || HeaderValue::from_str(self.as_str()).unwrap_or_else(|_| HeaderValue::from_static("-"));
         HeaderValue::from_maybe_shared(bytes::Bytes::from(ids)).unwrap_or_else(|_| own())
     }
 
-    /// An id from a text.
+    /// One that a client sent.
+    #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {
-        Self(ArrayString::from(text).unwrap_or_default())
+        Self::Sent(text.into())
     }
 
     /// Its text.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        match self {
+            Self::Own(id) => id,
+            Self::Sent(id) => id,
+        }
     }
 }
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

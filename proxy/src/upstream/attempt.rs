@@ -98,7 +98,18 @@ fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
     !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
+/// Returns `true` if a backend has an endpoint that is not an address of the edge.
+pub(crate) fn has_usable(backend: &Backend, here: Here<'_>) -> bool {
+    backend.endpoints.iter().any(|endpoint| usable(endpoint, &[], here))
+}
+
 impl Attempts {
+    /// None yet. The first one is pinned to the endpoint of a session, if there is one, even if that is ejected: only its
+    /// own failure moves the session.
+    pub(crate) fn of_session(session: Option<EndpointId>) -> Self {
+        Self { session, ..Self::default() }
+    }
+
     /// Begins the next attempt with an endpoint of a backend; `None` if none is left.
     pub(crate) fn next<'b>(
         &mut self,
@@ -131,12 +142,6 @@ impl Attempts {
             in_flight: Some(states.enter(endpoint.id)),
         });
         Some(endpoint)
-    }
-
-    /// Pins the first attempt to the endpoint of a session, even if that is ejected: only its own failure moves the
-    /// session.
-    pub(crate) const fn keep(&mut self, endpoint: Option<EndpointId>) {
-        self.session = endpoint;
     }
 
     /// The failure of an attempt is not its endpoint's fault. After the first attempt a session is tried there again.

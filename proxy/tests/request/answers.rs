@@ -9,7 +9,7 @@ use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::bed::{Answer, Bed, Model, PATIENCE, answer_without_body, closed_port};
+use super::bed::{Answer, Bed, Model, PATIENCE, answer, answer_without_body, closed_port};
 use super::upstream::{Reply, Upstream};
 
 #[track_caller]
@@ -41,6 +41,34 @@ async fn a_client_that_asks_for_json_gets_json_from_both_drivers() {
         assert_eq!(serde_json::from_str::<Value>(&answer.body).unwrap(), want, "{driver:?}");
         assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/json")), "{driver:?}");
         check(&bed.get("a.test", "/", "Accept: text/html, */*\r\n").await, 503, "no-endpoints");
+    }
+}
+
+/// The answer to a head, and whether the connection ends with it.
+async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
+    let mut client = bed.connect().await;
+    client.write_all(head.as_bytes()).await.unwrap();
+    let refused = answer(&mut client).await;
+    let ends = refused.header("connection") == Some("close");
+    if ends {
+        let mut rest = Vec::new();
+        timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection stays open").unwrap();
+        assert!(rest.is_empty());
+    }
+    (refused.status, ends)
+}
+
+#[tokio::test]
+async fn an_answer_in_place_of_100_continue_ends_the_connection() {
+    for driver in [Driver::Both, Driver::Full] {
+        let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
+        for (host, status) in [("a.test", 503), ("b.test", 404)] {
+            let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nExpect: 100-continue\r\n");
+            let waits = format!("{head}Content-Length: 5\r\n\r\n");
+            assert_eq!(answered(&bed, &waits).await, (status, true), "{driver:?} {host}");
+            // Without a body there is nothing to wait for.
+            assert_eq!(answered(&bed, &format!("{head}\r\n")).await, (status, false), "{driver:?} {host}");
+        }
     }
 }
 

@@ -92,3 +92,35 @@ async fn a_limit_of_zero_means_unlimited() {
         assert_eq!(bed.get("a.test", "/", "").await.status, 200, "{own:?} {usual}");
     }
 }
+
+#[tokio::test]
+async fn a_request_without_room_leaves_its_connection_open() {
+    for driver in [Driver::Both, Driver::Full] {
+        let upstream = Upstream::echo().await;
+        let bed = Bed::with(two_services(&upstream, Some(1)), |options| options.driver = driver).await;
+        let (mut busy, mut other) = (bed.connect().await, bed.connect().await);
+        busy.write_all(POST).await.unwrap();
+        bed.until_metric("tidegate_requests_in_flight 1").await;
+        other.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        let refused = answer(&mut other).await;
+        assert_eq!((refused.status, refused.header("connection") == Some("close")), (503, false), "{driver:?}");
+        busy.write_all(b"ok").await.unwrap();
+        assert_eq!(answer(&mut busy).await.status, 200, "{driver:?}");
+        other.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        assert_eq!(answer(&mut other).await.status, 200, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_makes_room_at_its_end_and_not_with_its_connection() {
+    for driver in [Driver::Both, Driver::Full] {
+        let upstream = Upstream::echo().await;
+        let bed = Bed::with(two_services(&upstream, Some(1)), |options| options.driver = driver).await;
+        let mut clients = [bed.connect().await, bed.connect().await];
+        for client in &mut clients {
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+            assert_eq!(answer(client).await.status, 200, "{driver:?}");
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}

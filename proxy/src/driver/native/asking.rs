@@ -13,34 +13,33 @@ use super::request::RequestHead;
 use crate::clock;
 use crate::http::body::Piece;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
-use crate::request::exchange::{Decided, Pending};
+use crate::request::decide::{Decided, Pending, Settled};
 use crate::request::external_auth::Verdict;
-use crate::request::phase::Aimed;
 use crate::shared::Shared;
 
 /// The interim response after which a client sends its body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Calls the authorisation services, until the request may be forwarded.
-    ///
-    /// # Errors
-    /// The answer to send instead; with [`Reason::ClientGone`] there is no client to send it to.
+    /// Calls the authorisation services, until the request is decided upon; if its answer has [`Reason::ClientGone`],
+    /// there is no client to send it to.
     pub(super) async fn ask<H: RequestHead>(
         &mut self,
         mut pending: Box<Pending>,
         head: &H,
         shared: &Shared,
-    ) -> Result<Aimed, Answer> {
+    ) -> Settled {
         loop {
-            let asked = match self.hold(pending.body_bytes_max()).await {
+            let asked = match self.hold(&pending).await {
                 Ok(()) => self.wait(&pending, shared).await,
                 Err(reason) => Err(reason),
             };
-            let verdict = asked.map_err(|reason| self.exchange.failed(reason).clone())?;
-            match self.exchange.resume(*pending, verdict, head)? {
-                Decided::Aimed(aimed) => return Ok(aimed),
+            let verdict = match asked {
+                Ok(verdict) => verdict,
+                Err(reason) => return pending.failed(reason),
+            };
+            match pending.resume(verdict, self.room.held.len(), head) {
+                Decided::Settled(settled) => return settled,
                 Decided::Asks(next) => pending = next,
             }
         }
@@ -57,8 +56,9 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Reads the body to its end, which must not exceed `max` bytes and must arrive in time.
-    async fn hold(&mut self, max: usize) -> Result<(), Reason> {
+    /// Reads the body to its end, which must not exceed the maximum of the service and must arrive in time.
+    async fn hold(&mut self, pending: &Pending) -> Result<(), Reason> {
+        let max = pending.body_bytes_max();
         if max == 0 {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl<C: Downstream> Transfer<'_, C> {
             let out = &mut self.room.to_client;
             out.make_room();
             out.extend_from_slice(CONTINUE);
-            if !self.send(false, patience).await {
+            if !self.send(false, patience, Some(pending.exchange())).await {
                 return Err(Reason::ClientGone);
             }
         }
@@ -106,7 +106,6 @@ impl<C: Downstream> Transfer<'_, C> {
             }
         });
         read.await?;
-        self.exchange.holds(held.len());
         self.room.held = held.freeze();
         Ok(())
     }

@@ -19,9 +19,9 @@ use crate::clock;
 use crate::http::date;
 use crate::options::Options;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
-use crate::request::exchange::{Exchange, UpstreamAttempt};
-use crate::request::phase::Aimed;
+use crate::request::exchange::Exchange;
+use crate::request::forwarding::{Forwarding, UpstreamAttempt};
+use crate::request::respond::Rendered;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
 use crate::upstream::retry::Stage;
@@ -59,7 +59,6 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
 pub(super) struct Transfer<'a, C> {
     pub(super) client: &'a mut C,
     pub(super) room: &'a mut Room,
-    pub(super) exchange: &'a mut Exchange,
     pub(super) progress: &'a mut Progress,
     pub(super) options: &'a Options,
 }
@@ -106,18 +105,17 @@ async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> 
 
 /// Composes the bytes for the endpoint, once for all attempts, and counts the part of the body that was read before.
 fn compose<H: RequestHead>(
-    aimed: &Aimed,
+    forwarding: &mut Forwarding,
     asked: &UpstreamRequest<'_, H>,
     room: &mut Room,
-    exchange: &mut Exchange,
     progress: &Progress,
 ) -> Result<(), Reason> {
     let is_whole = progress.body.is_over();
     if !room.to_endpoint.is_new() {
-        return exchange.count(progress.bytes_in, is_whole);
+        return forwarding.count(progress.bytes_in, is_whole);
     }
     room.edits.clear();
-    exchange.request_edits(aimed, asked.head, &mut room.edits);
+    forwarding.request_edits(asked.head, &mut room.edits);
     // From here on only the upload buffer holds the body.
     let held = std::mem::take(&mut room.held);
     if !held.is_empty() {
@@ -126,14 +124,14 @@ fn compose<H: RequestHead>(
     }
     write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
     if !held.is_empty() {
-        exchange.body(&held, false)?;
+        forwarding.body(&held, false)?;
         write::content(&held, asked.chunked, room.to_endpoint.end());
     }
     // The body was read to its end before anything was sent.
     if asked.chunked && is_whole {
         room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
     }
-    exchange.count(progress.bytes_in - held.len(), is_whole)
+    forwarding.count(progress.bytes_in - held.len(), is_whole)
 }
 
 impl<C: Downstream> Transfer<'_, C> {
@@ -141,14 +139,14 @@ impl<C: Downstream> Transfer<'_, C> {
     /// client gets an answer, if that is still possible.
     pub(super) async fn forward<H: RequestHead>(
         &mut self,
-        aimed: &Aimed,
+        forwarding: &mut Forwarding,
         asked: &UpstreamRequest<'_, H>,
     ) -> Option<Instant> {
-        let reason = match self.attempts(aimed, asked).await {
+        let reason = match self.attempts(forwarding, asked).await {
             Ok(at) => return Some(at),
             Err(reason) => reason,
         };
-        let answer = self.exchange.failed(reason).clone();
+        let answer = forwarding.failed(reason).clone();
         if answer.reason == Reason::ClientGone {
             return None;
         }
@@ -157,31 +155,32 @@ impl<C: Downstream> Transfer<'_, C> {
             // write too.
             let overdue = reason == Reason::UpstreamTimeout;
             let patience = if overdue { Duration::ZERO } else { self.options.client.write_stall };
-            self.send(false, patience).await;
+            self.send(false, patience, None).await;
             return None;
         }
         // A request that was refused completely leaves its connection usable, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
-        let closes = answer.reason.closes() || asked.closes || ending || unread || self.exchange.asks_upgrade();
+        let closes = answer.reason.closes() || asked.closes || ending || unread || forwarding.asks_upgrade();
         self.progress.closes |= closes;
-        let given = self.give(asked.head, &answer, closes).await;
+        let rendered = forwarding.exchange().render(&answer, asked.head);
+        let given = self.give(&rendered, None, closes).await;
         (given && !closes).then(clock::now)
     }
 
     /// Tries endpoints until one has answered.
     async fn attempts<H: RequestHead>(
         &mut self,
-        aimed: &Aimed,
+        forwarding: &mut Forwarding,
         asked: &UpstreamRequest<'_, H>,
     ) -> Result<Instant, Reason> {
-        let Self { client, room, exchange, progress, options } = self;
-        let mut now = exchange.began();
+        let Self { client, room, progress, options } = self;
+        let mut now = forwarding.began();
         loop {
-            if let Some(pause) = exchange.pause(now, fastrand::u64(..)) {
+            if let Some(pause) = forwarding.pause(now, fastrand::u64(..)) {
                 rest(*client, progress.body.is_over(), now + pause).await?;
                 now = clock::now();
             }
-            let attempt = Try::of(&exchange.attempt(aimed, now, fastrand::u64(..))?, asked.head, options);
+            let attempt = Try::of(&forwarding.attempt(now, fastrand::u64(..))?, asked.head, options);
             let pooled = pool::take(&attempt.key);
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
@@ -192,17 +191,17 @@ impl<C: Downstream> Transfer<'_, C> {
                     match opened {
                         Ok(endpoint) => endpoint,
                         Err(Reason::ClientGone) => return Err(Reason::ClientGone),
-                        Err(reason) if exchange.connect_failed(aimed, reason, now) => continue,
-                        Err(reason) => return Err(exchange.in_time(reason, now)),
+                        Err(reason) if forwarding.connect_failed(reason, now) => continue,
+                        Err(reason) => return Err(forwarding.in_time(reason, now)),
                     }
                 }
             };
-            exchange.connected(reused, now);
-            compose(aimed, asked, room, exchange, progress)?;
+            forwarding.connected(reused, now);
+            compose(forwarding, asked, room, progress)?;
             let relay = Relay {
                 client: &mut **client,
                 endpoint: &mut endpoint,
-                exchange,
+                forwarding,
                 room,
                 progress,
                 patience: attempt.patience,
@@ -211,7 +210,7 @@ impl<C: Downstream> Transfer<'_, C> {
             };
             let carried = relay.run().await;
             if progress.body.is_over() {
-                exchange.request_is_whole();
+                forwarding.request_is_whole();
             }
             now = clock::now();
             let Err(reason) = carried else {
@@ -219,7 +218,7 @@ impl<C: Downstream> Transfer<'_, C> {
                     && let Some(conn) = client.connection()
                 {
                     // Boxed: the future of a request should not be as large as that of a tunnel.
-                    Box::pin(tunnel::run(conn, &mut endpoint, room, progress, exchange.tunnel_idle())).await?;
+                    Box::pin(tunnel::run(conn, &mut endpoint, room, progress, forwarding.tunnel_idle())).await?;
                     return Ok(clock::now());
                 }
                 if progress.reusable {
@@ -230,8 +229,8 @@ impl<C: Downstream> Transfer<'_, C> {
             if !progress.passed_over {
                 let replayable = room.to_endpoint.is_whole();
                 let stage = if progress.response_seen { Stage::Later } else { asked.stage(reason, reused, replayable) };
-                let reason = exchange.in_time(reason, now);
-                if !exchange.broke(reason, stage, now) {
+                let reason = forwarding.in_time(reason, now);
+                if !forwarding.broke(reason, stage, now) {
                     return Err(reason);
                 }
             }
@@ -240,26 +239,27 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Sends an answer of the edge's own; `closes` ends the connection with it. Returns `true` if the client took it.
-    pub(super) async fn give<H: Head>(&mut self, head: &H, answer: &Answer, closes: bool) -> bool {
-        let rendered = self.exchange.render(answer, head);
+    /// Sends an answer of the edge's own, which is charged to `uncharged` as in [`Self::send`]; `closes` ends the
+    /// connection with it. Returns `true` if the client took it.
+    pub(super) async fn give(&mut self, rendered: &Rendered, uncharged: Option<&Exchange>, closes: bool) -> bool {
         let out = &mut self.room.to_client;
         // Pending bytes can be heads of interim responses, of which the client may have a part.
         out.make_room();
-        if date::with(clock::now(), |date| self.client.answer(&rendered, closes, date, out)).is_err() {
+        if date::with(clock::now(), |date| self.client.answer(rendered, closes, date, out)).is_err() {
             return false;
         }
         self.progress.status = Some(rendered.status);
         self.progress.bytes_out = rendered.body.len();
-        let given = self.send(true, self.options.client.write_stall).await;
+        let given = self.send(true, self.options.client.write_stall, uncharged).await;
         self.progress.is_cut = !given;
         given
     }
 
-    /// Sends the pending bytes. Returns `true` if the client took them within `patience`, for which the edge must have
-    /// room. `over` marks the end of the response.
-    pub(super) async fn send(&mut self, over: bool, patience: Duration) -> bool {
-        let (client, waiting, exchange) = (&mut *self.client, &mut self.room.to_client, &*self.exchange);
+    /// Sends the pending bytes. Returns `true` if the client took them within `patience`. `over` marks the end of the
+    /// response. If they have to wait for the client, the edge must have room for them, unless the request is charged
+    /// itself; `uncharged` is one that is not.
+    pub(super) async fn send(&mut self, over: bool, patience: Duration, uncharged: Option<&Exchange>) -> bool {
+        let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
         let (until, mut held) = (clock::now() + patience, None);
         poll_fn(|cx| {
             while !waiting.is_empty() {
@@ -268,7 +268,7 @@ impl<C: Downstream> Transfer<'_, C> {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
                     Poll::Pending => {
                         if held.is_none() {
-                            held = exchange.hold_answer().ok();
+                            held = uncharged.map(Exchange::room_for_answer).transpose().ok();
                         }
                         return if held.is_none() {
                             Poll::Ready(false)

@@ -23,7 +23,8 @@ use crate::http::body::{Framing, length};
 use crate::http::names::is_grpc_type;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
-use crate::request::exchange::{Decided, End, Exchange};
+use crate::request::decide::{Decided, Settled};
+use crate::request::exchange::Arrived;
 use crate::request::phase;
 use crate::shared::Shared;
 
@@ -44,8 +45,8 @@ pub(crate) async fn carry(
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Some(session);
     }
-    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(shared), now);
-    let decided = exchange.decide(routed, &facts, &head, fastrand::u128(..));
+    let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(shared), now);
+    let decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
     // The stream delimits the body; h2 checks it against the announced length (RFC 9113 section 8.1.1).
     let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
     let nothing = http::Request::new(()).into_parts().0.into();
@@ -57,40 +58,30 @@ pub(crate) async fn carry(
     let mut scratch = Scratch::take();
     let mut progress = Progress::new(framing, false);
     progress.expects = framing != Framing::None && head.header("expect").is_some();
-    let mut transfer = Transfer {
-        client: &mut stream,
-        room: &mut scratch.room,
-        exchange: &mut exchange,
-        progress: &mut progress,
-        options: &shared.options,
-    };
-    let decided = match decided {
-        Ok(Decided::Aimed(aimed)) => Ok(aimed),
-        Ok(Decided::Asks(pending)) => Box::pin(transfer.ask(pending, &head, shared)).await,
-        Err(answer) => Err(answer),
-    };
-    let over = match decided {
-        Err(answer) if answer.reason == Reason::ClientGone => None,
-        Ok(aimed) => transfer.forward(&aimed, &asked).await,
-        Err(answer) => {
-            transfer.give(&head, &answer, false).await;
-            None
-        }
+    let mut transfer =
+        Transfer { client: &mut stream, room: &mut scratch.room, progress: &mut progress, options: &shared.options };
+    let settled = match decided {
+        Decided::Settled(settled) => settled,
+        Decided::Asks(pending) => Box::pin(transfer.ask(pending, &head, shared)).await,
     };
     // An unfinished stream is reset when it is dropped: without an error if the response is complete (RFC 9113 section
     // 8.1).
-    drop(stream);
-    scratch.give();
-    let end = End {
-        status: progress.status,
-        is_cut: progress.is_cut,
-        bytes_in: progress.bytes_in,
-        bytes_out: progress.bytes_out,
-        target: head.target(),
-        now: over.unwrap_or_else(clock::now),
-        wall: clock::wall(),
-    };
-    exchange.record(Some(&head), &end);
+    match settled {
+        Settled::Forwards(mut forwarding) => {
+            let over = transfer.forward(&mut forwarding, &asked).await;
+            drop(stream);
+            scratch.give();
+            forwarding.record(&head, &progress.end(head.target(), over));
+        }
+        Settled::Answers(answered) => {
+            if answered.answer().reason != Reason::ClientGone {
+                transfer.give(&answered.render(&head), Some(answered.exchange()), false).await;
+            }
+            drop(stream);
+            scratch.give();
+            answered.record(&head, &progress.end(head.target(), None));
+        }
+    }
     None
 }
 

@@ -36,7 +36,8 @@ use crate::http::body::{Framing, Piece};
 use crate::observe::metrics::Driver;
 use crate::options::Options;
 use crate::reason::Reason;
-use crate::request::exchange::{Decided, End, Exchange};
+use crate::request::decide::{Decided, Settled};
+use crate::request::exchange::Arrived;
 use crate::request::phase;
 
 /// What to do with a connection next.
@@ -80,13 +81,12 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Next::Full;
     }
-    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
-    let decided = exchange.decide(routed, conn.facts(), &view, fastrand::u128(..));
+    let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
+    let decided = arrived.decide(routed, conn.facts(), &view, fastrand::u128(..));
     conn.pass_all();
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
     progress.expects = request.expects;
-    let mut over = None;
     let asked = UpstreamRequest {
         head: &view,
         chunked: request.framing == Framing::Chunked,
@@ -94,42 +94,34 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
         closes: request.closes,
     };
     let options = &traffic.options;
-    let mut transfer = Transfer { client: &mut *conn, room, exchange: &mut exchange, progress: &mut progress, options };
-    let decided = match decided {
-        Ok(Decided::Aimed(aimed)) => Ok(aimed),
+    let mut transfer = Transfer { client: &mut *conn, room, progress: &mut progress, options };
+    let settled = match decided {
+        Decided::Settled(settled) => settled,
         // Boxed: few requests wait here, and the others should not reserve space for it.
-        Ok(Decided::Asks(pending)) => Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
-        Err(answer) => Err(answer),
+        Decided::Asks(pending) => Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
     };
-    let next = match decided {
-        Err(answer) if answer.reason == Reason::ClientGone => Next::Close,
-        Ok(aimed) => {
-            over = transfer.forward(&aimed, &asked).await;
+    let next = match settled {
+        Settled::Forwards(mut forwarding) => {
+            let over = transfer.forward(&mut forwarding, &asked).await;
+            forwarding.record(&view, &progress.end(view.target(), over));
             if over.is_none() || progress.closes { Next::Close } else { Next::Again }
         }
-        Err(answer) => {
-            // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): the
-            // next bytes would be ambiguous.
-            let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
-            let ending = transfer.client.facts().is_ending();
-            // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
-            let upgrades = transfer.exchange.asks_upgrade();
-            let closes = request.closes || ending || undecided || upgrades || answer.reason.closes();
-            let given = transfer.give(&view, &answer, closes).await;
-            let rest = given && !closes && discard(conn, &mut progress, options.client.body_discard).await;
-            if rest { Next::Again } else { Next::Close }
+        Settled::Answers(answered) => {
+            let given = answered.answer().reason != Reason::ClientGone && {
+                // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1):
+                // the next bytes would be ambiguous.
+                let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
+                let ending = transfer.client.facts().is_ending();
+                // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
+                let upgrades = answered.exchange().asks_upgrade();
+                let closes = request.closes || ending || undecided || upgrades || answered.answer().reason.closes();
+                let given = transfer.give(&answered.render(&view), Some(answered.exchange()), closes).await;
+                given && !closes && discard(conn, &mut progress, options.client.body_discard).await
+            };
+            answered.record(&view, &progress.end(view.target(), None));
+            if given { Next::Again } else { Next::Close }
         }
     };
-    let end = End {
-        status: progress.status,
-        is_cut: progress.is_cut,
-        bytes_in: progress.bytes_in,
-        bytes_out: progress.bytes_out,
-        target: view.target(),
-        now: over.unwrap_or_else(clock::now),
-        wall: clock::wall(),
-    };
-    exchange.record(Some(&view), &end);
     if progress.body.is_over() {
         // The unread bytes belong to the next request, and this one has no more.
         conn.pass_only(0);

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::downstream::Downstream;
+use crate::clock;
 use crate::connection::rate::RateMeter;
 use crate::http::body::{Body, Framing};
+use crate::request::exchange::End;
 
 /// The progress of a request.
 #[derive(Debug)]
@@ -128,6 +130,19 @@ impl Progress {
     pub(super) fn again(&mut self, closes: bool) {
         let Self { body, bytes_in, upload, expects, .. } = *self;
         *self = Self { body, bytes_in, upload, expects, ..Self::new(Framing::None, closes) };
+    }
+
+    /// The facts for the record of the request, with its target as sent, and the time of its end, if that is not now.
+    pub(super) fn end<'a>(&self, target: &'a str, over: Option<Instant>) -> End<'a> {
+        End {
+            status: self.status,
+            is_cut: self.is_cut,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            target,
+            now: over.unwrap_or_else(clock::now),
+            wall: clock::wall(),
+        }
     }
 
     /// Returns `true` if the response may get a large buffer. Over HTTP/2 a client may request many long responses and

@@ -22,7 +22,7 @@ use crate::http::compression::Response;
 use crate::http::date;
 use crate::http::response::HEAD_BYTES_MAX;
 use crate::reason::Reason;
-use crate::request::exchange::{Coding, Exchange};
+use crate::request::forwarding::{Coding, Forwarding};
 use crate::request::respond::Received;
 use crate::upstream::connection::Connection;
 
@@ -36,7 +36,7 @@ const DIRECT_BYTES_MIN: usize = 4 * 1024;
 pub(super) struct Relay<'a, C> {
     pub(super) client: &'a mut C,
     pub(super) endpoint: &'a mut Connection,
-    pub(super) exchange: &'a mut Exchange,
+    pub(super) forwarding: &'a mut Forwarding,
     pub(super) room: &'a mut Room,
     pub(super) progress: &'a mut Progress,
     pub(super) patience: Patience,
@@ -164,7 +164,7 @@ impl<C: Downstream> Relay<'_, C> {
         let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint, .. } = &mut *self.room;
         match response.status {
             // The client has not requested an upgrade, or the endpoint speaks HTTP/1.0, which has none.
-            101 if !self.exchange.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),
+            101 if !self.forwarding.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),
             100 | 102..=199 => {
                 response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 self.progress.expects = false;
@@ -174,29 +174,30 @@ impl<C: Downstream> Relay<'_, C> {
                 let body = response.framing(head, self.asked_by_head).map_err(|_| Reason::UpstreamBroken)?;
                 let now = clock::now();
                 // The client may have a part of an earlier head.
-                if self.exchange.passes_over(status, to_endpoint.is_whole() && out.is_empty(), now) {
+                if self.forwarding.passes_over(status, to_endpoint.is_whole() && out.is_empty(), now) {
                     self.progress.passed_over = true;
                     return Err(Reason::UpstreamBroken);
                 }
-                self.exchange.response_began(status, now);
+                self.forwarding.response_began(status, now);
                 if self.progress.body.is_over() {
-                    self.exchange.request_is_whole();
+                    self.forwarding.request_is_whole();
                 }
                 let is_tunnel = status == 101;
                 // The rest of a request is not sent after the response. Bytes for a protocol that the endpoint has
                 // refused look like requests, and may be on their way (RFC 9110 section 7.8).
-                let is_last = self.client.is_ending() || !self.progress.body.is_over() || self.exchange.asks_upgrade();
+                let is_last =
+                    self.client.is_ending() || !self.progress.body.is_over() || self.forwarding.asks_upgrade();
                 self.progress.closes |= is_last;
                 let closes = self.progress.closes && !is_tunnel;
                 edits.clear();
                 let has_server = response.values(head, "server").next().is_some();
                 let received = Received { status, connection: response.values(head, "connection"), has_server };
-                self.exchange.response_edits(received, edits)?;
+                self.forwarding.response_edits(received, edits)?;
                 let fields = compress::Received(response, head);
                 let (announced, fields, wall) = (body.content_length, &fields, clock::wall);
                 let says = Response { status, length: announced, over_http2: false, fields, wall };
                 let down;
-                (*gzip, down) = match self.exchange.compress(&says, edits) {
+                (*gzip, down) = match self.forwarding.compress(&says, edits) {
                     Coding::Unchanged => (None, body),
                     Coding::HeadOnly => (None, body.without_length()),
                     Coding::Gzip(encoder) => (Some(encoder), body.in_chunks()),
@@ -361,7 +362,7 @@ impl<C: Downstream> Relay<'_, C> {
         let (sent, taken) = (self.progress.bytes_in as u64, self.progress.taken as u64);
         let Progress { endpoint_read, endpoint_write, client_read, client_write, upload, download, .. } =
             &mut *self.progress;
-        let (limits, budget) = self.exchange.rates();
+        let (limits, budget) = self.forwarding.exchange().shared().rates();
         let waits = [
             (upload.until(awaited, sent, limits, budget, now), Reason::BodyStalled),
             (download.until(blocked, taken, limits, budget, now), Reason::ClientGone),
@@ -369,7 +370,7 @@ impl<C: Downstream> Relay<'_, C> {
             (endpoint_read.until(answers, read, now), Reason::UpstreamTimeout),
             (endpoint_write.until(going_up, write, now), Reason::UpstreamTimeout),
             (client_read.until(awaited, body, now), Reason::BodyStalled),
-            (self.exchange.due(), Reason::UpstreamTimeout),
+            (self.forwarding.due(), Reason::UpstreamTimeout),
         ];
         let waits = waits.into_iter().filter_map(|(at, reason)| Some((at?, reason)));
         let Some((at, reason)) = waits.min_by_key(|(at, _)| *at) else { return Poll::Pending };

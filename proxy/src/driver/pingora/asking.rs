@@ -10,31 +10,26 @@ use super::head::Parsed;
 use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
-use crate::request::exchange::{Decided, Exchange, Pending};
+use crate::request::decide::{Decided, Pending, Settled};
 use crate::request::external_auth::Verdict;
-use crate::request::phase::Aimed;
 use crate::shared::Shared;
 
-/// Calls the authorisation services, until the request may be forwarded.
-///
-/// # Errors
-/// The answer to send instead; with [`Reason::ClientGone`] there is no client to send it to.
-pub(super) async fn ask(
-    session: &mut Session,
-    exchange: &mut Exchange,
-    mut pending: Box<Pending>,
-    shared: &Shared,
-) -> Result<Aimed, Answer> {
+/// Calls the authorisation services, until the request is decided upon; if its answer has [`Reason::ClientGone`], there
+/// is no client to send it to.
+pub(super) async fn ask(session: &mut Session, mut pending: Box<Pending>, shared: &Shared) -> Settled {
     let mut body = BytesMut::new();
     loop {
         let asked = match hold(session, &mut body, pending.body_bytes_max(), shared).await {
             Ok(()) => wait(session, &pending, &body, shared).await,
             Err(reason) => Err(reason),
         };
-        let verdict = asked.map_err(|reason| exchange.failed(reason).clone())?;
-        match exchange.resume(*pending, verdict, &Parsed::new(session.req_header()))? {
-            Decided::Aimed(aimed) => return Ok(aimed),
+        let verdict = match asked {
+            Ok(verdict) => verdict,
+            Err(reason) => return pending.failed(reason),
+        };
+        // The body is in a buffer that every request has.
+        match pending.resume(verdict, 0, &Parsed::new(session.req_header())) {
+            Decided::Settled(settled) => return settled,
             Decided::Asks(next) => pending = next,
         }
     }

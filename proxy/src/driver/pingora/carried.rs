@@ -1,24 +1,50 @@
 //! The state of a request in the full driver between Pingora's calls.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use pingora::{Error, ErrorType, Result};
 
 use super::body_rates::BodyRates;
 use super::endpoint_socket::Link;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::gzip::Gzip;
-use crate::request::exchange::Exchange;
-use crate::request::phase::Aimed;
+use crate::reason::Reason;
+use crate::request::decide::Settled;
+use crate::request::exchange::{Answered, Arrived};
+use crate::request::forwarding::Forwarding;
 
 /// The additional time after which an overdue response is aborted from outside.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
+/// The phase of a request. Pingora calls back at points of its own, so the type of a request cannot say which callbacks
+/// are still to come.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all requests are forwarded")]
+pub(super) enum Phase {
+    /// Nothing is decided.
+    Arrived(Arrived),
+    /// The request is being decided upon, or it is recorded.
+    Elsewhere,
+    /// The edge answers it.
+    Answered(Answered),
+    /// It goes to an endpoint.
+    Forwarding(Forwarding),
+}
+
+impl From<Settled> for Phase {
+    fn from(settled: Settled) -> Self {
+        match settled {
+            Settled::Forwards(forwarding) => Self::Forwarding(forwarding),
+            Settled::Answers(answered) => Self::Answered(answered),
+        }
+    }
+}
+
 /// A request in Pingora's hands, and the deadline of its response.
 #[derive(Debug)]
 pub(crate) struct Carried {
-    pub(super) exchange: Exchange,
-    /// Its destination, once that is decided.
-    pub(super) aimed: Option<Aimed>,
+    pub(super) phase: Phase,
     /// The current attempt, if the endpoint speaks HTTP/1.1.
     pub(super) link: Option<Arc<Link>>,
     pub(super) due: ResponseDeadline,
@@ -39,13 +65,45 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Sets the deadline to that of the exchange.
+    /// The request, in the callbacks of Pingora about one that is forwarded.
+    ///
+    /// # Errors
+    /// If Pingora makes such a call for another request, which would be a fault of the edge.
+    pub(super) fn forwarding(&mut self) -> Result<&mut Forwarding> {
+        match &mut self.phase {
+            Phase::Forwarding(forwarding) => Ok(forwarding),
+            Phase::Arrived(_) | Phase::Elsewhere | Phase::Answered(_) => {
+                Error::e_explain(ErrorType::InternalError, "a request that is not forwarded has no endpoint")
+            }
+        }
+    }
+
+    /// The deadline of the next part of the response.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Forwarding(forwarding) => forwarding.due(),
+            Phase::Arrived(_) | Phase::Elsewhere | Phase::Answered(_) => None,
+        }
+    }
+
+    /// Sets the deadline of the connection to that of the request.
     pub(super) fn agree(&self) {
-        match self.exchange.due() {
+        match self.due() {
             // Pingora's own read timeout may expire first, which still allows an answer to the client.
             Some(at) => self.due.set(at + self.grace),
             None => self.due.clear(),
         }
+    }
+
+    /// The request failed. Returns the status of the answer; an earlier answer stays.
+    pub(super) fn failed(&mut self, reason: Reason) -> u16 {
+        let status = match &mut self.phase {
+            Phase::Forwarding(forwarding) => forwarding.failed(reason).status,
+            Phase::Answered(answered) => answered.answer().status,
+            Phase::Arrived(_) | Phase::Elsewhere => reason.status(),
+        };
+        self.agree();
+        status
     }
 
     /// Returns `true` if the connection of the current attempt served a request before; `known` is Pingora's knowledge
@@ -68,7 +126,7 @@ impl Carried {
 
     /// Returns `true` if its endpoint speaks HTTP/2.
     pub(super) fn is_over_http2(&self) -> bool {
-        self.aimed.as_ref().is_some_and(|aimed| aimed.target.protocol.is_http2())
+        matches!(&self.phase, Phase::Forwarding(forwarding) if forwarding.target().protocol.is_http2())
     }
 }
 

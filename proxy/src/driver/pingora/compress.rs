@@ -13,7 +13,7 @@ use crate::http::body::length;
 use crate::http::compression::Response;
 use crate::http::edits::Edits;
 use crate::http::gzip::{Broken, Gzip};
-use crate::request::exchange::{Coding, Exchange};
+use crate::request::forwarding::{Coding, Forwarding};
 
 /// Decides whether a response is compressed, and sets its framing headers. Returns the encoder, if it is.
 ///
@@ -22,13 +22,13 @@ use crate::request::exchange::{Coding, Exchange};
 pub(super) fn begin(
     session: &mut Session,
     response: &mut ResponseHeader,
-    exchange: &mut Exchange,
+    forwarding: &mut Forwarding,
     over_http2: bool,
     edits: &mut Edits,
 ) -> Result<Option<Gzip>> {
     let length = response.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes()));
     let (status, fields) = (response.status.as_u16(), &response.headers);
-    match exchange.compress(&Response { status, length, over_http2, fields, wall: clock::wall }, edits) {
+    match forwarding.compress(&Response { status, length, over_http2, fields, wall: clock::wall }, edits) {
         Coding::Unchanged => Ok(None),
         Coding::HeadOnly => {
             response.remove_header(&CONTENT_LENGTH);

@@ -8,13 +8,13 @@ use super::fault;
 use super::session::stage;
 use crate::clock;
 use crate::reason::Reason;
+use crate::request::forwarding::Forwarding;
 use crate::upstream::retry::Stage;
 
 /// No connection could be opened; decides whether another endpoint is tried.
 pub(super) fn connect_failed(carried: &mut Carried, mut error: Box<Error>) -> Box<Error> {
     let (reason, now) = (fault::reason(&error), clock::now());
-    let Carried { exchange, aimed, .. } = carried;
-    error.set_retry(aimed.as_ref().is_some_and(|aimed| exchange.connect_failed(aimed, reason, now)));
+    error.set_retry(carried.forwarding().is_ok_and(|forwarding| forwarding.connect_failed(reason, now)));
     error
 }
 
@@ -27,14 +27,12 @@ pub(super) fn broke(session: &Session, mut error: Box<Error>, carried: &mut Carr
     }
     let stage = if carried.response_seen { Stage::Later } else { stage(session, &error, carried.is_reused(reused)) };
     let (reason, now) = (fault::reason(&error), clock::now());
-    let reason = carried.exchange.in_time(reason, now);
-    error.set_retry(carried.exchange.broke(reason, stage, now));
+    let again = |forwarding: &mut Forwarding| forwarding.broke(forwarding.in_time(reason, now), stage, now);
+    error.set_retry(carried.forwarding().is_ok_and(again));
     error
 }
 
 /// Ends the request with an answer of the edge's own, through an error that Pingora does not retry.
 pub(super) fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
-    let status = carried.exchange.failed(reason).status;
-    carried.agree();
-    Error::explain(ErrorType::HTTPStatus(status), reason.as_str())
+    Error::explain(ErrorType::HTTPStatus(carried.failed(reason)), reason.as_str())
 }

@@ -10,7 +10,7 @@ use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
 use tidegate_config::model::{Endpoint, Target};
 
 use super::endpoint_socket::Link;
-use crate::request::exchange::UpstreamAttempt;
+use crate::request::forwarding::UpstreamAttempt;
 use crate::upstream::connection::ConnectionKey;
 
 /// The idle timeout in Pingora's pool, which keeps none of these connections.
@@ -35,7 +35,7 @@ pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc
     let mut options = PeerOptions::new();
     // Pingora's timers have a resolution of milliseconds and fail with less.
     let floored = |limit: Duration| limit.max(Duration::from_millis(1));
-    // These apply to each read and write; the exchange has the deadline of the head. After an upgrade the idle timeout
+    // These apply to each read and write; the request has the deadline of the head. After an upgrade the idle timeout
     // of the tunnel applies. Pingora restarts them with every piece of a body.
     let tunnel = upgrade.then_some(effective.tunnel_idle_timeout);
     // A read timeout at the response's deadline is distinguishable from other faults, and answered, unlike an external

@@ -1,4 +1,4 @@
-//! The full driver: Pingora's phases, each with a call or two into the [`Exchange`] of the request. The only place that
+//! The full driver: Pingora's phases, each with a call or two into the state of the request. The only place that
 //! implements Pingora's `ProxyHttp`.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
-use super::carried::{Carried, GRACE};
+use super::carried::{Carried, GRACE, Phase};
 use super::compress;
 use super::endpoint_socket::Opened;
 use super::failed::{broke, connect_failed, stop};
@@ -37,7 +37,8 @@ use crate::http::edits::Edits;
 use crate::http::gzip::Broken;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
-use crate::request::exchange::{Decided, End, Exchange};
+use crate::request::decide::Decided;
+use crate::request::exchange::{Arrived, End};
 use crate::request::phase;
 use crate::request::respond::Received;
 use crate::shared::Shared;
@@ -66,10 +67,9 @@ impl ProxyHttp for PingoraDriver {
     type CTX = Carried;
 
     fn new_ctx(&self) -> Carried {
-        let exchange = Exchange::begin(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
+        let arrived = Arrived::new(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
         Carried {
-            exchange,
-            aimed: None,
+            phase: Phase::Arrived(arrived),
             link: None,
             due: ResponseDeadline::current(),
             grace: Duration::ZERO,
@@ -92,31 +92,26 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        // Every connection has its facts.
-        let facts = facts(session).ok_or_else(|| stop(carried, Reason::Internal))?;
-        let head = Parsed::new(session.req_header());
-        let routed = phase::route(carried.exchange.snapshot(), &self.shared, &facts, &head, &head.line());
-        let answer = match carried.exchange.decide(routed, &facts, &head, fastrand::u128(..)) {
-            Ok(Decided::Aimed(aimed)) => {
-                carried.aimed = Some(aimed);
-                return Ok(false);
-            }
-            Ok(Decided::Asks(pending)) => {
-                let asked = asking::ask(session, &mut carried.exchange, pending, &self.shared);
-                match Box::pin(asked).await {
-                    Ok(aimed) => {
-                        carried.aimed = Some(aimed);
-                        return Ok(false);
-                    }
-                    Err(answer) if answer.reason == Reason::ClientGone => {
-                        return Err(stop(carried, Reason::ClientGone));
-                    }
-                    Err(answer) => answer,
-                }
-            }
-            Err(answer) => answer,
+        let arrived = std::mem::replace(&mut carried.phase, Phase::Elsewhere);
+        // Every connection has its facts, and Pingora calls this once, with the head of the request.
+        let (Phase::Arrived(arrived), Some(facts)) = (arrived, facts(session)) else {
+            return Error::e_explain(
+                ErrorType::InternalError,
+                "a request without a connection, or decided upon before",
+            );
         };
-        write_answer(session, &carried.exchange, &answer).await?;
+        let head = Parsed::new(session.req_header());
+        let routed = phase::route(arrived.snapshot(), &self.shared, &facts, &head, &head.line());
+        let settled = match arrived.decide(routed, &facts, &head, fastrand::u128(..)) {
+            Decided::Settled(settled) => settled,
+            Decided::Asks(pending) => Box::pin(asking::ask(session, pending, &self.shared)).await,
+        };
+        carried.phase = settled.into();
+        let Phase::Answered(answered) = &carried.phase else { return Ok(false) };
+        if answered.answer().reason == Reason::ClientGone {
+            return Err(stop(carried, Reason::ClientGone));
+        }
+        write_answer(session, answered.exchange(), answered.answer(), false).await?;
         discard_body(session).await;
         Ok(true)
     }
@@ -132,7 +127,7 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
-        if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
+        if let Some(pause) = carried.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
             unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
         }
         // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
@@ -145,11 +140,9 @@ impl ProxyHttp for PingoraDriver {
         let need = Need { host: &host, pool_size: limits.pool_size, to_head, pause };
         // Connecting ends at the deadline too, and is answered.
         carried.grace = GRACE;
-        let Carried { exchange, aimed, .. } = carried;
-        let attempt = aimed.as_ref().ok_or(Reason::Internal).and_then(|aimed| {
-            let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
+        let attempt = carried.forwarding()?.attempt(clock::now(), fastrand::u64(..)).map(|attempt| {
             let after = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
-            Ok((peer(&attempt, &need), attempt.connect_timeout(), after))
+            (peer(&attempt, &need), attempt.connect_timeout(), after)
         });
         carried.uploads = uploads && attempt.is_ok();
         carried.agree();
@@ -172,10 +165,12 @@ impl ProxyHttp for PingoraDriver {
     ) -> Result<()> {
         let now = clock::now();
         let reused = carried.is_reused(reused);
-        carried.exchange.connected(reused, now);
-        if carried.uploads && session.req_header().headers.contains_key(EXPECT) {
+        let awaits = carried.uploads && session.req_header().headers.contains_key(EXPECT);
+        let forwarding = carried.forwarding()?;
+        forwarding.connected(reused, now);
+        if awaits {
             // The body waits for "100 Continue" from the endpoint.
-            carried.exchange.awaited(now);
+            forwarding.awaited(now);
         }
         carried.agree();
         Ok(())
@@ -190,12 +185,10 @@ impl ProxyHttp for PingoraDriver {
         carried: &mut Carried,
     ) -> Result<()> {
         let mut edits = Edits::default();
-        let Carried { exchange, aimed: Some(aimed), .. } = carried else {
-            return Err(stop(carried, Reason::Internal));
-        };
-        exchange.request_edits(aimed, &Parsed::new(session.req_header()), &mut edits);
+        let forwarding = carried.forwarding()?;
+        forwarding.request_edits(&Parsed::new(session.req_header()), &mut edits);
         if session.is_body_empty() {
-            exchange.request_is_whole();
+            forwarding.request_is_whole();
         }
         if session.is_body_done() && !session.is_body_empty() {
             // The client got the interim response when its body was held.
@@ -213,14 +206,15 @@ impl ProxyHttp for PingoraDriver {
     ) -> Result<()> {
         let piece = body.as_deref().filter(|_| !session.was_upgraded()).unwrap_or_default();
         let length = piece.len();
-        carried.exchange.body(piece, is_last).map_err(|reason| stop(carried, reason))?;
-        let sent = carried.rates.sent(body, is_last, carried.exchange.rates(), clock::now());
+        carried.forwarding()?.body(piece, is_last).map_err(|reason| stop(carried, reason))?;
+        let sent = carried.rates.sent(body, is_last, self.shared.rates(), clock::now());
         sent.map_err(|TooSlow| stop(carried, Reason::BodyStalled))?;
         if carried.uploads && (is_last || length > 0) {
+            let forwarding = carried.forwarding()?;
             if is_last {
-                carried.exchange.awaited(clock::now());
+                forwarding.awaited(clock::now());
             } else {
-                carried.exchange.not_awaited();
+                forwarding.not_awaited();
             }
             carried.agree();
         }
@@ -240,10 +234,10 @@ impl ProxyHttp for PingoraDriver {
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // The end of an upgrade response that was not requested would be ambiguous (RFC 9110 section 15.2.2).
-            if !carried.exchange.asks_upgrade() {
+            if !carried.forwarding()?.asks_upgrade() {
                 return Err(stop(carried, Reason::UpstreamBroken));
             }
-            session.set_read_timeout(Some(carried.exchange.tunnel_idle()));
+            session.set_read_timeout(Some(carried.forwarding()?.tunnel_idle()));
             facts(session).inspect(|facts| facts.becomes_tunnel());
             carried.rates = BodyRates::unbounded();
             carried.link.as_ref().inspect(|link| link.becomes_tunnel());
@@ -252,7 +246,7 @@ impl ProxyHttp for PingoraDriver {
                 response.remove_header(name);
             }
             return Ok(());
-        } else if carried.exchange.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
+        } else if carried.forwarding()?.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
             // Bytes for a protocol that the endpoint has refused look like requests.
             session.set_keepalive(None);
         }
@@ -263,11 +257,11 @@ impl ProxyHttp for PingoraDriver {
             carried.response_is_over();
         }
         let replayable = !session.as_ref().retry_buffer_truncated();
-        if carried.exchange.passes_over(status, replayable, now) {
+        if carried.forwarding()?.passes_over(status, replayable, now) {
             carried.passed_over = true;
             return Err(Error::explain(ErrorType::HTTPStatus(status), "passed over"));
         }
-        carried.exchange.response_began(status, now);
+        carried.forwarding()?.response_began(status, now);
         carried.agree();
         if is_chunked && is_before_http11(session) {
             // HTTP/1.0 has no chunked coding, so the body ends with the connection (RFC 9112 section 6.1).
@@ -281,10 +275,10 @@ impl ProxyHttp for PingoraDriver {
         let mut edits = Edits::default();
         let has_server = response.headers.contains_key(SERVER);
         let received = Received { status, connection, has_server };
-        let listed = carried.exchange.response_edits(received, &mut edits);
+        let listed = carried.forwarding()?.response_edits(received, &mut edits);
         listed.map_err(|reason| stop(carried, reason))?;
         let over_http2 = carried.is_over_http2();
-        carried.gzip = compress::begin(session, response, &mut carried.exchange, over_http2, &mut edits)?;
+        carried.gzip = compress::begin(session, response, carried.forwarding()?, over_http2, &mut edits)?;
         edit_response(edits, response)
     }
 
@@ -304,7 +298,7 @@ impl ProxyHttp for PingoraDriver {
             compressed.map_err(|Broken| stop(carried, Reason::Internal))?;
         }
         if session.is_http2() {
-            let given = carried.rates.given(body, carried.exchange.rates(), clock::now());
+            let given = carried.rates.given(body, self.shared.rates(), clock::now());
             given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
         }
         carried.passed();
@@ -344,21 +338,29 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
-        let mut reason = carried.exchange.in_time(fault::reason(error), clock::now());
-        if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
-            reason = Reason::TunnelIdle;
+        let mut reason = fault::reason(error);
+        if let Phase::Forwarding(forwarding) = &mut carried.phase {
+            reason = forwarding.in_time(reason, clock::now());
+            if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
+                reason = Reason::TunnelIdle;
+            }
         }
-        let answer = carried.exchange.failed(reason).clone();
-        carried.agree();
-        let unheard = matches!(answer.reason, Reason::ClientGone) || has_begun(session);
-        if !unheard {
-            session.set_keepalive(None);
-            // If this fails, the client has disconnected too.
-            drop(write_answer(session, &carried.exchange, &answer).await);
-            discard_body(session).await;
-            carried.refused = !session.is_http2();
-        }
-        FailToProxy { error_code: if unheard { 0 } else { answer.status }, can_reuse_downstream: false }
+        let status = carried.failed(reason);
+        let answer = match &carried.phase {
+            Phase::Forwarding(forwarding) => forwarding.answer().map(|answer| (forwarding.exchange(), answer, true)),
+            Phase::Answered(answered) => Some((answered.exchange(), answered.answer(), false)),
+            Phase::Arrived(_) | Phase::Elsewhere => None,
+        };
+        let due = answer.filter(|(_, answer, _)| answer.reason != Reason::ClientGone && !has_begun(session));
+        let Some((exchange, answer, is_charged)) = due else {
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+        };
+        session.set_keepalive(None);
+        // If this fails, the client has disconnected too.
+        drop(write_answer(session, exchange, answer, is_charged).await);
+        discard_body(session).await;
+        carried.refused = !session.is_http2();
+        FailToProxy { error_code: status, can_reuse_downstream: false }
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, carried: &mut Carried) {
@@ -373,7 +375,12 @@ impl ProxyHttp for PingoraDriver {
             now: clock::now(),
             wall: clock::wall(),
         };
-        carried.exchange.record(Some(&head), &end);
+        // What the request was charged for is free again from here on, and not only with the connection.
+        match std::mem::replace(&mut carried.phase, Phase::Elsewhere) {
+            Phase::Forwarding(forwarding) => forwarding.record(&head, &end),
+            Phase::Answered(answered) => answered.record(&head, &end),
+            Phase::Arrived(_) | Phase::Elsewhere => {}
+        }
         if carried.refused {
             // Closed with unread pipelined requests, the connection would be reset, and the answer with it.
             session.as_mut().shutdown().await;

@@ -28,9 +28,14 @@ pub(super) fn is_before_http11(session: &Session) -> bool {
     session.req_header().version < Version::HTTP_11
 }
 
-/// Sends `100 Continue` to an HTTP/1.1 client that waits for it with its body (RFC 9110 section 10.1.1).
+/// Returns `true` if an HTTP/1.1 client may wait for `100 Continue` with its body (RFC 9110 section 10.1.1).
+fn expects(session: &Session) -> bool {
+    session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session)
+}
+
+/// Sends `100 Continue` to a client that may wait for it.
 pub(super) async fn answer_expectation(session: &mut Session) -> Result<()> {
-    if session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session) {
+    if expects(session) {
         session.as_mut().write_continue_response().await?;
     }
     Ok(())
@@ -114,21 +119,29 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
     }
 }
 
-/// Writes an answer of the edge's own. If the client does not take it at once, the edge must have room for it.
-pub(super) async fn write_answer(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
+/// Writes an answer of the edge's own. If the client does not take it at once, the edge must have room for it, unless the
+/// request is charged itself.
+pub(super) async fn write_answer(
+    session: &mut Session,
+    exchange: &Exchange,
+    answer: &Answer,
+    is_charged: bool,
+) -> Result<()> {
     let mut writing = pin!(write(session, exchange, answer));
     if let Poll::Ready(written) = poll!(&mut writing) {
         return written;
     }
     let no_room = |_| Error::explain(ErrorType::WriteError, "no room for an answer that waits").into_down();
-    let _held = exchange.hold_answer().map_err(no_room)?;
+    let _held = (!is_charged).then(|| exchange.room_for_answer()).transpose().map_err(no_room)?;
     writing.await
 }
 
 async fn write(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
-    // Bytes of a client that assumes the upgrade was accepted look like requests.
-    if answer.reason.closes() || exchange.asks_upgrade() {
+    // Bytes of a client that assumes the upgrade was accepted look like requests. So do those of one that was to wait for
+    // "100 Continue", which may send its body or leave it out (RFC 9110 section 10.1.1).
+    let undecided = expects(session) && !session.is_body_done();
+    if answer.reason.closes() || exchange.asks_upgrade() || undecided {
         session.set_keepalive(None);
     }
     let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;

@@ -17,7 +17,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) request_id: &'a str,
     pub(crate) client: Option<Address<'a>>,
     /// The address of the connection's peer, with its port.
-    pub(crate) peer: Option<&'a str>,
+    pub(crate) peer: &'a str,
     pub(crate) method: &'a str,
     pub(crate) scheme: &'static str,
     pub(crate) host: &'a str,
@@ -69,7 +69,7 @@ impl Entry<'_> {
             Some(Address::Text(text)) => line.plain(field!("client"), text),
             None => line.printed(field!("client"), None::<IpAddr>)?,
         }
-        line.plain_or_null(field!("peer"), self.peer);
+        line.plain(field!("peer"), self.peer);
         line.text(field!("method"), self.method)?;
         line.plain(field!("scheme"), self.scheme);
         line.text(field!("host"), self.host)?;
@@ -138,7 +138,7 @@ impl Entry<'_> {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             request_id: "id",
             client: Some(Address::Ip([192, 0, 2, 1].into())),
-            peer: None,
+            peer: "192.0.2.1:5000",
             method: "GET",
             scheme: "http",
             host: "a.test",
@@ -192,7 +192,7 @@ mod tests {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             request_id: "5f0c",
             client: Some(Address::Text("203.0.113.9")),
-            peer: Some("192.0.2.1:5000"),
+            peer: "192.0.2.1:5000",
             method: "POST",
             scheme: "https",
             host: "a.test",
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(line(&entry), want);
         let nothing = line(&Entry { client: None, ..Entry::sample("/") });
         let null = nothing.as_object().unwrap().iter().filter(|(_, value)| value.is_null()).map(|(name, _)| &**name);
-        let want = "client field listener object peer reason tls upstream upstream_connect_ms upstream_first_byte_ms";
+        let want = "client field listener object reason tls upstream upstream_connect_ms upstream_first_byte_ms";
         assert_eq!(null.collect::<Vec<_>>().join(" "), want);
     }
 

@@ -9,9 +9,10 @@ use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::observe::access_log::{Address, Entry};
 use crate::reason::Reason;
+use crate::request::answer::Answer;
 use crate::request::client::Client;
 use crate::request::outcome::{self, Outcome};
-use crate::upstream::attempt::Sign;
+use crate::upstream::attempt::Attempts;
 
 /// The facts at the end of a request that only the driver knows.
 #[derive(Clone, Copy, Debug)]
@@ -32,44 +33,57 @@ pub(crate) struct End<'a> {
     pub(crate) wall: SystemTime,
 }
 
+/// The facts at the end of a request that depend on what was decided about it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::request) struct Ended<'a> {
+    /// The edge's own answer, if there is one.
+    pub(in crate::request) answer: Option<&'a Answer>,
+    /// The attempts at endpoints of a request that is forwarded.
+    pub(in crate::request) attempts: Option<&'a Attempts>,
+}
+
+impl End<'_> {
+    /// The end of a request whose driver was dropped.
+    pub(in crate::request) fn abandoned() -> Self {
+        let (now, wall) = (clock::now(), clock::wall());
+        Self { status: None, is_cut: false, bytes_in: 0, bytes_out: 0, target: "", now, wall }
+    }
+}
+
 impl Exchange {
-    /// Records the request. Only the first call counts; a request that is dropped before its end is recorded as
-    /// abandoned.
-    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
-        if std::mem::replace(&mut self.recorded, true) {
-            return;
-        }
-        self.attempts.leave();
-        self.release();
-        if let Some(copies) = self.copies.take() {
-            copies.abandon(&self.shared);
-        }
-        self.shared.metrics.in_flight.dec();
-        let reason = self.answer.as_ref().map(|answer| answer.reason);
-        let answered = self.answer.as_ref().map_or(Reason::ClientGone.status(), |answer| answer.status);
+    /// Returns `true` if it was recorded.
+    pub(in crate::request) const fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// Records the request, once.
+    pub(in crate::request) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, ended: Ended<'_>, end: &End<'_>) {
+        self.recorded = true;
+        let Self { arrived, facts, .. } = &*self;
+        let reason = ended.answer.map(|answer| answer.reason);
+        let answered = ended.answer.map_or(Reason::ClientGone.status(), |answer| answer.status);
         let status = end.status.unwrap_or(answered);
-        let duration = end.now.saturating_duration_since(self.began);
-        if (reason == Some(Reason::ClientGone) || end.is_cut)
-            && let Some(facts) = &self.facts
-        {
+        let duration = end.now.saturating_duration_since(arrived.began);
+        if reason == Some(Reason::ClientGone) || end.is_cut {
             facts.streams.abandoned(duration);
         }
-        let origin = self.route.as_ref().map(|route| &*route.origin);
-        let outcome = Outcome { driver: self.driver, origin, status, duration, reason };
+        let matched = self.matched.as_ref();
+        let origin = matched.map(|matched| &*matched.route.origin);
+        let outcome = Outcome { driver: arrived.driver, origin, status, duration, reason };
         let text = |name: &str| {
             let value = head.and_then(|head| head.header(name)).unwrap_or_default();
             std::str::from_utf8(value).unwrap_or("(not UTF-8)")
         };
         let request = self.request.as_ref();
-        let attempt = self.attempts.last();
+        let attempt = ended.attempts.and_then(Attempts::last);
         outcome::record(
-            &self.shared,
+            &arrived.shared,
             &outcome,
             &Entry {
                 time: end.wall,
                 request_id: self.request_id.as_str(),
-                client: request.map(|request| address(&request.client, self.facts.as_deref())),
-                peer: self.facts.as_ref().map(|facts| facts.text.socket.as_str()),
+                client: request.map(|request| address(&request.client, facts)),
+                peer: &facts.text.socket,
                 method: head.map_or("", |head| head.method()),
                 scheme: request.map_or("", |request| request.client.scheme()),
                 host: head.and_then(|head| head.authority()).unwrap_or_default(),
@@ -82,41 +96,34 @@ impl Exchange {
                 upstream: attempt.map(|attempt| attempt.address),
                 upstream_connect: attempt.and_then(|attempt| attempt.connect),
                 upstream_first_byte: attempt.and_then(|attempt| attempt.first_byte),
-                tries: self.attempts.count(),
-                object: outcome.origin.map(|origin| &origin.object),
-                field: outcome.origin.map(|origin| &*origin.field),
-                log_name: self.route.as_ref().and_then(|route| route.log_name.as_deref()),
-                listener: self.listener.as_ref().map(|listener| &*listener.0),
-                tls: self.facts.as_ref().and_then(|facts| facts.tls.as_ref()).map(|tls| tls.version),
+                tries: ended.attempts.map_or(0, Attempts::count),
+                object: origin.map(|origin| &origin.object),
+                field: origin.map(|origin| &*origin.field),
+                log_name: matched.and_then(|matched| matched.route.log_name.as_deref()),
+                listener: matched.map(|matched| &*matched.listener.0),
+                tls: facts.tls.as_ref().map(|tls| tls.version),
                 user_agent: text("user-agent"),
                 referer: text("referer"),
                 header: &text,
                 user: self.grants.iter().find_map(|granted| granted.identity.as_deref()),
                 reason: reason.map(Reason::as_str),
-                generation: self.snapshot.generation().0,
+                generation: arrived.snapshot.generation().0,
             },
-            self.snapshot.edge().log_format.as_deref(),
+            arrived.snapshot.edge().log_format.as_deref(),
         );
     }
 }
 
 /// The address of a client, which is usually that of its connection.
-fn address<'a>(client: &Client, facts: Option<&'a ConnectionFacts>) -> Address<'a> {
-    let own = facts.filter(|_| client.address == client.peer);
-    own.map_or(Address::Ip(client.address), |facts| Address::Text(&facts.text.peer))
+fn address<'a>(client: &Client, facts: &'a ConnectionFacts) -> Address<'a> {
+    if client.address == client.peer { Address::Text(&facts.text.peer) } else { Address::Ip(client.address) }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.recorded {
-            let (now, wall) = (clock::now(), clock::wall());
-            let reason = self.in_time(Reason::Abandoned, now);
-            self.answer = Some(reason.into());
-            if reason == Reason::UpstreamTimeout {
-                self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
-            }
-            let end = End { status: None, is_cut: false, bytes_in: 0, bytes_out: 0, target: "", now, wall };
-            self.record::<dyn Head>(None, &end);
+            let answer = Answer::from(Reason::Abandoned);
+            self.record::<dyn Head>(None, Ended { answer: Some(&answer), attempts: None }, &End::abandoned());
         }
     }
 }

@@ -19,7 +19,7 @@ fn received<'v>(
 ) -> Result<Edits, Reason> {
     let mut edits = Edits::default();
     let received = Received { status, connection, has_server: false };
-    response(filters, &labels(&RequestId::none()), received, &mut edits).map(|()| edits)
+    response(filters, &labels(&RequestId::of("-")), received, &mut edits).map(|()| edits)
 }
 
 #[test]

@@ -20,7 +20,8 @@ use crate::driver::native::scratch::Scratch;
 use crate::observe::metrics::Driver;
 use crate::options::AccessLogSink;
 use crate::options::Options;
-use crate::request::exchange::Decided;
+use crate::request::decide::{Decided, Settled};
+use crate::request::exchange::Arrived;
 use crate::request::phase;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::shared::Shared;
@@ -50,26 +51,26 @@ fn shared() -> Arc<Shared> {
     Shared::new(&options, &Registry::new()).unwrap()
 }
 
-/// An exchange that has chosen its endpoint, on a route with this compression.
-fn aimed(
+/// A request that has chosen its endpoint, on a route with this compression.
+fn forwarded(
     scratch: &mut Scratch,
     facts: Arc<ConnectionFacts>,
     shared: Arc<Shared>,
     compression: Option<Compression>,
-) -> Exchange {
+) -> Forwarding {
     let mut model = parts(vec![("a.test", vec![to_backend("web", path("/"), AppProtocol::Http)])], None);
     endpoints(&mut model, "web", &[([10, 0, 0, 1], 80).into()]);
     model.defaults = Arc::new(Settings { compression: compression.map(Arc::new), ..Settings::default() });
     let snapshot = published(model).pin();
     let view = scratch.request.view(&scratch.head);
     let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
-    let mut exchange = Exchange::begin(Driver::Native, snapshot, Arc::clone(&shared), clock::now());
-    let Ok(Decided::Aimed(aimed)) = exchange.decide(routed, &facts, &view, 7) else { panic!("nobody is asked") };
-    exchange.attempt(&aimed, clock::now(), 7).unwrap();
-    exchange.connected(false, clock::now());
-    exchange.request_edits(&aimed, &view, &mut scratch.room.edits);
+    let decided = Arrived::new(Driver::Native, snapshot, shared, clock::now()).decide(routed, &facts, &view, 7);
+    let Decided::Settled(Settled::Forwards(mut forwarding)) = decided else { panic!("no endpoint was chosen") };
+    forwarding.attempt(clock::now(), 7).unwrap();
+    forwarding.connected(false, clock::now());
+    forwarding.request_edits(&view, &mut scratch.room.edits);
     write::request(&view, &scratch.room.edits, false, scratch.room.to_endpoint.end());
-    exchange
+    forwarding
 }
 
 /// Relays a request with this head; `look` sees the relay after every poll.
@@ -93,13 +94,13 @@ async fn carry_by(
     let mut scratch = Scratch::take();
     assert!(scratch.request.read(head.as_bytes()));
     scratch.head.extend_from_slice(head.as_bytes());
-    let mut exchange = aimed(&mut scratch, Arc::clone(conn.facts()), shared, compression);
+    let mut forwarding = forwarded(&mut scratch, Arc::clone(conn.facts()), shared, compression);
     let Scratch { head, request, room } = &mut *scratch;
     let mut progress = Progress::new(request.framing, request.closes);
     let mut relay = Relay {
         client: conn,
         endpoint,
-        exchange: &mut exchange,
+        forwarding: &mut forwarding,
         room,
         progress: &mut progress,
         patience: Patience { read, write: PATIENCE, body: PATIENCE, client: PATIENCE },

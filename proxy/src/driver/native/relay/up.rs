@@ -73,7 +73,7 @@ impl<C: Downstream> Relay<'_, C> {
             let read = self.client.poll_read_into(self.room.to_endpoint.end(), body.within(space), cx);
             if let Poll::Ready(Ok(count)) = read {
                 *expects &= count == 0;
-                self.exchange.body(self.room.to_endpoint.last(count), false)?;
+                self.forwarding.body(self.room.to_endpoint.last(count), false)?;
                 body.took(count);
                 *bytes_in += count;
             }
@@ -121,7 +121,7 @@ impl<C: Downstream> Relay<'_, C> {
                 Piece::Content(count) => {
                     let count = count.min(space);
                     *expects = false;
-                    self.exchange.body(&unread[..count], false)?;
+                    self.forwarding.body(&unread[..count], false)?;
                     body.took(count);
                     *bytes_in += count;
                     write::content(&unread[..count], self.chunked_up, out.end());

@@ -25,7 +25,7 @@ use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
-use crate::request::exchange::UpstreamAttempt;
+use crate::request::forwarding::{Forwarding, UpstreamAttempt};
 use crate::upstream::connection::ConnectionKey;
 use crate::upstream::http2::{self, Place};
 use relay::Relay;
@@ -71,7 +71,7 @@ pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, carri
     let mut tries = 1;
     loop {
         match attempt(driver, session, carried, limits).await {
-            // The exchange decides; the count bounds what endpoints can make it excuse.
+            // The request decides; the count bounds what endpoints can make it excuse.
             Err(error) if error.retry() && tries < limits.tries_max => tries += 1,
             ended => return ended,
         }
@@ -84,12 +84,12 @@ async fn attempt(
     carried: &mut Carried,
     limits: &UpstreamLimits,
 ) -> Result<()> {
-    if let Some(pause) = carried.exchange.pause(clock::now(), fastrand::u64(..)) {
+    if let Some(pause) = carried.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
         unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
     }
     // The deadline is kept here; the one of the connection is for clients that take nothing.
     carried.grace = GRACE;
-    let plan = plan(driver, session, carried);
+    let plan = plan(driver, session, carried.forwarding()?);
     carried.agree();
     let plan = plan.map_err(|reason| stop(carried, reason))?;
     let placed = unless_gone(session, place(&plan, limits)).await.map_err(|reason| stop(carried, reason))?;
@@ -97,7 +97,7 @@ async fn attempt(
         Ok(found) => found,
         Err(reason) => return Err(connect_failed(carried, fault::connecting(reason))),
     };
-    carried.exchange.connected(reused, clock::now());
+    carried.forwarding()?.connected(reused, clock::now());
     carried.agree();
     let relayed = match head::request(driver, session, carried, (plan.scheme, plan.key.address())).await {
         Ok(request) => relay(driver, session, carried, (&place, plan.times), (send, request)).await,
@@ -106,10 +106,8 @@ async fn attempt(
     relayed.map_err(|error| broke(session, error, carried, reused))
 }
 
-fn plan(driver: &PingoraDriver, session: &Session, carried: &mut Carried) -> Result<Try, Reason> {
-    let Carried { exchange, aimed, .. } = carried;
-    let aimed = aimed.as_ref().ok_or(Reason::Internal)?;
-    let attempt = exchange.attempt(aimed, clock::now(), fastrand::u64(..))?;
+fn plan(driver: &PingoraDriver, session: &Session, forwarding: &mut Forwarding) -> Result<Try, Reason> {
+    let attempt = forwarding.attempt(clock::now(), fastrand::u64(..))?;
     let head = Parsed::new(session.req_header());
     let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
     Ok(Try::of(&attempt, driver.shared().options.client.body_read_stall, host))

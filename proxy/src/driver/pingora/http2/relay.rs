@@ -143,7 +143,7 @@ impl Relay<'_> {
 
     /// The time until which something has to happen.
     fn until(&self) -> Option<Instant> {
-        [self.read_end(), self.write_end(), self.client_end(), self.carried.exchange.due()].into_iter().flatten().min()
+        [self.read_end(), self.write_end(), self.client_end(), self.carried.due()].into_iter().flatten().min()
     }
 
     /// The time of the last progress.
@@ -174,7 +174,7 @@ impl Relay<'_> {
     fn overdue(&mut self) -> Result<()> {
         let now = clock::now();
         let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= now);
-        if !is_past(self.read_end()) && !is_past(self.carried.exchange.due()) {
+        if !is_past(self.read_end()) && !is_past(self.carried.due()) {
             if is_past(self.client_end()) && !self.response.is_over() {
                 return Err(Error::explain(ErrorType::ReadTimedout, "a client does not end its body").into_down());
             }

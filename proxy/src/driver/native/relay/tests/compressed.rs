@@ -198,7 +198,7 @@ async fn under_pressure_responses_are_not_compressed() {
         let (mut conn, mut client, mut near, mut far) = connected().await;
         far.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello").await.unwrap();
         let look = |relay: &Relay<'_, Conn>| {
-            let charged = relay.exchange.rates().1.taken().memory_kib();
+            let charged = relay.forwarding.exchange().shared().budget.taken().memory_kib();
             assert_eq!(charged > 64, relay.room.gzip.is_some(), "{charged} of {memory_kib} KiB");
         };
         let routed = (Arc::clone(&shared), Some(compression()));

@@ -1,12 +1,12 @@
-//! The session of an exchange, if its route has session persistence.
+//! The session of a forwarded request, if its route has session persistence.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::SET_COOKIE;
-use tidegate_config::model::{EndpointId, Head, SessionCarrier, SessionPersistence, WeightedTarget};
+use tidegate_config::model::{Backend, EndpointId, Head, Route, SessionCarrier, SessionPersistence, Target};
 
-use super::Exchange;
+use super::Forwarding;
 use crate::clock;
 use crate::http::edits::Edits;
 use crate::observe::metrics::Session as Counted;
@@ -14,50 +14,54 @@ use crate::request::persistence::{returning, token, write_cookie};
 
 /// The state of the session during the request.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(in crate::request) struct Session {
     policy: Arc<SessionPersistence>,
     /// The endpoint in the client's token.
-    endpoint: Option<EndpointId>,
+    pub(super) endpoint: Option<EndpointId>,
     /// Whether the client sent the token of a valid session.
     is_known: bool,
 }
 
-impl Exchange {
-    /// Reads the client's session token, and pins the request to its endpoint. Returns the index of its share.
-    pub(super) fn come_back<H: Head + ?Sized>(&mut self, shares: &[WeightedTarget], head: &H) -> Option<usize> {
-        let policy = Arc::clone(self.route.as_ref()?.settings.session.as_ref()?);
-        let back = returning(&policy, shares, |target| self.snapshot.backend_of(target), head, now_s());
+impl Session {
+    /// Reads the client's session token. Returns the session, if the route has session persistence, and the index of its
+    /// share of the route.
+    pub(in crate::request) fn of<'b, H: Head + ?Sized>(
+        route: &'b Route,
+        backend_of: impl Fn(&'b Target) -> Option<&'b Arc<Backend>>,
+        head: &H,
+    ) -> (Option<Box<Self>>, Option<usize>) {
+        let Some(policy) = &route.settings.session else { return (None, None) };
+        let back = returning(policy, route.action.shares(), backend_of, head, now_s());
         let endpoint = back.and_then(|back| back.endpoint);
-        self.attempts.keep(endpoint);
-        self.session = Some(Box::new(Session { policy, endpoint, is_known: back.is_some() }));
-        back.map(|back| back.share)
+        let session = Self { policy: Arc::clone(policy), endpoint, is_known: back.is_some() };
+        (Some(Box::new(session)), back.map(|back| back.share))
     }
+}
 
+impl Forwarding {
     /// Adds the edits that send the token to the client, unless the endpoint of its token answers, or is there and the session stays
     /// with it whoever answers.
     pub(super) fn session_edits(&self, edits: &mut Edits) {
         let Some(session) = &self.session else { return };
         let Some(answering) = self.attempts.last().map(|attempt| attempt.id()) else { return };
+        let metrics = &self.shared().metrics;
         if session.endpoint == Some(answering) {
-            return self.shared.metrics.session(Counted::Kept);
+            return metrics.session(Counted::Kept);
         }
-        let (Some(route), Some(share)) = (&self.route, self.share) else { return };
         let policy = &session.policy;
         if session.endpoint.is_some() && !policy.change_on_failure {
-            return self.shared.metrics.session(Counted::Moved);
+            return metrics.session(Counted::Moved);
         }
-        let Some(token) = token(policy, route.action.shares(), share, answering, now_s()) else { return };
+        let Some(token) = token(policy, self.admitted.shares(), self.share, answering, now_s()) else { return };
         match &policy.carrier {
             SessionCarrier::Header(name) => edits.set(name.clone(), |out| out.extend_from_slice(&token)),
             SessionCarrier::Cookie(cookie) => {
-                let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
-                let write = |out: &mut Vec<u8>| {
-                    write_cookie(cookie, policy.absolute_timeout, (route, secure), &token, out);
-                };
+                let at = (&**self.admitted.route(), self.request.client.secure);
+                let write = |out: &mut Vec<u8>| write_cookie(cookie, policy.absolute_timeout, at, &token, out);
                 edits.append(SET_COOKIE, write);
             }
         }
-        self.shared.metrics.session(if session.is_known { Counted::Moved } else { Counted::Began });
+        metrics.session(if session.is_known { Counted::Moved } else { Counted::Began });
     }
 }
 

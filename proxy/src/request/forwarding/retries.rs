@@ -4,21 +4,24 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::RetryPolicy;
 
-use super::{Exchange, here};
+use super::{Forwarding, here};
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
-use crate::request::phase::Aimed;
 use crate::upstream::attempt::Sign;
 use crate::upstream::retry::{self, Failed, Stage};
 
-impl Exchange {
+impl Forwarding {
     /// No connection could be opened, for this reason. Returns `true` to try another endpoint.
-    pub(crate) fn connect_failed(&mut self, aimed: &Aimed, reason: Reason, now: Instant) -> bool {
-        self.shared.metrics.connect(if reason == Reason::ConnectTimeout { Connect::TimedOut } else { Connect::Failed });
+    pub(crate) fn connect_failed(&mut self, reason: Reason, now: Instant) -> bool {
+        self.shared().metrics.connect(if reason == Reason::ConnectTimeout {
+            Connect::TimedOut
+        } else {
+            Connect::Failed
+        });
         // A lack of resources of the edge says nothing about an endpoint.
-        let moment = (reason != Reason::OutOfResources).then(|| self.shared.endpoints.moment(now));
+        let moment = (reason != Reason::OutOfResources).then(|| self.shared().endpoints.moment(now));
         self.attempts.refused(now, moment);
-        let others = self.attempts.leaves(&aimed.backend, here(&self.shared, &aimed.facts));
+        let others = self.attempts.leaves(&self.backend, here(&self.exchange));
         self.again(Stage::Connecting { others })
     }
 
@@ -26,7 +29,7 @@ impl Exchange {
     pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
         let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
         if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
-            self.attempts.first_byte(Sign::Broken, now, self.shared.endpoints.moment(now));
+            self.judge(Sign::Broken, now);
         }
         if excused {
             self.attempts.excuse();
@@ -44,7 +47,7 @@ impl Exchange {
             return false;
         }
         let sign = if matches!(status, 502..=504) { Sign::Unable } else { Sign::Answer };
-        self.attempts.first_byte(sign, now, self.shared.endpoints.moment(now));
+        self.judge(sign, now);
         self.end().is_none_or(|end| now < end) && self.again(Stage::Answered { status, replayable })
     }
 
@@ -56,11 +59,11 @@ impl Exchange {
     }
 
     fn retry_policy(&self) -> Option<&RetryPolicy> {
-        self.route.as_ref().and_then(|route| self.snapshot.retry(route)).map(|policy| &**policy)
+        self.exchange.arrived.snapshot.retry(self.admitted.route()).map(|policy| &**policy)
     }
 
     fn again(&mut self, stage: Stage) -> bool {
-        self.end_retry();
+        self.load.end_retry();
         let policy = self.retry_policy();
         let tries_max = policy.map_or(usize::from(self.effective.tries_max), |policy| {
             usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
@@ -68,20 +71,20 @@ impl Exchange {
         let statuses = policy.map_or(&[][..], |policy| &policy.statuses);
         // A refused connection does not count as an attempt, but a policy may allow no second one.
         let may = policy.is_none_or(|policy| policy.attempts > 0)
-            && self.attempts.count() < self.shared.options.upstream.tries_max;
+            && self.attempts.count() < self.shared().options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
         let may = may && retry::again(&failed);
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak of a Service under load.
         let answered = matches!(stage, Stage::Answered { .. });
         let connected = !matches!(stage, Stage::Connecting { .. });
-        let again = may && (!answered || self.begin_retry());
+        let again = may && (!answered || self.load.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && connected);
         if again {
             // The endpoint is not in use during the pause.
             self.attempts.leave();
         }
-        self.shared.metrics.retries.inc_by(again.into());
+        self.shared().metrics.retries.inc_by(again.into());
         again
     }
 }

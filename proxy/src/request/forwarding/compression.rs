@@ -1,6 +1,6 @@
 //! Compression of a request's response.
 
-use super::Exchange;
+use super::Forwarding;
 use crate::http::compression::{Decision, Fields, Response};
 use crate::http::edits::Edits;
 use crate::http::gzip::Gzip;
@@ -16,14 +16,16 @@ pub(crate) enum Coding {
     Gzip(Gzip),
 }
 
-impl Exchange {
+impl Forwarding {
     /// Decides whether the response is compressed, and adds the edits of its head, after all others.
     pub(crate) fn compress<F: Fields>(&mut self, response: &Response<'_, F>, edits: &mut Edits) -> Coding {
         let Some(negotiation) = self.negotiation.take() else { return Coding::Unchanged };
         let coding = match negotiation.decide(response) {
             Decision::Never => return Coding::Unchanged,
             Decision::HeadOnly => Coding::HeadOnly,
-            Decision::Compressed if self.charge_compression() => Coding::Gzip(Gzip::new(negotiation.level())),
+            Decision::Compressed if self.load.charge_compression(&self.exchange) => {
+                Coding::Gzip(Gzip::new(negotiation.level()))
+            }
             Decision::Compressed | Decision::NotHere => Coding::Unchanged,
         };
         negotiation.edit(!matches!(coding, Coding::Unchanged), response, edits);

@@ -1,8 +1,10 @@
-//! The deadlines of an exchange.
+//! The deadlines of a forwarded request.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Exchange;
+use tidegate_config::model::Effective;
+
+use super::Forwarding;
 use crate::reason::Reason;
 
 /// The earlier of two times, as far as there are any.
@@ -13,7 +15,13 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-impl Exchange {
+/// The deadline of a response head, over all attempts, of a request that began at a time.
+pub(in crate::request) fn head_deadline(began: Instant, effective: &Effective) -> Option<Instant> {
+    let end = |limit: Option<Duration>| limit.map(|limit| began + limit);
+    earlier(end(effective.request_timeout), end(effective.total_timeout))
+}
+
+impl Forwarding {
     /// The deadline of the next part of the response: its head, then its end, if the route limits that; `None` for no
     /// deadline.
     pub(crate) const fn due(&self) -> Option<Instant> {
@@ -41,8 +49,7 @@ impl Exchange {
 
     /// The deadline of a response head, over all attempts.
     pub(super) fn end(&self) -> Option<Instant> {
-        let head = self.effective.request_timeout.map(|limit| self.began + limit);
-        earlier(head, self.total_end())
+        head_deadline(self.began(), &self.effective)
     }
 
     /// The deadline of a response head in the current attempt.
@@ -52,11 +59,8 @@ impl Exchange {
 
     /// The deadline of the response's end.
     pub(super) fn response_end(&self) -> Option<Instant> {
-        earlier(self.total_end(), self.attempt_end)
-    }
-
-    fn total_end(&self) -> Option<Instant> {
-        self.effective.total_timeout.map(|limit| self.began + limit)
+        let total = self.effective.total_timeout.map(|limit| self.began() + limit);
+        earlier(total, self.attempt_end)
     }
 
     /// The reason of a failure: after the response's deadline it is the timeout, whatever broke.

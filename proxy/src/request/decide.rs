@@ -1,0 +1,313 @@
+//! The way from a route to an endpoint: the guards, then the share of the route and its target. If a guard calls an
+//! authorisation service, the request waits for the answer and continues after that guard.
+
+mod shown;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_config::model::{Backend, Cors, Destination, Effective, ExternalAuth, Head, RequestIds, Route, Target};
+
+use crate::clock;
+use crate::connection::ConnectionFacts;
+use crate::http::names::HeaderNames;
+use crate::observe::external_auth_metrics::{Failure, Outcome};
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::cors;
+use crate::request::exchange::{Answered, Arrived, Exchange, Matched};
+use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
+use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline, here};
+use crate::request::guard::{Admitted, Inbound, Passed, admit};
+use crate::request::hygiene::Sound;
+use crate::request::phase::{RequestFacts, Routed, Unrouted};
+use crate::request::request_id::RequestId;
+use crate::shared::Shared;
+use crate::upstream::attempt::has_usable;
+use crate::upstream::balance::{self, Draw};
+
+/// The progress of a decision.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all requests are settled at once, without an allocation")]
+pub(crate) enum Decided {
+    /// It is complete.
+    Settled(Settled),
+    /// A guard needs the answer of an authorisation service.
+    Asks(Box<Pending>),
+}
+
+/// The decision about a request.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all requests are forwarded, without an allocation")]
+pub(crate) enum Settled {
+    /// It goes to an endpoint.
+    Forwards(Forwarding),
+    /// The edge answers it.
+    Answers(Answered),
+}
+
+/// A request whose guard waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    undecided: Undecided,
+    sound: Sound<'static>,
+    asked: Box<Asked>,
+}
+
+/// A call of an authorisation service.
+#[derive(Debug)]
+struct Asked {
+    at: At,
+    question: Question,
+}
+
+/// The caller of the authorisation service.
+#[derive(Debug)]
+enum At {
+    /// The guard of the route at this index.
+    Guard(usize),
+    /// The share at this index, which was chosen after the guards of the route allowed the request.
+    Share(Admitted, usize),
+}
+
+/// The outcome of the steps.
+enum Step {
+    Aims(Aim),
+    Asks(Box<Asked>),
+}
+
+/// A request with its route, and the settings that apply.
+#[derive(Debug)]
+struct Undecided {
+    exchange: Exchange,
+    request: RequestFacts,
+    matched: Matched,
+    effective: Effective,
+    /// Its session, if the route has session persistence.
+    session: Option<Box<Session>>,
+    /// The number of bytes of its body that are held for an authorisation service.
+    held_bytes: usize,
+    draw: u64,
+}
+
+impl Arrived {
+    /// Decides whether the request may pass, and its destination: its guards, then its target.
+    pub(crate) fn decide<H: Head + HeaderNames>(
+        self,
+        routed: Result<Routed<'_>, Unrouted>,
+        facts: &Arc<ConnectionFacts>,
+        head: &H,
+        chance: u128,
+    ) -> Decided {
+        let request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
+        let mut exchange = Exchange::new(self, Arc::clone(facts), request_id);
+        match routed {
+            Ok(Routed { request, sound, listener, route }) => {
+                let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, chance);
+                let step = undecided.guards(&sound, 0, head);
+                undecided.settle(step, sound, head)
+            }
+            Err(Unrouted { request, reason }) => {
+                exchange.request = request;
+                Decided::Settled(Settled::Answers(Answered::new(exchange, reason.into())))
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// The request.
+    pub(crate) const fn exchange(&self) -> &Exchange {
+        &self.undecided.exchange
+    }
+
+    /// The maximum size of the request's body that is sent to the service; a request with more is refused. 0 for no
+    /// body.
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.asked.question.service.body_bytes_max as usize
+    }
+
+    /// Calls the service and waits for its answer.
+    pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> Verdict {
+        external_auth::ask(&self.asked.question, body, shared).await
+    }
+
+    /// Continues with the answer. `held_bytes` is the number of bytes of the request's body that are held outside of
+    /// the buffers that every request has; they are charged with it.
+    pub(crate) fn resume<H: Head + HeaderNames>(
+        self: Box<Self>,
+        verdict: Verdict,
+        held_bytes: usize,
+        head: &H,
+    ) -> Decided {
+        let Self { mut undecided, sound, asked } = *self;
+        let Asked { at, question } = *asked;
+        // The charge of the call is returned before the request itself is charged.
+        drop(question);
+        undecided.held_bytes = held_bytes;
+        let step = match verdict {
+            Verdict::Allowed(grants) => {
+                undecided.grant(grants, head);
+                match at {
+                    At::Guard(place) => undecided.guards(&sound, place + 1, head),
+                    At::Share(admitted, place) => undecided.aim(admitted, place).map(Step::Aims),
+                }
+            }
+            Verdict::Denied(response) => Err(Answer::denied(response)),
+            Verdict::Failed(failure) => Err(failure.into()),
+        };
+        undecided.settle(step, sound, head)
+    }
+
+    /// The request failed before the answer came.
+    pub(crate) fn failed(self: Box<Self>, reason: Reason) -> Settled {
+        Settled::Answers(Answered::new(self.undecided.into_exchange(), reason.into()))
+    }
+}
+
+impl Undecided {
+    fn new<H: Head>(mut exchange: Exchange, request: RequestFacts, matched: Matched, head: &H, chance: u128) -> Self {
+        let route = &matched.route;
+        let effective = exchange.arrived.snapshot.effective(route);
+        if effective.request_ids == RequestIds::Correlated {
+            exchange.request_id = RequestId::new(chance);
+            exchange.correlation = Some(exchange.request_id.correlated(head));
+        }
+        exchange.start = effective.request_start.then(clock::wall);
+        exchange.cors = Cors::of(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
+        Self { exchange, request, matched, effective, session: None, held_bytes: 0, draw: chance as u64 }
+    }
+
+    /// The request with its route, for an answer of the edge's own.
+    fn into_exchange(self) -> Exchange {
+        let Self { mut exchange, request, matched, .. } = self;
+        (exchange.request, exchange.matched) = (Some(request), Some(matched));
+        exchange
+    }
+
+    /// The state after the steps.
+    fn settle<H: Head>(mut self, step: Result<Step, Answer>, sound: Sound<'_>, head: &H) -> Decided {
+        match step {
+            Ok(Step::Aims(aim)) => {
+                let Self { mut exchange, request, matched, effective, session, draw, .. } = self;
+                (exchange.request, exchange.matched) = (Some(request.clone()), Some(matched));
+                let forwarding = Forwarding::new(exchange, request, (effective, aim), session, head, draw);
+                Decided::Settled(Settled::Forwards(forwarding))
+            }
+            Ok(Step::Asks(asked)) => {
+                // The client may disconnect during the wait, and the record then needs them.
+                self.exchange.request = Some(self.request.clone());
+                self.exchange.matched = Some(self.matched.clone());
+                Decided::Asks(Box::new(Pending { undecided: self, sound: sound.to_owned(), asked }))
+            }
+            Err(answer) => Decided::Settled(Settled::Answers(Answered::new(self.into_exchange(), answer))),
+        }
+    }
+
+    /// Keeps the grants of a service, and removes client headers that endpoints may mistake for them.
+    fn grant<H: HeaderNames>(&mut self, mut grants: Grants, head: &H) {
+        let misleading = external_auth::misleading(&grants.request, |see| head.each_name(see));
+        if !misleading.is_empty() {
+            grants.request.remove = grants.request.remove.iter().cloned().chain(misleading).collect();
+        }
+        self.exchange.grants.push(Arc::new(grants));
+    }
+
+    /// Evaluates the guards of the route from an index on.
+    fn guards<H: Head + HeaderNames>(&mut self, sound: &Sound<'_>, from: usize, head: &H) -> Result<Step, Answer> {
+        let Self { exchange, request, matched: Matched { listener, route }, .. } = self;
+        let has_endpoint = |route: &Route| {
+            let mut backends = route.action.targets().filter_map(|target| exchange.arrived.snapshot.backend_of(target));
+            backends.any(|backend| has_usable(backend, here(exchange)))
+        };
+        let facts = &exchange.facts;
+        let is_own_port = request.client.secure == facts.tls.is_some();
+        let port = is_own_port.then_some(&*facts.text.port);
+        let inbound = Inbound { client: &request.client, listener, port };
+        match admit((route, from), &self.effective, &inbound, sound, head, has_endpoint)? {
+            Passed::Admitted(admitted) => self.share(admitted, sound, head),
+            Passed::Asks(place, service) => self.asks(&service, sound, At::Guard(place), head),
+        }
+    }
+
+    /// Chooses the share, and calls its authorisation service, if it has one.
+    fn share<H: Head + HeaderNames>(
+        &mut self,
+        admitted: Admitted,
+        sound: &Sound<'_>,
+        head: &H,
+    ) -> Result<Step, Answer> {
+        let shares = admitted.shares();
+        let snapshot = &self.exchange.arrived.snapshot;
+        let (session, returning) = Session::of(admitted.route(), |target| snapshot.backend_of(target), head);
+        self.session = session;
+        let place = returning.or_else(|| balance::share(shares, |share| share.weight, &mut Draw::new(self.draw)));
+        self.exchange.share = place;
+        let Some((place, share)) = place.and_then(|place| Some((place, shares.get(place)?))) else {
+            return Err(Reason::NoEndpoints.into());
+        };
+        if let Some(cors) = Cors::of(&share.filters) {
+            self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
+            if let Some(answer) = cors::preflight(cors, head) {
+                return Err(answer);
+            }
+        }
+        match &share.external_auth {
+            Some(service) => {
+                let service = Arc::clone(service);
+                self.asks(&service, sound, At::Share(admitted, place), head)
+            }
+            None => self.aim(admitted, place).map(Step::Aims),
+        }
+    }
+
+    /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection. The
+    /// request is charged.
+    fn aim(&self, admitted: Admitted, share: usize) -> Result<Aim, Answer> {
+        let target = match admitted.shares().get(share).map(|share| &share.to) {
+            Some(Destination::Target(target)) => Arc::clone(target),
+            Some(Destination::Status(status)) => return Err(Answer::status(*status)),
+            None => return Err(Reason::NoEndpoints.into()),
+        };
+        let backend = Arc::clone(self.usable(&target).ok_or(Reason::NoEndpoints)?);
+        let load = Load::new(&self.exchange, &backend, self.held_bytes)?;
+        Ok(Aim { admitted, share, target, backend, load })
+    }
+
+    /// The backend of a target, if it has an endpoint.
+    fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
+        let backend = self.exchange.arrived.snapshot.backend_of(target);
+        backend.filter(|backend| has_usable(backend, here(&self.exchange)))
+    }
+
+    /// Prepares the call of an authorisation service.
+    fn asks<H: Head + HeaderNames>(
+        &self,
+        service: &Arc<ExternalAuth>,
+        sound: &Sound<'_>,
+        at: At,
+        head: &H,
+    ) -> Result<Step, Answer> {
+        let max = u64::from(service.body_bytes_max);
+        if max > 0 && sound.content_length.is_some_and(|bytes| bytes > max) {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        let (shared, facts) = (self.exchange.shared(), &self.exchange.facts);
+        let failed = |failure| {
+            shared.external_auth.count(Outcome::Failed(failure));
+            Answer::from(failure)
+        };
+        let backend = self.usable(&service.target).ok_or_else(|| failed(Failure::NoEndpoint))?;
+        let _charge = Charged::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;
+        let until = head_deadline(self.exchange.arrived.began, &self.effective);
+        let question = Question {
+            service: Arc::clone(service),
+            backend: Arc::clone(backend),
+            shown: self.shown(sound, head),
+            until,
+            facts: Arc::clone(facts),
+            _charge,
+        };
+        Ok(Step::Asks(Box::new(Asked { at, question })))
+    }
+}

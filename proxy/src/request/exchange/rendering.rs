@@ -1,0 +1,67 @@
+//! The form of the edge's own answers to a request, and the parts of rewriting that do not depend on an endpoint.
+
+use tidegate_config::model::{AppProtocol, Effective, ForwardedFor, Head, Route};
+
+use super::Exchange;
+use crate::request::answer::Answer;
+use crate::request::form::Form;
+use crate::request::phase::RequestFacts;
+use crate::request::respond::{self, Filters, Labels, Rendered};
+use crate::request::rewrite::RewriteInput;
+
+impl Exchange {
+    /// The facts about the request for rewriting it, with a route and filters.
+    pub(in crate::request) fn rewrite_input<'a>(
+        &'a self,
+        request: &'a RequestFacts,
+        (route, filters): (&'a Route, Filters<'a>),
+        effective: &Effective,
+        protocol: AppProtocol,
+    ) -> RewriteInput<'a> {
+        let text = &self.facts.text;
+        let port = match (effective.forwarded_for, &self.facts.tls) {
+            (ForwardedFor::Append, _) => &*text.port,
+            (ForwardedFor::Replace, None) => "80",
+            (ForwardedFor::Replace, Some(_)) => "443",
+        };
+        RewriteInput {
+            route,
+            filters,
+            grants: &[],
+            protocol,
+            request,
+            text,
+            port,
+            request_id: &self.request_id,
+            correlation: self.correlation.as_ref(),
+            start: self.start,
+            forwarded_for: effective.forwarded_for,
+            token: &self.shared().options.loop_token,
+        }
+    }
+
+    /// The rendered form of an answer of the edge's own for this request.
+    pub(crate) fn render<H: Head + ?Sized>(&self, answer: &Answer, head: &H) -> Rendered {
+        let labels = Labels { form: Form::asked_by(head), ..self.labels() };
+        respond::render(answer, &labels, head.method(), &self.filters())
+    }
+
+    pub(in crate::request) fn labels(&self) -> Labels<'_> {
+        let correlation = self.correlation.as_ref();
+        let server = self.shared().options.server_header;
+        Labels { request_id: &self.request_id, correlation, server, form: Form::Text }
+    }
+
+    /// The filters of its route, and of its chosen share.
+    pub(in crate::request) fn filters(&self) -> Filters<'_> {
+        let route = self.matched.as_ref().map(|matched| &matched.route);
+        let chosen = route.zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
+        let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
+        Filters {
+            route: route.map_or(&[], |route| &route.filters),
+            share: chosen.map_or(&[], |share| &share.filters),
+            secure,
+            cors: self.cors.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The state of a request that goes to an endpoint, until its end: its target, its charges, its deadlines and its
+//! attempts. A driver calls it for decisions and reports events to it; it does not know sessions of drivers.
+
+mod attempt;
+mod compression;
+mod copies;
+mod deadline;
+mod edits;
+mod load;
+mod retries;
+mod session;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_config::model::{Backend, Effective, Head, Target};
+
+use crate::http::compression::Negotiation;
+use crate::observe::metrics::Connect;
+use crate::reason::Reason;
+use crate::request::answer::Answer;
+use crate::request::exchange::{End, Ended, Exchange};
+use crate::request::guard::Admitted;
+use crate::request::hygiene::Protocol;
+use crate::request::mirror::Copies;
+use crate::request::phase::RequestFacts;
+use crate::shared::Shared;
+use crate::upstream::attempt::{Attempts, Here, Sign};
+use crate::upstream::balance::Draw;
+
+pub(crate) use attempt::UpstreamAttempt;
+pub(crate) use compression::Coding;
+pub(super) use deadline::head_deadline;
+pub(super) use load::Load;
+pub(super) use session::Session;
+
+/// A request that goes to an endpoint.
+#[derive(Debug)]
+pub(crate) struct Forwarding {
+    exchange: Exchange,
+    request: RequestFacts,
+    admitted: Admitted,
+    /// The settings of its route.
+    effective: Effective,
+    /// The index of its share of the route.
+    share: usize,
+    target: Arc<Target>,
+    /// The endpoints of the target.
+    backend: Arc<Backend>,
+    load: Load,
+    attempts: Attempts,
+    /// The deadline of the next part of the response.
+    due: Option<Instant>,
+    /// The deadline of the current attempt.
+    attempt_end: Option<Instant>,
+    /// The least time before the next attempt, if there is one.
+    backoff: Option<Duration>,
+    /// The facts for compression, if its route enables it and no response has begun.
+    negotiation: Option<Negotiation>,
+    /// The mirrored requests, until they are sent.
+    copies: Option<Box<Copies>>,
+    /// Its session, if the route has session persistence.
+    session: Option<Box<Session>>,
+    body_bytes: u64,
+    /// The edge's own answer, once it has failed.
+    answer: Option<Box<Answer>>,
+}
+
+/// The target of a request that has passed its guards, and its charge.
+#[derive(Debug)]
+pub(super) struct Aim {
+    pub(super) admitted: Admitted,
+    /// The index of its share of the route.
+    pub(super) share: usize,
+    pub(super) target: Arc<Target>,
+    pub(super) backend: Arc<Backend>,
+    pub(super) load: Load,
+}
+
+impl Forwarding {
+    /// A request without an attempt yet.
+    pub(super) fn new<H: Head>(
+        exchange: Exchange,
+        request: RequestFacts,
+        (effective, aim): (Effective, Aim),
+        session: Option<Box<Session>>,
+        head: &H,
+        draw: u64,
+    ) -> Self {
+        let Aim { admitted, share, target, backend, load } = aim;
+        let compression = exchange.arrived.snapshot.compression(admitted.route());
+        let is_http10 = request.protocol == Protocol::Http10;
+        let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
+        let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
+        let mut forwarding = Self {
+            exchange,
+            request,
+            admitted,
+            effective,
+            share,
+            target,
+            backend,
+            load,
+            attempts,
+            due: None,
+            attempt_end: None,
+            backoff: None,
+            negotiation,
+            copies: None,
+            session,
+            body_bytes: 0,
+            answer: None,
+        };
+        forwarding.begin_copies(!draw);
+        forwarding
+    }
+
+    /// Chooses the endpoint of the next attempt.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub(crate) fn attempt(&mut self, now: Instant, draw: u64) -> Result<UpstreamAttempt<'_>, Reason> {
+        let end = self.end();
+        if end.is_some_and(|end| end <= now) {
+            return Err(Reason::UpstreamTimeout);
+        }
+        self.attempt_end = self.effective.attempt_timeout.map(|limit| now + limit);
+        self.due = self.head_end();
+        // Each attempt sends the body from its beginning.
+        self.body_bytes = 0;
+        let (here, chance) = (here(&self.exchange), (now, &mut Draw::new(draw)));
+        let (balance, states) = (self.effective.balance, &self.exchange.shared().endpoints);
+        let endpoint = self.attempts.next(&self.backend, balance, here, states, chance);
+        let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
+        let until = |end: Option<Instant>| end.map(|end| end.saturating_duration_since(now));
+        let (remaining, response) = (until(self.due), until(self.response_end()));
+        let (effective, target, upgrade) = (&self.effective, &*self.target, self.asks_upgrade());
+        Ok(UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response })
+    }
+
+    /// The request.
+    pub(crate) const fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    /// Its target.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// When it began.
+    pub(crate) const fn began(&self) -> Instant {
+        self.exchange.arrived.began
+    }
+
+    const fn shared(&self) -> &Arc<Shared> {
+        self.exchange.shared()
+    }
+
+    /// A connection is open; `reused` for one from the pool.
+    pub(crate) fn connected(&mut self, reused: bool, now: Instant) {
+        let duration = self.attempts.connected(reused, now);
+        // An upgrade has the read timeout of a request until it is answered; the connection's own timeout is that of
+        // the tunnel.
+        if self.asks_upgrade() {
+            self.awaited(now);
+        }
+        let metrics = &self.shared().metrics;
+        metrics.connect(if reused { Connect::Reused } else { Connect::Opened });
+        if let Some(duration) = duration {
+            metrics.connect_duration.observe(duration.as_secs_f64());
+        }
+    }
+
+    /// Returns `true` if it requests an upgrade and may have it.
+    pub(crate) const fn asks_upgrade(&self) -> bool {
+        self.request.upgrade.is_some()
+    }
+
+    /// Records a piece of the request's body, for its limit and for mirrors; with the last piece the request is
+    /// complete.
+    ///
+    /// # Errors
+    /// [`Reason::BodyTooLarge`] if the body exceeds the limit of the route.
+    pub(crate) fn body(&mut self, piece: &[u8], is_last: bool) -> Result<(), Reason> {
+        if let Some(copies) = &mut self.copies {
+            copies.piece(self.body_bytes, piece);
+        }
+        self.count(piece.len(), is_last)
+    }
+
+    /// Counts bytes of the request's body.
+    ///
+    /// # Errors
+    /// [`Reason::BodyTooLarge`] if the body exceeds the limit of the route.
+    pub(crate) fn count(&mut self, bytes: usize, is_whole: bool) -> Result<(), Reason> {
+        self.body_bytes += bytes as u64;
+        let max = self.effective.body_bytes_max;
+        if max.is_some_and(|max| self.body_bytes > max) {
+            return Err(Reason::BodyTooLarge);
+        }
+        if is_whole {
+            self.request_is_whole();
+        }
+        Ok(())
+    }
+
+    /// Records the head of the endpoint's response.
+    pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
+        if status == 101 {
+            self.due = None;
+            self.load.becomes_tunnel(&self.exchange);
+        } else {
+            self.due = self.response_end();
+        }
+        let sign = match status {
+            502..=504 => Sign::Unable,
+            _ if self.body_bytes > 0 => Sign::Slowed,
+            _ => Sign::Answer,
+        };
+        self.judge(sign, now);
+        self.load.end_retry();
+    }
+
+    /// Assesses the endpoint of the last attempt.
+    fn judge(&mut self, sign: Sign, now: Instant) {
+        let moment = self.shared().endpoints.moment(now);
+        self.attempts.first_byte(sign, now, moment);
+    }
+
+    /// The idle timeout of the tunnel after an upgrade.
+    pub(crate) const fn tunnel_idle(&self) -> Duration {
+        self.effective.tunnel_idle_timeout
+    }
+
+    /// The request failed. Returns the answer for the case that no response has begun. An earlier answer stays.
+    pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
+        self.due = None;
+        self.answer.get_or_insert_with(|| Box::new(reason.into()))
+    }
+
+    /// The edge's own answer, once the request has failed.
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        self.answer.as_deref()
+    }
+
+    /// Records the request.
+    pub(crate) fn record<H: Head + ?Sized>(mut self, head: &H, end: &End<'_>) {
+        self.finish(Some(head), end);
+    }
+
+    /// Returns the charges and records the request.
+    fn finish<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
+        self.attempts.leave();
+        self.load.release(&self.exchange);
+        if let Some(copies) = self.copies.take() {
+            copies.abandon(self.shared());
+        }
+        let ended = Ended { answer: self.answer.as_deref(), attempts: Some(&self.attempts) };
+        self.exchange.record(head, ended, end);
+    }
+}
+
+impl Drop for Forwarding {
+    /// A request that is dropped before its end is recorded as abandoned, or as timed out after its deadline.
+    fn drop(&mut self) {
+        if !self.exchange.is_recorded() {
+            let end = End::abandoned();
+            let reason = self.in_time(Reason::Abandoned, end.now);
+            self.answer = Some(Box::new(reason.into()));
+            if reason == Reason::UpstreamTimeout {
+                self.judge(Sign::Broken, end.now);
+            }
+            self.finish::<dyn Head>(None, &end);
+        }
+    }
+}
+
+/// The facts for detecting a way back to the edge.
+pub(super) fn here(exchange: &Exchange) -> Here<'_> {
+    Here { listening: &exchange.shared().listening, local: Some(exchange.facts.local.ip()) }
+}
