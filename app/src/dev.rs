@@ -38,7 +38,7 @@ pub(crate) use echo::main as echo;
 use self::banner::Banner;
 use self::fleet::{Fleet, Programs};
 use self::home::Home;
-use self::load::{Class, Load};
+use self::load::Load;
 use crate::args::DevArgs;
 use crate::settings::Dev;
 use crate::signal::Signals;
@@ -65,7 +65,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
 
     let api_server = ApiServer::at(own::sockets([door.address()].into_iter(), &host_addresses()).iter().copied());
     let clients = Clients { watch: client(), write: client(), pass: None, api_server };
-    let class = Class { name: edge.control.class.clone(), controller: edge.control.controller.clone() };
+    let ingresses = edge.control.sources.ingress.clone();
     let mut wired = Wired::start(edge, clients, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));
     let banner = Banner {
@@ -88,7 +88,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     });
     let stop = wired.stop.clone();
     wired.tasks.keep("folder", move || {
-        let load = Load::new(client(), folder.clone(), class.clone(), loaded.clone());
+        let load = Load::new(client(), folder.clone(), ingresses.clone(), loaded.clone());
         if gateway_api { load } else { load.without_definitions() }.run(stop.clone())
     });
 

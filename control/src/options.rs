@@ -18,10 +18,6 @@ use crate::queue::Share;
 pub struct Options {
     /// The sources of routes.
     pub sources: Sources,
-    /// The name of our IngressClass: compared with the old annotation, and used while IngressClasses cannot be read.
-    pub class: Arc<str>,
-    /// `spec.controller` of the IngressClasses that are ours.
-    pub controller: Arc<str>,
     /// The Secret of the certificate for server names without another one.
     pub default_certificate: Option<ObjectName>,
     /// The owner of a host that objects of several namespaces claim.
@@ -57,8 +53,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             sources: Sources::default(),
-            class: "tidegate".into(),
-            controller: "tidegate.io/ingress".into(),
             default_certificate: None,
             host_ownership: HostOwnership::default(),
             addresses: AddressPolicy::default(),
@@ -80,13 +74,28 @@ impl Default for Options {
 /// The sources of routes. Several at once are normal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sources {
-    /// Ingresses.
-    pub ingress: bool,
+    /// Ingresses of our classes.
+    pub ingress: Option<Ingresses>,
     /// Services with the label `router.deis.io/routable=true`, and the Deployment of the Deis router, whose annotations
     /// apply to all of them.
     pub deis: Option<Deis>,
     /// Gateways and routes of the Gateway API.
     pub gateway: Option<GatewayApi>,
+}
+
+/// The options of Ingresses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ingresses {
+    /// The name of our IngressClass: compared with the old annotation, and used while IngressClasses cannot be read.
+    pub class: Arc<str>,
+    /// `spec.controller` of the IngressClasses that are ours.
+    pub controller: Arc<str>,
+}
+
+impl Default for Ingresses {
+    fn default() -> Self {
+        Self { class: "tidegate".into(), controller: "tidegate.io/ingress".into() }
+    }
 }
 
 /// The options of the Gateway API.
@@ -182,7 +191,7 @@ impl Deis {
 
 impl Default for Sources {
     fn default() -> Self {
-        Self { ingress: true, deis: None, gateway: None }
+        Self { ingress: Some(Ingresses::default()), deis: None, gateway: None }
     }
 }
 

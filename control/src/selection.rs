@@ -87,7 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::options::{Deis, Publish, Sources};
+    use crate::options::{Deis, Ingresses, Publish, Sources};
 
     #[track_caller]
     fn check(namespaces: &[&str], certificate: Option<&str>, want: &[&str]) {
@@ -154,6 +154,7 @@ mod tests {
     fn check_deis(ingress: bool, namespaces: &[&str], want: &[&str]) {
         let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
         let deis = Deis { router: ObjectName::new("deis", "deis-router"), builder };
+        let ingress = ingress.then(Ingresses::default);
         let options = Options { sources: Sources { ingress, deis: Some(deis), gateway: None }, ..Options::default() };
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
         let text = |source: Source| {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use notify::{RecursiveMode, Watcher as _};
 use serde_json::json;
+use tidegate_control::options::Ingresses;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -24,18 +24,12 @@ const STEPS_MAX: usize = 20;
 /// hand).
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The IngressClass that is created if the folder has none.
-#[derive(Clone, Debug)]
-pub(super) struct Class {
-    pub(super) name: Arc<str>,
-    pub(super) controller: Arc<str>,
-}
-
 /// One run of the task.
 pub(super) struct Load {
     applier: Applier,
     folder: PathBuf,
-    class: Class,
+    /// The options of Ingresses, if they are a source: for the IngressClass that is created if the folder has none.
+    ingresses: Option<Ingresses>,
     /// Receives the number of Deployments in the folder when it has been applied once.
     loaded: watch::Sender<Option<usize>>,
     /// The reading applied so far.
@@ -49,11 +43,11 @@ impl Load {
     pub(super) fn new(
         client: kube::Client,
         folder: PathBuf,
-        class: Class,
+        ingresses: Option<Ingresses>,
         loaded: watch::Sender<Option<usize>>,
     ) -> Self {
         let (applied, complaints) = (Reading::default(), BTreeSet::new());
-        Self { applier: Applier::new(client), folder, class, loaded, applied, complaints, defined: false }
+        Self { applier: Applier::new(client), folder, ingresses, loaded, applied, complaints, defined: false }
     }
 
     /// Leaves out all definitions except those of the folder.
@@ -156,14 +150,15 @@ impl Load {
     }
 
     async fn make_class(&mut self) {
+        let Some(ingresses) = &self.ingresses else { return };
         let class = json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": "IngressClass",
             "metadata": {
-                "name": &*self.class.name,
+                "name": &*ingresses.class,
                 "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
             },
-            "spec": {"controller": &*self.class.controller},
+            "spec": {"controller": &*ingresses.controller},
         });
         for document in documents::read(&class.to_string()).into_iter().flatten() {
             if let Err(why) = self.applier.put(&document.identity, &document.object, None).await {
@@ -226,9 +221,9 @@ metadata: {name: a, namespace: default}
             }
             lite.clone().oneshot(request)
         });
-        let class = Class { name: "a".into(), controller: "a.test/b".into() };
+        let ingresses = Some(Ingresses { class: "a".into(), controller: "a.test/b".into() });
         let (loaded, client) = (watch::Sender::new(None), kube::Client::new(service, "default"));
-        let mut load = Load::new(client, folder.path().to_owned(), class, loaded);
+        let mut load = Load::new(client, folder.path().to_owned(), ingresses, loaded);
         assert!(!load.load().await, "nothing is refused");
         assert_eq!(load.complaints, BTreeSet::new());
         drop(load);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Options, Publish, Sources};
+use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Ingresses, Options, Publish, Sources};
 
 use super::{Misread, Mode, Sockets, gateway};
 use crate::args::RoutingArgs;
@@ -25,8 +25,6 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mod
     let own = own.into_iter().chain(of_gateways).collect();
     Ok(Options {
         sources,
-        class: name("--ingress-class", &args.ingress_class)?,
-        controller: name("--controller-class", &args.controller_class)?,
         default_certificate: args
             .default_certificate
             .as_deref()
@@ -40,14 +38,19 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mod
 }
 
 fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Sources, Misread> {
-    let mut sources = Sources { ingress: false, deis: None, gateway: None };
+    // Misread options are reported whether the source is enabled or not.
+    let ingresses = Ingresses {
+        class: name("--ingress-class", &args.ingress_class)?,
+        controller: name("--controller-class", &args.controller_class)?,
+    };
+    let mut sources = Sources { ingress: None, deis: None, gateway: None };
     let named: Vec<&str> = match &*args.source {
         [] => vec!["ingress", "gateway"],
         named => named.iter().map(|source| &**source).collect(),
     };
     for source in named {
         match source {
-            "ingress" => sources.ingress = true,
+            "ingress" => sources.ingress = Some(ingresses.clone()),
             "gateway" => {
                 let controller = name("--gateway-controller", &args.gateway_controller)?;
                 sources.gateway = Some(gateway::read(args, controller, publish, mode)?);

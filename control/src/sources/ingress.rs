@@ -13,10 +13,11 @@ use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, In
 use super::reader::Reader;
 use super::spec::SourceSpec;
 use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
+use crate::options::Ingresses;
 
 /// Ingresses and their classes.
 pub(super) const SPEC: SourceSpec = SourceSpec {
-    enabled: |options| options.sources.ingress,
+    enabled: |options| options.sources.ingress.is_some(),
     kinds: &[Kind::Ingress, Kind::IngressClass],
     required: &[Kind::Ingress],
     by_name: &[],
@@ -38,8 +39,7 @@ enum Membership {
 
 /// The controller of an Ingress: by the controller of its class; by the class name in the deprecated annotation; or by
 /// the default class if it has neither. While IngressClasses cannot be read, a class with our name is ours.
-fn membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
-    let options = reader.options;
+fn membership(reader: &mut Reader<'_>, options: &Ingresses, ingress: &Ingress) -> Membership {
     match &ingress.class {
         ClassRef::Annotation(name) if *name == options.class => Membership::Ours(name.clone()),
         ClassRef::Annotation(_) => Membership::Others,
@@ -60,9 +60,9 @@ fn membership(reader: &mut Reader<'_>, ingress: &Ingress) -> Membership {
 
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
-    let ingress = world.ingresses.get(&object.name).filter(|_| reader.options.sources.ingress);
-    let Some(ingress) = ingress else { return Attachment::reporting(object, world) };
-    let class = match membership(reader, ingress) {
+    let of_ours = world.ingresses.get(&object.name).zip(reader.options.sources.ingress.as_ref());
+    let Some((ingress, options)) = of_ours else { return Attachment::reporting(object, world) };
+    let class = match membership(reader, options, ingress) {
         Membership::Ours(class) => class,
         Membership::Others => return told(Verdict::Others, Vec::new()),
         Membership::UnknownClass(class) => {

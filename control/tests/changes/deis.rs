@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_config::model::{Guard, HostPattern};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::options::{Deis, Options, Sources};
+use tidegate_control::options::{Deis, Ingresses, Options, Sources};
 
 use crate::bench::{Bench, all_of};
 use crate::manifests::{ingress_of, slice};
@@ -39,7 +39,7 @@ pub(crate) const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
 /// Two applications below a platform domain; one of them also has a domain of its own.
 fn running() -> Bench {
-    let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::options::{Options, Pace, Sources};
+use tidegate_control::options::{Ingresses, Options, Pace, Sources};
 
 use crate::bench::{Bench, all_of};
 use crate::deis::{PLATFORM, app, deis, router};
@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
 
 /// All applications, as after a start.
 fn running() -> Bench {
-    let sources = Sources { ingress: true, deis: Some(deis()), gateway: None };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     let services: Vec<Value> = (0..APPS).map(numbered).collect();
     let slices: Vec<Value> = (0..APPS).map(|number| slice(&name(number), &["10.0.0.1"])).collect();

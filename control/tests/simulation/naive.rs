@@ -87,7 +87,9 @@ struct Naive<'a> {
 
 impl<'a> Naive<'a> {
     fn new(world: &'a World, options: &Options) -> Self {
+        let own = options.sources.ingress.as_ref();
         let ours = |ingress: &&Ingress| {
+            let Some(options) = own else { return false };
             let controller = |name: &str| world.classes.values().find(|class| *class.name.name == *name);
             match &ingress.class {
                 ClassRef::Annotation(name) => *name == options.class,

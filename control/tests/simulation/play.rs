@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
-use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Options, Pace, Sources};
+use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources};
 use tidegate_control::{Command, Event, Order, Reconciler, Share, Source};
 
 use crate::check::{pointers, whole};
@@ -38,7 +38,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
         services: GatewayServices::Off,
         optional: false,
     });
-    let sources = Sources { ingress: true, deis, gateway };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
     // The limit is usually low, so that hosts are compiled incrementally.

@@ -1,7 +1,7 @@
 //! The Services of Gateways, against the embedded API server.
 
 use serde_json::{Value, json};
-use tidegate_control::options::{GatewayApi, GatewayServices, Options, ServiceType, Sources, ToPods};
+use tidegate_control::options::{GatewayApi, GatewayServices, Ingresses, Options, ServiceType, Sources, ToPods};
 
 use super::edge::{Api, Edge, TERMS, eventually};
 use super::*;
@@ -57,7 +57,7 @@ async fn gateway(api: &Api, name: &str) {
 fn edge(api: &Api, services: GatewayServices, identity: &str) -> Edge {
     let addresses = ["192.0.2.1".parse().unwrap()].into();
     let gateway = Some(GatewayApi { controller: "tidegate.io/gateway".into(), addresses, services, optional: false });
-    let sources = Sources { ingress: true, deis: None, gateway };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway };
     Edge::with(api.slow_client(), Options { sources, ..Options::default() }, TERMS, identity)
 }
 
