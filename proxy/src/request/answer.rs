@@ -12,40 +12,55 @@ use crate::reason::Reason;
 pub(crate) struct Answer {
     /// The reason.
     pub(crate) reason: Reason,
-    /// The status: that of the reason, of a redirect, or of the route's direct response.
+    /// The status: that of the reason, of a redirect, or of the given response.
     pub(crate) status: u16,
-    /// The target of a redirect.
-    pub(crate) location: Option<HeaderValue>,
-    /// The direct response of the route.
-    pub(crate) response: Option<Arc<DirectResponse>>,
+    /// Its headers and its body.
+    pub(crate) content: Content,
+}
+
+/// The headers and the body of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// The reason and the id of the request, in the form that the client asks for.
+    Explained,
+    /// The same with `Location`.
+    Redirect(HeaderValue),
+    /// Those of a route, or of an authorisation service.
+    Given(Arc<DirectResponse>),
 }
 
 impl Answer {
     /// A redirect.
     pub(crate) const fn redirect(status: u16, location: HeaderValue) -> Self {
-        Self { reason: Reason::Redirect, status, location: Some(location), response: None }
+        Self { reason: Reason::Redirect, status, content: Content::Redirect(location) }
     }
 
     /// The direct response of a route.
     pub(crate) fn direct(response: &Arc<DirectResponse>) -> Self {
-        let (status, response) = (response.status, Some(Arc::clone(response)));
-        Self { reason: Reason::DirectResponse, status, location: None, response }
+        Self { reason: Reason::DirectResponse, status: response.status, content: Content::Given(Arc::clone(response)) }
     }
 
     /// The response of an authorisation service that denies the request.
     pub(crate) fn denied(response: Arc<DirectResponse>) -> Self {
-        let status = response.status;
-        Self { reason: Reason::ExternalAuthDenied, status, location: None, response: Some(response) }
+        Self { reason: Reason::ExternalAuthDenied, status: response.status, content: Content::Given(response) }
     }
 
     /// The status of a share of requests without a target.
     pub(crate) const fn status(status: u16) -> Self {
-        Self { reason: Reason::DirectResponse, status, location: None, response: None }
+        Self { reason: Reason::DirectResponse, status, content: Content::Explained }
+    }
+
+    /// The target, if it is a redirect.
+    pub(crate) const fn location(&self) -> Option<&HeaderValue> {
+        match &self.content {
+            Content::Redirect(location) => Some(location),
+            Content::Explained | Content::Given(_) => None,
+        }
     }
 }
 
 impl From<Reason> for Answer {
     fn from(reason: Reason) -> Self {
-        Self { reason, status: reason.status(), location: None, response: None }
+        Self { reason, status: reason.status(), content: Content::Explained }
     }
 }

@@ -84,6 +84,7 @@ mod tests {
     use tidegate_config::model::{CorsOrigin, HostPattern, Scheme};
 
     use super::*;
+    use crate::request::answer::Content;
     use crate::sample::Sample;
 
     fn policy(credentials: bool, stars: bool) -> Cors {
@@ -109,7 +110,7 @@ mod tests {
     fn check_preflight(cors: &Cors, head: &Sample, want: Option<&[(&str, &str)]>) {
         let answer = preflight(cors, head);
         let got = answer.map(|answer| {
-            let response = answer.response.unwrap();
+            let Content::Given(response) = answer.content else { panic!("{answer:?}") };
             assert!(response.status == 200 && response.body.is_empty());
             let text = |(name, value): &Header| (name.to_string(), value.to_str().unwrap().to_owned());
             response.headers.iter().map(text).collect::<Vec<_>>()

@@ -178,7 +178,7 @@ mod tests {
         let inbound = Inbound { client, listener: &listener, port: Some("8080") };
         let got = admit((&Arc::new(route), 0), &effective, &inbound, &sound, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
-            (answer.status, answer.location.map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
+            (answer.status, answer.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
         assert_eq!(got, want.map_err(|(status, location)| (status, location.to_owned())));
     }
@@ -243,7 +243,7 @@ mod tests {
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, port: came_to };
         let answer = elsewhere(&route, &redirect, &inbound, &sound, &head);
-        assert_eq!(answer.location.unwrap().to_str().unwrap(), want);
+        assert_eq!(answer.location().unwrap().to_str().unwrap(), want);
     }
 
     #[test]

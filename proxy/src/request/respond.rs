@@ -15,7 +15,7 @@ use crate::http::edits::Edits;
 use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
+use crate::request::answer::{Answer, Content};
 use crate::request::form::Form;
 use crate::request::grpc;
 use crate::request::request_id::RequestId;
@@ -151,10 +151,10 @@ pub(crate) struct Rendered {
 pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = answer.status;
     let is_grpc = labels.form == Form::Grpc && status >= 400;
-    let (mut headers, body) = match &answer.response {
+    let (mut headers, body) = match &answer.content {
         _ if is_grpc => (grpc::fields(status, answer.reason).into_iter().chain(ids(labels)).collect(), Bytes::new()),
-        Some(response) => ready(response),
-        None => explained(answer, labels),
+        Content::Given(response) => ready(response),
+        Content::Explained | Content::Redirect(_) => explained(answer, labels),
     };
     // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only a 304 may have the length.
     let bodiless = matches!(status, 204 | 304);
@@ -162,7 +162,7 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
         headers.push((CONTENT_LENGTH, HeaderValue::from(body.len())));
     }
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
-    headers.extend(answer.location.clone().map(|location| (LOCATION, location)));
+    headers.extend(answer.location().map(|location| (LOCATION, location.clone())));
     headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
     let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
