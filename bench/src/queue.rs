@@ -1,7 +1,8 @@
 //! `queue`: the cost of a step of the control loop's queue by the number of keys of a list that wait in it, and the
-//! time that a live change waits behind them.
+//! time that a live change and the keys in use wait behind them.
 
 mod probe;
+mod ranked;
 mod row;
 mod wait;
 
@@ -14,6 +15,7 @@ use crate::callgrind::{self, Collected};
 use crate::clock::now;
 use crate::operations::{Counting, Native, Size, Warmup};
 use probe::{Backlog, Probe};
+use ranked::Ranked;
 use row::Row;
 use wait::Wait;
 
@@ -32,6 +34,7 @@ pub struct Args {
 struct Report {
     steps: Vec<Row>,
     waits: Vec<Wait>,
+    ranked: Vec<Ranked>,
 }
 
 /// Operations of one probe in one round.
@@ -48,20 +51,23 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
         return collect(keys);
     }
     let valgrind = args.counting.instructions()?;
-    let mut report = Report { steps: Vec::new(), waits: Vec::new() };
+    let mut report = Report { steps: Vec::new(), waits: Vec::new(), ranked: Vec::new() };
     for &keys in sizes(args.counting.size) {
         eprintln!("measuring behind {keys} keys");
         report.steps.extend(measure(keys, path, valgrind)?);
         report.waits.extend(wait::measure(keys)?);
+        report.ranked.extend(ranked::measure(keys));
     }
     row::compare(&mut report.steps);
     args.counting.output.tell(&report, |report| {
         println!("{}\n", row::table(&report.steps));
-        println!("{}", wait::table(&report.waits));
+        println!("{}\n", wait::table(&report.waits));
+        println!("{}", ranked::table(&report.ranked));
     })?;
     if args.counting.check {
         row::check(&report.steps)?;
         wait::check(&report.waits)?;
+        ranked::check(&report.ranked)?;
         eprintln!("flat: every count within {} times that of the shortest backlog", row::RATIO_MAX);
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! HTTPRoute and GRPCRoute: rules become routes of every listener that the route is attached to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,13 +159,7 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
         };
         Claim { host, terms }
     };
-    let listeners: Box<[Key]> = if refused.is_some() {
-        // It is not attached, but an older route may keep it off, with the 500s that it answers.
-        joined.listeners.iter().filter_map(Key::contested).for_each(|listener| reader.note(listener));
-        Box::default()
-    } else {
-        joined.listeners.into_iter().collect()
-    };
+    let listeners = attached_to(reader, joined.listeners, refused.is_some());
     let said = Said { refused, unresolved, partly, accepted: unkept };
     let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
     Attachment {
@@ -173,6 +168,16 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
         report: Report::of_route(findings, status),
         ..Attachment::default()
     }
+}
+
+/// The listeners that count a route as attached: none, if it is refused. An older route may keep that one off them
+/// nevertheless, with the 500s that it answers.
+fn attached_to(reader: &mut Reader<'_>, joined: BTreeSet<Key>, refused: bool) -> Box<[Key]> {
+    if refused {
+        joined.iter().filter_map(Key::contested).for_each(|listener| reader.note(listener));
+        return Box::default();
+    }
+    joined.into_iter().collect()
 }
 
 /// The fault of a route that is not accepted because of its rules, or the message about dropped rules and backends.
