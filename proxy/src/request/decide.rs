@@ -15,7 +15,7 @@ use crate::observe::external_auth_metrics::{Failure, Outcome};
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::cors;
-use crate::request::exchange::{Answered, Arrived, Exchange, Matched};
+use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
 use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
 use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline, here};
 use crate::request::guard::{Admitted, Inbound, Passed, admit};
@@ -26,24 +26,16 @@ use crate::shared::Shared;
 use crate::upstream::attempt::has_usable;
 use crate::upstream::balance::{self, Draw};
 
-/// The progress of a decision.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "almost all requests are settled at once, without an allocation")]
-pub(crate) enum Decided {
-    /// It is complete.
-    Settled(Settled),
-    /// A guard needs the answer of an authorisation service.
-    Asks(Box<Pending>),
-}
-
 /// The decision about a request.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "almost all requests are forwarded, without an allocation")]
-pub(crate) enum Settled {
+pub(crate) enum Decided {
     /// It goes to an endpoint.
     Forwards(Forwarding),
     /// The edge answers it.
     Answers(Answered),
+    /// It is not complete: a guard needs the answer of an authorisation service.
+    Asks(Box<Pending>),
 }
 
 /// A request whose guard waits for an answer.
@@ -90,6 +82,17 @@ struct Undecided {
     draw: u64,
 }
 
+impl Decided {
+    /// Records the request. Only the first call counts; one whose guard still waits is recorded when it is dropped.
+    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
+        match self {
+            Self::Forwards(forwarding) => forwarding.record(head, end),
+            Self::Answers(answered) => answered.record(head, end),
+            Self::Asks(_) => {}
+        }
+    }
+}
+
 impl Arrived {
     /// Decides whether the request may pass, and its destination: its guards, then its target.
     pub(crate) fn decide<H: Head + HeaderNames>(
@@ -109,7 +112,7 @@ impl Arrived {
             }
             Err(Unrouted { request, reason }) => {
                 exchange.request = request;
-                Decided::Settled(Settled::Answers(Answered::new(exchange, reason.into())))
+                Decided::Answers(Answered::new(exchange, reason.into()))
             }
         }
     }
@@ -160,8 +163,8 @@ impl Pending {
     }
 
     /// The request failed before the answer came.
-    pub(crate) fn failed(self: Box<Self>, reason: Reason) -> Settled {
-        Settled::Answers(Answered::new(self.undecided.into_exchange(), reason.into()))
+    pub(crate) fn failed(self: Box<Self>, reason: Reason) -> Decided {
+        Decided::Answers(Answered::new(self.undecided.into_exchange(), reason.into()))
     }
 }
 
@@ -191,8 +194,7 @@ impl Undecided {
             Ok(Step::Aims(aim)) => {
                 let Self { mut exchange, request, matched, effective, session, draw, .. } = self;
                 (exchange.request, exchange.matched) = (Some(request.clone()), Some(matched));
-                let forwarding = Forwarding::new(exchange, request, (effective, aim), session, head, draw);
-                Decided::Settled(Settled::Forwards(forwarding))
+                Decided::Forwards(Forwarding::new(exchange, request, (effective, aim), session, head, draw))
             }
             Ok(Step::Asks(asked)) => {
                 // The client may disconnect during the wait, and the record then needs them.
@@ -200,7 +202,7 @@ impl Undecided {
                 self.exchange.matched = Some(self.matched.clone());
                 Decided::Asks(Box::new(Pending { undecided: self, sound: sound.to_owned(), asked }))
             }
-            Err(answer) => Decided::Settled(Settled::Answers(Answered::new(self.into_exchange(), answer))),
+            Err(answer) => Decided::Answers(Answered::new(self.into_exchange(), answer)),
         }
     }
 

@@ -27,6 +27,7 @@ use crate::request::phase::RequestFacts;
 use crate::shared::Shared;
 use crate::upstream::attempt::{Attempts, Here, Sign};
 use crate::upstream::balance::Draw;
+use copies::begin_copies;
 
 pub(crate) use attempt::UpstreamAttempt;
 pub(crate) use compression::Coding;
@@ -92,7 +93,8 @@ impl Forwarding {
         let is_http10 = request.protocol == Protocol::Http10;
         let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
         let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
-        let mut forwarding = Self {
+        let copies = begin_copies(&exchange, &request, !draw);
+        Self {
             exchange,
             request,
             admitted,
@@ -106,13 +108,11 @@ impl Forwarding {
             attempt_end: None,
             backoff: None,
             negotiation,
-            copies: None,
+            copies,
             session,
             body_bytes: 0,
             answer: None,
-        };
-        forwarding.begin_copies(!draw);
-        forwarding
+        }
     }
 
     /// Chooses the endpoint of the next attempt.
@@ -244,9 +244,11 @@ impl Forwarding {
         self.answer.as_deref()
     }
 
-    /// Records the request.
-    pub(crate) fn record<H: Head + ?Sized>(mut self, head: &H, end: &End<'_>) {
-        self.finish(Some(head), end);
+    /// Records the request, with which its charges are returned. Only the first call counts.
+    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
+        if !self.exchange.is_recorded() {
+            self.finish(Some(head), end);
+        }
     }
 
     /// Returns the charges and records the request.

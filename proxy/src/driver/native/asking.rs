@@ -13,7 +13,7 @@ use super::request::RequestHead;
 use crate::clock;
 use crate::http::body::Piece;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Pending, Settled};
+use crate::request::decide::{Decided, Pending};
 use crate::request::external_auth::Verdict;
 use crate::shared::Shared;
 
@@ -21,27 +21,16 @@ use crate::shared::Shared;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Calls the authorisation services, until the request is decided upon; if its answer has [`Reason::ClientGone`],
-    /// there is no client to send it to.
-    pub(super) async fn ask<H: RequestHead>(
-        &mut self,
-        mut pending: Box<Pending>,
-        head: &H,
-        shared: &Shared,
-    ) -> Settled {
-        loop {
-            let asked = match self.hold(&pending).await {
-                Ok(()) => self.wait(&pending, shared).await,
-                Err(reason) => Err(reason),
-            };
-            let verdict = match asked {
-                Ok(verdict) => verdict,
-                Err(reason) => return pending.failed(reason),
-            };
-            match pending.resume(verdict, self.room.held.len(), head) {
-                Decided::Settled(settled) => return settled,
-                Decided::Asks(next) => pending = next,
-            }
+    /// Calls the authorisation service, and continues with its answer; if the request's own answer has
+    /// [`Reason::ClientGone`], there is no client to send it to.
+    pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
+        let asked = match self.hold(&pending).await {
+            Ok(()) => self.wait(&pending, shared).await,
+            Err(reason) => Err(reason),
+        };
+        match asked {
+            Ok(verdict) => pending.resume(verdict, self.room.held.len(), head),
+            Err(reason) => pending.failed(reason),
         }
     }
 

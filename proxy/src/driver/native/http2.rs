@@ -23,7 +23,7 @@ use crate::http::body::{Framing, length};
 use crate::http::names::is_grpc_type;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Settled};
+use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
 use crate::request::phase;
 use crate::shared::Shared;
@@ -46,7 +46,7 @@ pub(crate) async fn carry(
         return Some(session);
     }
     let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(shared), now);
-    let decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
+    let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
     // The stream delimits the body; h2 checks it against the announced length (RFC 9113 section 8.1.1).
     let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
     let nothing = http::Request::new(()).into_parts().0.into();
@@ -60,28 +60,23 @@ pub(crate) async fn carry(
     progress.expects = framing != Framing::None && head.header("expect").is_some();
     let mut transfer =
         Transfer { client: &mut stream, room: &mut scratch.room, progress: &mut progress, options: &shared.options };
-    let settled = match decided {
-        Decided::Settled(settled) => settled,
-        Decided::Asks(pending) => Box::pin(transfer.ask(pending, &head, shared)).await,
+    let over = loop {
+        match decided {
+            Decided::Asks(pending) => decided = Box::pin(transfer.ask(pending, &head, shared)).await,
+            Decided::Forwards(ref mut forwarding) => break transfer.forward(forwarding, &asked).await,
+            Decided::Answers(ref answered) => {
+                if answered.answer().reason != Reason::ClientGone {
+                    transfer.give(&answered.render(&head), Some(answered.exchange()), false).await;
+                }
+                break None;
+            }
+        }
     };
     // An unfinished stream is reset when it is dropped: without an error if the response is complete (RFC 9113 section
     // 8.1).
-    match settled {
-        Settled::Forwards(mut forwarding) => {
-            let over = transfer.forward(&mut forwarding, &asked).await;
-            drop(stream);
-            scratch.give();
-            forwarding.record(&head, &progress.end(head.target(), over));
-        }
-        Settled::Answers(answered) => {
-            if answered.answer().reason != Reason::ClientGone {
-                transfer.give(&answered.render(&head), Some(answered.exchange()), false).await;
-            }
-            drop(stream);
-            scratch.give();
-            answered.record(&head, &progress.end(head.target(), None));
-        }
-    }
+    drop(stream);
+    scratch.give();
+    decided.record(&head, &progress.end(head.target(), over));
     None
 }
 

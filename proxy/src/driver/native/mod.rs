@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 use self::attempts::{Transfer, UpstreamRequest};
 use self::progress::Progress;
-use self::request::RequestHead;
+use self::request::{RequestHead, View};
 use self::scratch::Scratch;
 use crate::clock;
 use crate::connection::Conn;
@@ -36,8 +36,8 @@ use crate::http::body::{Framing, Piece};
 use crate::observe::metrics::Driver;
 use crate::options::Options;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Settled};
-use crate::request::exchange::Arrived;
+use crate::request::decide::Decided;
+use crate::request::exchange::{Answered, Arrived};
 use crate::request::phase;
 
 /// What to do with a connection next.
@@ -82,7 +82,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
         return Next::Full;
     }
     let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
-    let decided = arrived.decide(routed, conn.facts(), &view, fastrand::u128(..));
+    let mut decided = arrived.decide(routed, conn.facts(), &view, fastrand::u128(..));
     conn.pass_all();
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
@@ -95,38 +95,45 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     };
     let options = &traffic.options;
     let mut transfer = Transfer { client: &mut *conn, room, progress: &mut progress, options };
-    let settled = match decided {
-        Decided::Settled(settled) => settled,
-        // Boxed: few requests wait here, and the others should not reserve space for it.
-        Decided::Asks(pending) => Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
-    };
-    let next = match settled {
-        Settled::Forwards(mut forwarding) => {
-            let over = transfer.forward(&mut forwarding, &asked).await;
-            forwarding.record(&view, &progress.end(view.target(), over));
-            if over.is_none() || progress.closes { Next::Close } else { Next::Again }
-        }
-        Settled::Answers(answered) => {
-            let given = answered.answer().reason != Reason::ClientGone && {
-                // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1):
-                // the next bytes would be ambiguous.
-                let undecided = transfer.progress.expects && !transfer.progress.body.is_over();
-                let ending = transfer.client.facts().is_ending();
-                // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
-                let upgrades = answered.exchange().asks_upgrade();
-                let closes = request.closes || ending || undecided || upgrades || answered.answer().reason.closes();
-                let given = transfer.give(&answered.render(&view), Some(answered.exchange()), closes).await;
-                given && !closes && discard(conn, &mut progress, options.client.body_discard).await
-            };
-            answered.record(&view, &progress.end(view.target(), None));
-            if given { Next::Again } else { Next::Close }
+    let (next, over) = loop {
+        match decided {
+            // Boxed: few requests wait here, and the others should not reserve space for it.
+            Decided::Asks(pending) => decided = Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
+            Decided::Forwards(ref mut forwarding) => {
+                let over = transfer.forward(forwarding, &asked).await;
+                break (if over.is_none() || progress.closes { Next::Close } else { Next::Again }, over);
+            }
+            Decided::Answers(ref answered) => {
+                let rest = transfer.answer(answered, &view).await
+                    && discard(transfer.client, transfer.progress, options.client.body_discard).await;
+                break (if rest { Next::Again } else { Next::Close }, None);
+            }
         }
     };
+    decided.record(&view, &progress.end(view.target(), over));
     if progress.body.is_over() {
         // The unread bytes belong to the next request, and this one has no more.
         conn.pass_only(0);
     }
     next
+}
+
+impl Transfer<'_, Conn> {
+    /// Answers a request without an endpoint. Returns `true` if another request may follow the rest of its body.
+    async fn answer(&mut self, answered: &Answered, view: &View<'_>) -> bool {
+        let answer = answered.answer();
+        if answer.reason == Reason::ClientGone {
+            return false;
+        }
+        // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): the next
+        // bytes would be ambiguous.
+        let undecided = self.progress.expects && !self.progress.body.is_over();
+        // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
+        let upgrades = answered.exchange().asks_upgrade();
+        let ending = self.progress.closes || self.client.facts().is_ending();
+        let closes = ending || undecided || upgrades || answer.reason.closes();
+        self.give(&answered.render(view), Some(answered.exchange()), closes).await && !closes
+    }
 }
 
 /// Reads and discards the rest of a request's body. Returns `true` if it ended in time and well-formed.

@@ -10,28 +10,21 @@ use super::head::Parsed;
 use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Pending, Settled};
+use crate::request::decide::{Decided, Pending};
 use crate::request::external_auth::Verdict;
 use crate::shared::Shared;
 
-/// Calls the authorisation services, until the request is decided upon; if its answer has [`Reason::ClientGone`], there
-/// is no client to send it to.
-pub(super) async fn ask(session: &mut Session, mut pending: Box<Pending>, shared: &Shared) -> Settled {
-    let mut body = BytesMut::new();
-    loop {
-        let asked = match hold(session, &mut body, pending.body_bytes_max(), shared).await {
-            Ok(()) => wait(session, &pending, &body, shared).await,
-            Err(reason) => Err(reason),
-        };
-        let verdict = match asked {
-            Ok(verdict) => verdict,
-            Err(reason) => return pending.failed(reason),
-        };
-        // The body is in a buffer that every request has.
-        match pending.resume(verdict, 0, &Parsed::new(session.req_header())) {
-            Decided::Settled(settled) => return settled,
-            Decided::Asks(next) => pending = next,
-        }
+/// Calls the authorisation service, and continues with its answer; if the request's own answer has
+/// [`Reason::ClientGone`], there is no client to send it to. `body` is what earlier calls have read of the body.
+pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
+    let asked = match hold(session, body, pending.body_bytes_max(), shared).await {
+        Ok(()) => wait(session, &pending, body, shared).await,
+        Err(reason) => Err(reason),
+    };
+    match asked {
+        // The held body is in a buffer that every request has.
+        Ok(verdict) => pending.resume(verdict, 0, &Parsed::new(session.req_header())),
+        Err(reason) => pending.failed(reason),
     }
 }
 

@@ -10,7 +10,6 @@ use super::endpoint_socket::Link;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::gzip::Gzip;
 use crate::reason::Reason;
-use crate::request::decide::Settled;
 use crate::request::exchange::{Answered, Arrived};
 use crate::request::forwarding::Forwarding;
 
@@ -30,15 +29,6 @@ pub(super) enum Phase {
     Answered(Answered),
     /// It goes to an endpoint.
     Forwarding(Forwarding),
-}
-
-impl From<Settled> for Phase {
-    fn from(settled: Settled) -> Self {
-        match settled {
-            Settled::Forwards(forwarding) => Self::Forwarding(forwarding),
-            Settled::Answers(answered) => Self::Answered(answered),
-        }
-    }
 }
 
 /// A request in Pingora's hands, and the deadline of its response.

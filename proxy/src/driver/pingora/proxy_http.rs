@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -102,11 +102,17 @@ impl ProxyHttp for PingoraDriver {
         };
         let head = Parsed::new(session.req_header());
         let routed = phase::route(arrived.snapshot(), &self.shared, &facts, &head, &head.line());
-        let settled = match arrived.decide(routed, &facts, &head, fastrand::u128(..)) {
-            Decided::Settled(settled) => settled,
-            Decided::Asks(pending) => Box::pin(asking::ask(session, pending, &self.shared)).await,
+        let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
+        let mut body = BytesMut::new();
+        carried.phase = loop {
+            match decided {
+                Decided::Asks(pending) => {
+                    decided = Box::pin(asking::ask(session, pending, &mut body, &self.shared)).await;
+                }
+                Decided::Forwards(forwarding) => break Phase::Forwarding(forwarding),
+                Decided::Answers(answered) => break Phase::Answered(answered),
+            }
         };
-        carried.phase = settled.into();
         let Phase::Answered(answered) = &carried.phase else { return Ok(false) };
         if answered.answer().reason == Reason::ClientGone {
             return Err(stop(carried, Reason::ClientGone));
@@ -377,8 +383,8 @@ impl ProxyHttp for PingoraDriver {
         };
         // What the request was charged for is free again from here on, and not only with the connection.
         match std::mem::replace(&mut carried.phase, Phase::Elsewhere) {
-            Phase::Forwarding(forwarding) => forwarding.record(&head, &end),
-            Phase::Answered(answered) => answered.record(&head, &end),
+            Phase::Forwarding(mut forwarding) => forwarding.record(&head, &end),
+            Phase::Answered(mut answered) => answered.record(&head, &end),
             Phase::Arrived(_) | Phase::Elsewhere => {}
         }
         if carried.refused {

@@ -33,8 +33,8 @@ impl Answered {
         self.exchange.render(&self.answer, head)
     }
 
-    /// Records the request.
-    pub(crate) fn record<H: Head + ?Sized>(mut self, head: &H, end: &End<'_>) {
+    /// Records the request. Only the first call counts.
+    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
         self.exchange.record(Some(head), Ended { answer: Some(&self.answer), attempts: None }, end);
     }
 }

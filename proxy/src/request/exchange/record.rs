@@ -56,9 +56,11 @@ impl Exchange {
         self.recorded
     }
 
-    /// Records the request, once.
+    /// Records the request. Only the first call counts.
     pub(in crate::request) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, ended: Ended<'_>, end: &End<'_>) {
-        self.recorded = true;
+        if std::mem::replace(&mut self.recorded, true) {
+            return;
+        }
         let Self { arrived, facts, .. } = &*self;
         let reason = ended.answer.map(|answer| answer.reason);
         let answered = ended.answer.map_or(Reason::ClientGone.status(), |answer| answer.status);

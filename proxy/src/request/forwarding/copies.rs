@@ -5,21 +5,24 @@ use std::sync::Arc;
 use tidegate_config::model::Mirror;
 
 use super::{Forwarding, here};
+use crate::request::exchange::Exchange;
 use crate::request::mirror::{self, Copies};
+use crate::request::phase::RequestFacts;
 use crate::upstream::balance::Draw;
 
-impl Forwarding {
-    /// Selects the route's mirrors at random, and begins a copy for each selected one. Upgrades are not mirrored.
-    pub(super) fn begin_copies(&mut self, seed: u64) {
-        let mut draw = Draw::new(seed);
-        let mirrors = mirror::drawn(self.exchange.filters().iter(), &mut draw);
-        if mirrors.is_empty() || self.asks_upgrade() {
-            return;
-        }
-        let backend_of = |mirror: &Mirror| self.exchange.arrived.snapshot.backend_of(&mirror.to).map(Arc::clone);
-        self.copies = Copies::begin(&mirrors, self.shared(), draw, backend_of).map(Box::new);
+/// Selects the mirrors of the route and the share at random, and begins a copy for each selected one. Upgrades are not
+/// mirrored.
+pub(super) fn begin_copies(exchange: &Exchange, request: &RequestFacts, seed: u64) -> Option<Box<Copies>> {
+    let mut draw = Draw::new(seed);
+    let mirrors = mirror::drawn(exchange.filters().iter(), &mut draw);
+    if mirrors.is_empty() || request.upgrade.is_some() {
+        return None;
     }
+    let backend_of = |mirror: &Mirror| exchange.arrived.snapshot.backend_of(&mirror.to).map(Arc::clone);
+    Copies::begin(&mirrors, exchange.shared(), draw, backend_of).map(Box::new)
+}
 
+impl Forwarding {
     /// The request is complete: its copies are sent.
     pub(crate) fn request_is_whole(&mut self) {
         let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };

@@ -20,7 +20,7 @@ use crate::driver::native::scratch::Scratch;
 use crate::observe::metrics::Driver;
 use crate::options::AccessLogSink;
 use crate::options::Options;
-use crate::request::decide::{Decided, Settled};
+use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
 use crate::request::phase;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
@@ -65,7 +65,7 @@ fn forwarded(
     let view = scratch.request.view(&scratch.head);
     let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
     let decided = Arrived::new(Driver::Native, snapshot, shared, clock::now()).decide(routed, &facts, &view, 7);
-    let Decided::Settled(Settled::Forwards(mut forwarding)) = decided else { panic!("no endpoint was chosen") };
+    let Decided::Forwards(mut forwarding) = decided else { panic!("no endpoint was chosen") };
     forwarding.attempt(clock::now(), 7).unwrap();
     forwarding.connected(false, clock::now());
     forwarding.request_edits(&view, &mut scratch.room.edits);
