@@ -10,6 +10,7 @@ use tidegate_config::model::{Backend, Cors, Destination, Effective, ExternalAuth
 
 use crate::clock;
 use crate::connection::ConnectionFacts;
+use crate::http::compression::Negotiation;
 use crate::http::names::HeaderNames;
 use crate::observe::external_auth_metrics::{Failure, Outcome};
 use crate::reason::Reason;
@@ -19,7 +20,7 @@ use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
 use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
 use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline, here};
 use crate::request::guard::{Admitted, Inbound, Passed, admit};
-use crate::request::hygiene::Sound;
+use crate::request::hygiene::{Protocol, Sound};
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
 use crate::shared::Shared;
@@ -108,7 +109,7 @@ impl Arrived {
             Ok(Routed { request, sound, listener, route }) => {
                 let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, chance);
                 let step = undecided.guards(&sound, 0, head);
-                undecided.settle(step, sound, head)
+                undecided.settle(step, sound)
             }
             Err(Unrouted { request, reason }) => {
                 exchange.request = request;
@@ -119,7 +120,7 @@ impl Arrived {
 }
 
 impl Pending {
-    /// The request.
+    /// The part that every request has.
     pub(crate) const fn exchange(&self) -> &Exchange {
         &self.undecided.exchange
     }
@@ -153,13 +154,13 @@ impl Pending {
                 undecided.grant(grants, head);
                 match at {
                     At::Guard(place) => undecided.guards(&sound, place + 1, head),
-                    At::Share(admitted, place) => undecided.aim(admitted, place).map(Step::Aims),
+                    At::Share(admitted, place) => undecided.aim(admitted, place, head).map(Step::Aims),
                 }
             }
             Verdict::Denied(response) => Err(Answer::denied(response)),
             Verdict::Failed(failure) => Err(failure.into()),
         };
-        undecided.settle(step, sound, head)
+        undecided.settle(step, sound)
     }
 
     /// The request failed before the answer came.
@@ -189,12 +190,12 @@ impl Undecided {
     }
 
     /// The state after the steps.
-    fn settle<H: Head>(mut self, step: Result<Step, Answer>, sound: Sound<'_>, head: &H) -> Decided {
+    fn settle(mut self, step: Result<Step, Answer>, sound: Sound<'_>) -> Decided {
         match step {
             Ok(Step::Aims(aim)) => {
                 let Self { mut exchange, request, matched, effective, session, draw, .. } = self;
                 (exchange.request, exchange.matched) = (Some(request.clone()), Some(matched));
-                Decided::Forwards(Forwarding::new(exchange, request, (effective, aim), session, head, draw))
+                Decided::Forwards(Forwarding::new(exchange, request, (effective, aim), session, draw))
             }
             Ok(Step::Asks(asked)) => {
                 // The client may disconnect during the wait, and the record then needs them.
@@ -227,13 +228,13 @@ impl Undecided {
         let port = is_own_port.then_some(&*facts.text.port);
         let inbound = Inbound { client: &request.client, listener, port };
         match admit((route, from), &self.effective, &inbound, sound, head, has_endpoint)? {
-            Passed::Admitted(admitted) => self.share(admitted, sound, head),
+            Passed::Admitted(admitted) => self.choose_share(admitted, sound, head),
             Passed::Asks(place, service) => self.asks(&service, sound, At::Guard(place), head),
         }
     }
 
     /// Chooses the share, and calls its authorisation service, if it has one.
-    fn share<H: Head + HeaderNames>(
+    fn choose_share<H: Head + HeaderNames>(
         &mut self,
         admitted: Admitted,
         sound: &Sound<'_>,
@@ -259,21 +260,24 @@ impl Undecided {
                 let service = Arc::clone(service);
                 self.asks(&service, sound, At::Share(admitted, place), head)
             }
-            None => self.aim(admitted, place).map(Step::Aims),
+            None => self.aim(admitted, place, head).map(Step::Aims),
         }
     }
 
     /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection. The
     /// request is charged.
-    fn aim(&self, admitted: Admitted, share: usize) -> Result<Aim, Answer> {
+    fn aim<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<Aim, Answer> {
         let target = match admitted.shares().get(share).map(|share| &share.to) {
             Some(Destination::Target(target)) => Arc::clone(target),
             Some(Destination::Status(status)) => return Err(Answer::status(*status)),
             None => return Err(Reason::NoEndpoints.into()),
         };
         let backend = Arc::clone(self.usable(&target).ok_or(Reason::NoEndpoints)?);
+        let compression = self.exchange.arrived.snapshot.compression(admitted.route());
+        let is_http10 = self.request.protocol == Protocol::Http10;
+        let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
         let load = Load::new(&self.exchange, &backend, self.held_bytes)?;
-        Ok(Aim { admitted, share, target, backend, load })
+        Ok(Aim { admitted, share, target, backend, negotiation, load })
     }
 
     /// The backend of a target, if it has an endpoint.

@@ -21,7 +21,6 @@ use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::exchange::{End, Ended, Exchange};
 use crate::request::guard::Admitted;
-use crate::request::hygiene::Protocol;
 use crate::request::mirror::Copies;
 use crate::request::phase::RequestFacts;
 use crate::shared::Shared;
@@ -38,12 +37,12 @@ pub(super) use session::Session;
 /// A request that goes to an endpoint.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
-    exchange: Exchange,
+    /// The same as in the exchange, where they may be missing.
     request: RequestFacts,
     admitted: Admitted,
     /// The settings of its route.
     effective: Effective,
-    /// The index of its share of the route.
+    /// The index of its share of the route; the same as in the exchange.
     share: usize,
     target: Arc<Target>,
     /// The endpoints of the target.
@@ -65,6 +64,8 @@ pub(crate) struct Forwarding {
     body_bytes: u64,
     /// The edge's own answer, once it has failed.
     answer: Option<Box<Answer>>,
+    /// The last field: with it, the request no longer counts as in flight.
+    exchange: Exchange,
 }
 
 /// The target of a request that has passed its guards, and its charge.
@@ -75,27 +76,24 @@ pub(super) struct Aim {
     pub(super) share: usize,
     pub(super) target: Arc<Target>,
     pub(super) backend: Arc<Backend>,
+    /// The facts for compression, if the route enables it.
+    pub(super) negotiation: Option<Negotiation>,
     pub(super) load: Load,
 }
 
 impl Forwarding {
     /// A request without an attempt yet.
-    pub(super) fn new<H: Head>(
+    pub(super) fn new(
         exchange: Exchange,
         request: RequestFacts,
         (effective, aim): (Effective, Aim),
         session: Option<Box<Session>>,
-        head: &H,
         draw: u64,
     ) -> Self {
-        let Aim { admitted, share, target, backend, load } = aim;
-        let compression = exchange.arrived.snapshot.compression(admitted.route());
-        let is_http10 = request.protocol == Protocol::Http10;
-        let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
+        let Aim { admitted, share, target, backend, negotiation, load } = aim;
         let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
         let copies = begin_copies(&exchange, &request, !draw);
         Self {
-            exchange,
             request,
             admitted,
             effective,
@@ -112,6 +110,7 @@ impl Forwarding {
             session,
             body_bytes: 0,
             answer: None,
+            exchange,
         }
     }
 
@@ -138,7 +137,7 @@ impl Forwarding {
         Ok(UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response })
     }
 
-    /// The request.
+    /// The part that every request has.
     pub(crate) const fn exchange(&self) -> &Exchange {
         &self.exchange
     }
@@ -244,14 +243,12 @@ impl Forwarding {
         self.answer.as_deref()
     }
 
-    /// Records the request, with which its charges are returned. Only the first call counts.
+    /// Records the request, after its charges were returned. Only the first call counts.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
-        if !self.exchange.is_recorded() {
-            self.finish(Some(head), end);
-        }
+        self.finish(Some(head), end);
     }
 
-    /// Returns the charges and records the request.
+    /// Returns the charges and records the request. Only the first call counts.
     fn finish<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
         self.attempts.leave();
         self.load.release(&self.exchange);

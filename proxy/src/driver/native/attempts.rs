@@ -239,9 +239,9 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Sends an answer of the edge's own, which is charged to `uncharged` as in [`Self::send`]; `closes` ends the
-    /// connection with it. Returns `true` if the client took it.
-    pub(super) async fn give(&mut self, rendered: &Rendered, uncharged: Option<&Exchange>, closes: bool) -> bool {
+    /// Sends an answer of the edge's own; `payer` as in [`Self::send`]; `closes` ends the connection with it. Returns
+    /// `true` if the client took it.
+    pub(super) async fn give(&mut self, rendered: &Rendered, payer: Option<&Exchange>, closes: bool) -> bool {
         let out = &mut self.room.to_client;
         // Pending bytes can be heads of interim responses, of which the client may have a part.
         out.make_room();
@@ -250,15 +250,15 @@ impl<C: Downstream> Transfer<'_, C> {
         }
         self.progress.status = Some(rendered.status);
         self.progress.bytes_out = rendered.body.len();
-        let given = self.send(true, self.options.client.write_stall, uncharged).await;
+        let given = self.send(true, self.options.client.write_stall, payer).await;
         self.progress.is_cut = !given;
         given
     }
 
     /// Sends the pending bytes. Returns `true` if the client took them within `patience`. `over` marks the end of the
-    /// response. If they have to wait for the client, the edge must have room for them, unless the request is charged
-    /// itself; `uncharged` is one that is not.
-    pub(super) async fn send(&mut self, over: bool, patience: Duration, uncharged: Option<&Exchange>) -> bool {
+    /// response. If they have to wait for the client, the edge must have room for them: `payer` is the request to which
+    /// they are charged; `None` if the request has a charge of its own.
+    pub(super) async fn send(&mut self, over: bool, patience: Duration, payer: Option<&Exchange>) -> bool {
         let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
         let (until, mut held) = (clock::now() + patience, None);
         poll_fn(|cx| {
@@ -268,7 +268,7 @@ impl<C: Downstream> Transfer<'_, C> {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
                     Poll::Pending => {
                         if held.is_none() {
-                            held = uncharged.map(Exchange::room_for_answer).transpose().ok();
+                            held = payer.map(Exchange::room_for_answer).transpose().ok();
                         }
                         return if held.is_none() {
                             Poll::Ready(false)

@@ -16,25 +16,27 @@ use crate::request::forwarding::Forwarding;
 /// The additional time after which an overdue response is aborted from outside.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// The phase of a request. Pingora calls back at points of its own, so the type of a request cannot say which callbacks
+/// The state of a request. Pingora calls back at points of its own, so the type of a request cannot say which callbacks
 /// are still to come.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "almost all requests are forwarded")]
-pub(super) enum Phase {
+pub(super) enum State {
     /// Nothing is decided.
     Arrived(Arrived),
-    /// The request is being decided upon, or it is recorded.
-    Elsewhere,
+    /// It is being decided upon.
+    Deciding,
     /// The edge answers it.
     Answered(Answered),
     /// It goes to an endpoint.
     Forwarding(Forwarding),
+    /// It is recorded.
+    Recorded,
 }
 
 /// A request in Pingora's hands, and the deadline of its response.
 #[derive(Debug)]
 pub(crate) struct Carried {
-    pub(super) phase: Phase,
+    pub(super) state: State,
     /// The current attempt, if the endpoint speaks HTTP/1.1.
     pub(super) link: Option<Arc<Link>>,
     pub(super) due: ResponseDeadline,
@@ -60,9 +62,9 @@ impl Carried {
     /// # Errors
     /// If Pingora makes such a call for another request, which would be a fault of the edge.
     pub(super) fn forwarding(&mut self) -> Result<&mut Forwarding> {
-        match &mut self.phase {
-            Phase::Forwarding(forwarding) => Ok(forwarding),
-            Phase::Arrived(_) | Phase::Elsewhere | Phase::Answered(_) => {
+        match &mut self.state {
+            State::Forwarding(forwarding) => Ok(forwarding),
+            State::Arrived(_) | State::Deciding | State::Answered(_) | State::Recorded => {
                 Error::e_explain(ErrorType::InternalError, "a request that is not forwarded has no endpoint")
             }
         }
@@ -70,9 +72,9 @@ impl Carried {
 
     /// The deadline of the next part of the response.
     pub(super) const fn due(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Forwarding(forwarding) => forwarding.due(),
-            Phase::Arrived(_) | Phase::Elsewhere | Phase::Answered(_) => None,
+        match &self.state {
+            State::Forwarding(forwarding) => forwarding.due(),
+            State::Arrived(_) | State::Deciding | State::Answered(_) | State::Recorded => None,
         }
     }
 
@@ -87,10 +89,10 @@ impl Carried {
 
     /// The request failed. Returns the status of the answer; an earlier answer stays.
     pub(super) fn failed(&mut self, reason: Reason) -> u16 {
-        let status = match &mut self.phase {
-            Phase::Forwarding(forwarding) => forwarding.failed(reason).status,
-            Phase::Answered(answered) => answered.answer().status,
-            Phase::Arrived(_) | Phase::Elsewhere => reason.status(),
+        let status = match &mut self.state {
+            State::Forwarding(forwarding) => forwarding.failed(reason).status,
+            State::Answered(answered) => answered.answer().status,
+            State::Arrived(_) | State::Deciding | State::Recorded => reason.status(),
         };
         self.agree();
         status
@@ -116,7 +118,7 @@ impl Carried {
 
     /// Returns `true` if its endpoint speaks HTTP/2.
     pub(super) fn is_over_http2(&self) -> bool {
-        matches!(&self.phase, Phase::Forwarding(forwarding) if forwarding.target().protocol.is_http2())
+        matches!(&self.state, State::Forwarding(forwarding) if forwarding.target().protocol.is_http2())
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
-use super::carried::{Carried, GRACE, Phase};
+use super::carried::{Carried, GRACE, State};
 use super::compress;
 use super::endpoint_socket::Opened;
 use super::failed::{broke, connect_failed, stop};
@@ -69,7 +69,7 @@ impl ProxyHttp for PingoraDriver {
     fn new_ctx(&self) -> Carried {
         let arrived = Arrived::new(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
         Carried {
-            phase: Phase::Arrived(arrived),
+            state: State::Arrived(arrived),
             link: None,
             due: ResponseDeadline::current(),
             grace: Duration::ZERO,
@@ -92,9 +92,9 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        let arrived = std::mem::replace(&mut carried.phase, Phase::Elsewhere);
+        let arrived = std::mem::replace(&mut carried.state, State::Deciding);
         // Every connection has its facts, and Pingora calls this once, with the head of the request.
-        let (Phase::Arrived(arrived), Some(facts)) = (arrived, facts(session)) else {
+        let (State::Arrived(arrived), Some(facts)) = (arrived, facts(session)) else {
             return Error::e_explain(
                 ErrorType::InternalError,
                 "a request without a connection, or decided upon before",
@@ -104,20 +104,20 @@ impl ProxyHttp for PingoraDriver {
         let routed = phase::route(arrived.snapshot(), &self.shared, &facts, &head, &head.line());
         let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
         let mut body = BytesMut::new();
-        carried.phase = loop {
+        carried.state = loop {
             match decided {
                 Decided::Asks(pending) => {
                     decided = Box::pin(asking::ask(session, pending, &mut body, &self.shared)).await;
                 }
-                Decided::Forwards(forwarding) => break Phase::Forwarding(forwarding),
-                Decided::Answers(answered) => break Phase::Answered(answered),
+                Decided::Forwards(forwarding) => break State::Forwarding(forwarding),
+                Decided::Answers(answered) => break State::Answered(answered),
             }
         };
-        let Phase::Answered(answered) = &carried.phase else { return Ok(false) };
+        let State::Answered(answered) = &carried.state else { return Ok(false) };
         if answered.answer().reason == Reason::ClientGone {
             return Err(stop(carried, Reason::ClientGone));
         }
-        write_answer(session, answered.exchange(), answered.answer(), false).await?;
+        write_answer(session, answered.exchange(), answered.answer(), Some(answered.exchange())).await?;
         discard_body(session).await;
         Ok(true)
     }
@@ -344,26 +344,32 @@ impl ProxyHttp for PingoraDriver {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
+        if let State::Arrived(_) | State::Deciding = &carried.state {
+            // A fault of the edge, before there is anything to record.
+            self.shared.metrics.answered(Reason::Internal);
+            drop(session.respond_error(Reason::Internal.status()).await);
+            return FailToProxy { error_code: Reason::Internal.status(), can_reuse_downstream: false };
+        }
         let mut reason = fault::reason(error);
-        if let Phase::Forwarding(forwarding) = &mut carried.phase {
+        if let State::Forwarding(forwarding) = &mut carried.state {
             reason = forwarding.in_time(reason, clock::now());
             if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
                 reason = Reason::TunnelIdle;
             }
         }
         let status = carried.failed(reason);
-        let answer = match &carried.phase {
-            Phase::Forwarding(forwarding) => forwarding.answer().map(|answer| (forwarding.exchange(), answer, true)),
-            Phase::Answered(answered) => Some((answered.exchange(), answered.answer(), false)),
-            Phase::Arrived(_) | Phase::Elsewhere => None,
+        let answer = match &carried.state {
+            State::Forwarding(forwarding) => forwarding.answer().map(|answer| (forwarding.exchange(), answer, None)),
+            State::Answered(answered) => Some((answered.exchange(), answered.answer(), Some(answered.exchange()))),
+            State::Arrived(_) | State::Deciding | State::Recorded => None,
         };
         let due = answer.filter(|(_, answer, _)| answer.reason != Reason::ClientGone && !has_begun(session));
-        let Some((exchange, answer, is_charged)) = due else {
+        let Some((exchange, answer, payer)) = due else {
             return FailToProxy { error_code: 0, can_reuse_downstream: false };
         };
         session.set_keepalive(None);
         // If this fails, the client has disconnected too.
-        drop(write_answer(session, exchange, answer, is_charged).await);
+        drop(write_answer(session, exchange, answer, payer).await);
         discard_body(session).await;
         carried.refused = !session.is_http2();
         FailToProxy { error_code: status, can_reuse_downstream: false }
@@ -381,11 +387,11 @@ impl ProxyHttp for PingoraDriver {
             now: clock::now(),
             wall: clock::wall(),
         };
-        // What the request was charged for is free again from here on, and not only with the connection.
-        match std::mem::replace(&mut carried.phase, Phase::Elsewhere) {
-            Phase::Forwarding(mut forwarding) => forwarding.record(&head, &end),
-            Phase::Answered(mut answered) => answered.record(&head, &end),
-            Phase::Arrived(_) | Phase::Elsewhere => {}
+        // From here on its charges are free again, and not only with the connection.
+        match std::mem::replace(&mut carried.state, State::Recorded) {
+            State::Forwarding(mut forwarding) => forwarding.record(&head, &end),
+            State::Answered(mut answered) => answered.record(&head, &end),
+            State::Arrived(_) | State::Deciding | State::Recorded => {}
         }
         if carried.refused {
             // Closed with unread pipelined requests, the connection would be reset, and the answer with it.

@@ -119,27 +119,27 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
     }
 }
 
-/// Writes an answer of the edge's own. If the client does not take it at once, the edge must have room for it, unless the
-/// request is charged itself.
+/// Writes an answer of the edge's own to a request. If the client does not take it at once, the edge must have room for
+/// it: `payer` is the request to which a waiting answer is charged; `None` if the request has a charge of its own.
 pub(super) async fn write_answer(
     session: &mut Session,
     exchange: &Exchange,
     answer: &Answer,
-    is_charged: bool,
+    payer: Option<&Exchange>,
 ) -> Result<()> {
     let mut writing = pin!(write(session, exchange, answer));
     if let Poll::Ready(written) = poll!(&mut writing) {
         return written;
     }
     let no_room = |_| Error::explain(ErrorType::WriteError, "no room for an answer that waits").into_down();
-    let _held = (!is_charged).then(|| exchange.room_for_answer()).transpose().map_err(no_room)?;
+    let _held = payer.map(Exchange::room_for_answer).transpose().map_err(no_room)?;
     writing.await
 }
 
 async fn write(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
-    // Bytes of a client that assumes the upgrade was accepted look like requests. So do those of one that was to wait for
-    // "100 Continue", which may send its body or leave it out (RFC 9110 section 10.1.1).
+    // Bytes of a client that assumes the upgrade was accepted look like requests. So do the bytes of a client that waits
+    // for "100 Continue": it may send its body or leave it out (RFC 9110 section 10.1.1).
     let undecided = expects(session) && !session.is_body_done();
     if answer.reason.closes() || exchange.asks_upgrade() || undecided {
         session.set_keepalive(None);

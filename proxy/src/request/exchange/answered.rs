@@ -18,7 +18,7 @@ impl Answered {
         Self { exchange, answer }
     }
 
-    /// The request.
+    /// The part that every request has.
     pub(crate) const fn exchange(&self) -> &Exchange {
         &self.exchange
     }

@@ -9,10 +9,10 @@ use crate::reason::Reason;
 use crate::request::exchange::Exchange;
 use crate::upstream::service_state::{AtService, Retrying};
 
-/// The charge of a request. The process and the client get it back by [`Load::release`].
+/// The charge of a request, until [`Load::release`].
 #[derive(Debug)]
 pub(in crate::request) struct Load {
-    /// Counts the request at its Service until it is dropped, and has its cost.
+    /// Counts the request at its Service, and has its cost.
     at_service: AtService,
     /// Counts the retry that is under way.
     retrying: Option<Retrying>,
@@ -84,10 +84,13 @@ impl Load {
         true
     }
 
-    /// Returns the charge, which must be done once.
+    /// Returns the charge to the Service, the process and the client. Only the first call counts.
     pub(super) fn release(&mut self, exchange: &Exchange) {
-        let cost = self.at_service.cost();
-        exchange.shared().budget.release(cost);
-        exchange.facts.client.as_ref().inspect(|client| client.release(cost));
+        self.retrying = None;
+        let cost = self.at_service.shrink(Cost::default());
+        if cost != Cost::default() {
+            exchange.shared().budget.release(cost);
+            exchange.facts.client.as_ref().inspect(|client| client.release(cost));
+        }
     }
 }
