@@ -279,3 +279,6 @@ impl Drop for Forwarding {
 pub(super) fn here(exchange: &Exchange) -> Here<'_> {
     Here { listening: &exchange.shared().listening, local: Some(exchange.facts.local.ip()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::Settings;
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -57,6 +58,29 @@ async fn an_early_answer_arrives_while_the_client_sends_its_body() {
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body.as_bytes()).await.unwrap();
     assert_eq!(answer(&mut stream).await.status, 503);
+}
+
+#[tokio::test]
+async fn the_rest_of_a_body_after_an_early_answer_is_no_request() {
+    const REST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    for driver in [Driver::Both, Driver::Full] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let model = Model::to(&[listener.local_addr().unwrap()]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        let mut client = bed.connect().await;
+        let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", REST.len());
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut endpoint = listener.accept().await.unwrap().0;
+        read_to(&mut endpoint, &mut String::new(), "\r\n\r\n").await;
+        endpoint.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        let early = answer(&mut client).await;
+        assert_eq!((early.status, early.header("connection")), (413, Some("close")), "{driver:?}");
+        // The edge may have closed already.
+        client.write_all(REST).await.ok();
+        let mut further = Vec::new();
+        let ended = timeout(PATIENCE, client.read_to_end(&mut further)).await;
+        assert!(ended.is_ok() && further.is_empty(), "{driver:?}: {}", String::from_utf8_lossy(&further));
+    }
 }
 
 #[tokio::test]
