@@ -113,43 +113,44 @@ impl Reason {
         Self::Internal,
     ];
 
-    /// The status and the name. 499 is never sent: it is only logged, when the client has disconnected.
-    const fn describe(self) -> (u16, &'static str) {
+    /// The status, the name, and whether the framing of the following bytes is in doubt. 499 is never sent: it is only
+    /// logged, when the client has disconnected.
+    const fn describe(self) -> (u16, &'static str, bool) {
         match self {
-            Self::MalformedRequest => (400, "malformed-request"),
-            Self::MissingHost => (400, "missing-host"),
-            Self::MalformedHost => (400, "malformed-host"),
-            Self::MalformedPath => (400, "malformed-path"),
-            Self::AmbiguousLength => (400, "ambiguous-length"),
-            Self::ProtectedNomination => (400, "protected-nomination"),
-            Self::MethodNotAllowed => (405, "method-not-allowed"),
-            Self::UnknownCoding => (501, "unknown-coding"),
-            Self::HeadTooLarge => (431, "head-too-large"),
-            Self::TargetTooLong => (414, "target-too-long"),
-            Self::TooEarly => (425, "too-early"),
-            Self::LoopDetected => (508, "loop-detected"),
-            Self::Misdirected => (421, "misdirected-request"),
-            Self::NoRoute => (404, "no-route"),
-            Self::Denied => (403, "denied"),
-            Self::ExternalAuthDenied => (403, "external-auth-denied"),
-            Self::ExternalAuthFailed => (503, "external-auth-failed"),
-            Self::ExternalAuthTimeout => (504, "external-auth-timeout"),
-            Self::Redirect => (302, "redirect"),
-            Self::DirectResponse => (500, "direct-response"),
-            Self::BodyTooLarge => (413, "body-too-large"),
-            Self::BodyStalled => (408, "body-stalled"),
-            Self::ClientGone => (499, "client-gone"),
-            Self::NoEndpoints => (503, "no-endpoints"),
-            Self::OutOfResources => (503, "out-of-resources"),
-            Self::ServiceOverloaded => (503, "service-overloaded"),
-            Self::ClientOverShare => (503, "client-over-share"),
-            Self::ConnectFailed => (502, "connect-failed"),
-            Self::ConnectTimeout => (504, "connect-timeout"),
-            Self::UpstreamBroken => (502, "upstream-broken"),
-            Self::UpstreamTimeout => (504, "upstream-timeout"),
-            Self::TunnelIdle => (504, "tunnel-idle"),
-            Self::Abandoned => (499, "abandoned"),
-            Self::Internal => (500, "internal"),
+            Self::MalformedRequest => (400, "malformed-request", true),
+            Self::MissingHost => (400, "missing-host", true),
+            Self::MalformedHost => (400, "malformed-host", true),
+            Self::MalformedPath => (400, "malformed-path", true),
+            Self::AmbiguousLength => (400, "ambiguous-length", true),
+            Self::ProtectedNomination => (400, "protected-nomination", true),
+            Self::MethodNotAllowed => (405, "method-not-allowed", true),
+            Self::UnknownCoding => (501, "unknown-coding", true),
+            Self::HeadTooLarge => (431, "head-too-large", true),
+            Self::TargetTooLong => (414, "target-too-long", true),
+            Self::TooEarly => (425, "too-early", false),
+            Self::LoopDetected => (508, "loop-detected", true),
+            Self::Misdirected => (421, "misdirected-request", false),
+            Self::NoRoute => (404, "no-route", false),
+            Self::Denied => (403, "denied", false),
+            Self::ExternalAuthDenied => (403, "external-auth-denied", false),
+            Self::ExternalAuthFailed => (503, "external-auth-failed", false),
+            Self::ExternalAuthTimeout => (504, "external-auth-timeout", false),
+            Self::Redirect => (302, "redirect", false),
+            Self::DirectResponse => (500, "direct-response", false),
+            Self::BodyTooLarge => (413, "body-too-large", true),
+            Self::BodyStalled => (408, "body-stalled", true),
+            Self::ClientGone => (499, "client-gone", true),
+            Self::NoEndpoints => (503, "no-endpoints", false),
+            Self::OutOfResources => (503, "out-of-resources", false),
+            Self::ServiceOverloaded => (503, "service-overloaded", false),
+            Self::ClientOverShare => (503, "client-over-share", false),
+            Self::ConnectFailed => (502, "connect-failed", true),
+            Self::ConnectTimeout => (504, "connect-timeout", true),
+            Self::UpstreamBroken => (502, "upstream-broken", true),
+            Self::UpstreamTimeout => (504, "upstream-timeout", true),
+            Self::TunnelIdle => (504, "tunnel-idle", true),
+            Self::Abandoned => (499, "abandoned", true),
+            Self::Internal => (500, "internal", true),
         }
     }
 
@@ -165,11 +166,7 @@ impl Reason {
 
     /// Returns `true` if the framing of the following bytes is in doubt, so that the connection must be closed.
     pub(crate) const fn closes(self) -> bool {
-        let refused = matches!(self, Self::NoRoute | Self::Denied | Self::Redirect | Self::TooEarly);
-        let asked = matches!(self, Self::ExternalAuthDenied | Self::ExternalAuthFailed | Self::ExternalAuthTimeout);
-        let refused = refused || asked || matches!(self, Self::Misdirected);
-        let sound = refused || matches!(self, Self::DirectResponse | Self::NoEndpoints);
-        !sound && !self.is_overload()
+        self.describe().2
     }
 
     /// Returns `true` if a retry may succeed (`Retry-After`, RFC 9110 section 10.2.3).
