@@ -1,3 +1,5 @@
+//! A forwarded request: what measures its endpoint, and its charges.
+
 use prometheus::Registry;
 use tidegate_config::model::{AppProtocol, Endpoint};
 
