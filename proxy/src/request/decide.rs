@@ -136,36 +136,32 @@ impl Pending {
         external_auth::ask(&self.asked.question, body, shared).await
     }
 
-    /// Continues with the answer. `held_bytes` is the number of bytes of the request's body that are held outside of
+    /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number of bytes of the request's body that are held outside of
     /// the buffers that every request has; they are charged with it.
     pub(crate) fn resume<H: Head + HeaderNames>(
         self: Box<Self>,
-        verdict: Verdict,
+        asked: Result<Verdict, Reason>,
         held_bytes: usize,
         head: &H,
     ) -> Decided {
-        let Self { mut undecided, sound, asked } = *self;
-        let Asked { at, question } = *asked;
+        let Self { mut undecided, sound, asked: call } = *self;
+        let Asked { at, question } = *call;
         // The charge of the call is returned before the request itself is charged.
         drop(question);
         undecided.held_bytes = held_bytes;
-        let step = match verdict {
-            Verdict::Allowed(grants) => {
+        let step = match asked {
+            Ok(Verdict::Allowed(grants)) => {
                 undecided.grant(grants, head);
                 match at {
                     At::Guard(place) => undecided.guards(&sound, place + 1, head),
                     At::Share(admitted, place) => undecided.aim(admitted, place, head).map(Step::Aims),
                 }
             }
-            Verdict::Denied(response) => Err(Answer::denied(response)),
-            Verdict::Failed(failure) => Err(failure.into()),
+            Ok(Verdict::Denied(response)) => Err(Answer::denied(response)),
+            Ok(Verdict::Failed(failure)) => Err(failure.into()),
+            Err(reason) => Err(reason.into()),
         };
         undecided.settle(step, sound)
-    }
-
-    /// The request failed before the answer came.
-    pub(crate) fn failed(self: Box<Self>, reason: Reason) -> Decided {
-        Decided::Answers(Answered::new(self.undecided.into_exchange(), reason.into()))
     }
 }
 
@@ -218,11 +214,8 @@ impl Undecided {
 
     /// Evaluates the guards of the route from an index on.
     fn guards<H: Head + HeaderNames>(&mut self, sound: &Sound<'_>, from: usize, head: &H) -> Result<Step, Answer> {
-        let Self { exchange, request, matched: Matched { listener, route }, .. } = self;
-        let has_endpoint = |route: &Route| {
-            let mut backends = route.action.targets().filter_map(|target| exchange.arrived.snapshot.backend_of(target));
-            backends.any(|backend| has_usable(backend, here(exchange)))
-        };
+        let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
+        let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
         let facts = &exchange.facts;
         let is_own_port = request.client.secure == facts.tls.is_some();
         let port = is_own_port.then_some(&*facts.text.port);
@@ -283,7 +276,7 @@ impl Undecided {
     /// The backend of a target, if it has an endpoint.
     fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
         let backend = self.exchange.arrived.snapshot.backend_of(target);
-        backend.filter(|backend| has_usable(backend, here(&self.exchange)))
+        backend.filter(|backend| has_usable(backend, &[], here(&self.exchange)))
     }
 
     /// Prepares the call of an authorisation service.

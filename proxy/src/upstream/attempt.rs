@@ -98,9 +98,9 @@ fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
     !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
-/// Returns `true` if a backend has an endpoint that is not an address of the edge.
-pub(crate) fn has_usable(backend: &Backend, here: Here<'_>) -> bool {
-    backend.endpoints.iter().any(|endpoint| usable(endpoint, &[], here))
+/// Returns `true` if a backend has an endpoint that is not among the refused ones and not an address of the edge.
+pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: Here<'_>) -> bool {
+    backend.endpoints.iter().any(|endpoint| usable(endpoint, refused, here))
 }
 
 impl Attempts {
@@ -187,7 +187,7 @@ impl Attempts {
 
     /// Returns `true` if a backend has an endpoint that has not refused.
     pub(crate) fn leaves(&self, backend: &Backend, here: Here<'_>) -> bool {
-        backend.endpoints.iter().any(|endpoint| usable(endpoint, &self.refused, here))
+        has_usable(backend, &self.refused, here)
     }
 
     /// The request no longer counts as in flight.

@@ -22,16 +22,13 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
     /// Calls the authorisation service, and continues with its answer; if the request's own answer has
-    /// [`Reason::ClientGone`], there is no client to send it to.
+    /// [`Reason::ClientGone`], the client has disconnected.
     pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
         let asked = match self.hold(&pending).await {
             Ok(()) => self.wait(&pending, shared).await,
             Err(reason) => Err(reason),
         };
-        match asked {
-            Ok(verdict) => pending.resume(verdict, self.room.held.len(), head),
-            Err(reason) => pending.failed(reason),
-        }
+        pending.resume(asked, self.room.held.len(), head)
     }
 
     /// Waits for the answer of the service, or for the client to disconnect.

@@ -15,17 +15,14 @@ use crate::request::external_auth::Verdict;
 use crate::shared::Shared;
 
 /// Calls the authorisation service, and continues with its answer; if the request's own answer has
-/// [`Reason::ClientGone`], there is no client to send it to. `body` is what earlier calls have read of the body.
+/// [`Reason::ClientGone`], the client has disconnected. `body` has the bytes that earlier calls read.
 pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
     let asked = match hold(session, body, pending.body_bytes_max(), shared).await {
         Ok(()) => wait(session, &pending, body, shared).await,
         Err(reason) => Err(reason),
     };
-    match asked {
-        // The held body is in a buffer that every request has.
-        Ok(verdict) => pending.resume(verdict, 0, &Parsed::new(session.req_header())),
-        Err(reason) => pending.failed(reason),
-    }
+    // The held body is in a buffer that every request has.
+    pending.resume(asked, 0, &Parsed::new(session.req_header()))
 }
 
 /// Waits for the answer of the service, or for the client to disconnect.

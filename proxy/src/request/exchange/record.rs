@@ -33,7 +33,7 @@ pub(crate) struct End<'a> {
     pub(crate) wall: SystemTime,
 }
 
-/// The facts at the end of a request that depend on what was decided about it.
+/// The facts at the end of a request that depend on its state.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct Ended<'a> {
     /// The edge's own answer, if there is one.
