@@ -26,6 +26,7 @@ mod sources;
 mod attachment;
 mod topology;
 mod compile;
+mod reference;
 mod history;
 mod drive;
 mod run;
@@ -46,8 +47,8 @@ mod sync;
 
 pub use api_server::ApiServer;
 pub use attachment::{
-    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, Key, ListenerRef,
-    Offer, Offered, Report, RouteStatus, Verdict,
+    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, GlobalClaim, Key,
+    ListenerRef, Offer, Offered, Report, RouteStatus, Verdict,
 };
 pub use cached::{CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster_cache::{
@@ -55,7 +56,7 @@ pub use cluster_cache::{
     RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,
 };
 pub use command::{Command, Refusal};
-pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit, compile};
+pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use copies::{Copied, Copies, Taken, Taker, served_kinds};
 pub use event::{ClosedSockets, Event, Source};
 pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
@@ -70,6 +71,7 @@ pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{
     Addresses, Audit, ChangedFindings, Desired, Made, Names, ObjectFindings, PendingStatusUpdates, Reconciler, Step,
 };
+pub use reference::compile;
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use run::{CachedControl, Control, start, start_cached};
 pub use sample::Sample;

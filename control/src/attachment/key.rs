@@ -27,6 +27,8 @@ pub enum Key {
     Stream(VirtualHost),
     /// A socket with listeners.
     Bind(Box<BindKey>),
+    /// The global settings.
+    Globals,
     /// The offer of a Gateway.
     Offer(ObjectName),
     /// The routes that refer to a Service, and the listeners that they are attached to.
@@ -170,6 +172,7 @@ impl fmt::Display for Key {
             Self::Scope(scope) => write!(f, "scope {scope}"),
             Self::Stream(host) => write!(f, "connections for {host}"),
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
+            Self::Globals => f.write_str("global settings"),
             Self::Offer(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(listener) => write!(f, "{listener}"),

@@ -13,10 +13,12 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
+use ipnet::IpNet;
 use serde::Serialize;
 use tidegate_config::finding::Finding;
 use tidegate_config::model::{
-    BackendKey, BindKey, Certificate, HostPattern, Listener, Route, ScopeId, Settings, StreamRoute, VirtualHost,
+    BackendKey, BindKey, Certificate, EdgeSettings, HostPattern, Listener, Route, ScopeId, Settings, StreamRoute,
+    VirtualHost,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
@@ -36,8 +38,8 @@ pub(crate) use route_status::Said;
 pub struct Attachment {
     /// The claims to virtual hosts, in the order of the hosts, one for each.
     pub claims: Box<[Claim]>,
-    /// The dependencies besides the object itself, whether they exist or not: in ascending order, without duplicates.
-    /// When one of them changes, the object is attached again.
+    /// The dependencies, whether they exist or not, in ascending order without duplicates. When one of them changes, the
+    /// object is attached again. It depends on itself without being listed.
     pub links: Box<[Key]>,
     /// The listeners that count it as attached, in ascending order.
     pub listeners: Box<[Key]>,
@@ -62,6 +64,20 @@ pub struct Besides {
     pub offer: Option<Arc<Offer>>,
     /// The desired infrastructure in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
+    /// What it adds to the global settings.
+    pub globals: Option<Arc<GlobalClaim>>,
+}
+
+/// What an object adds to the operator's settings of all clients and all connections.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GlobalClaim {
+    /// The certificate for server names without another one.
+    pub certificate: Option<Arc<Certificate>>,
+    /// Further peers whose forwarded headers are trusted.
+    pub trusted_proxies: Box<[IpNet]>,
+    /// Settings that override the operator's. An operator's PROXY protocol stays on, and so does a log format for which
+    /// there is no other.
+    pub edge: Option<EdgeSettings>,
 }
 
 /// The listeners of an object on a socket, those with the most specific hosts first.
@@ -194,22 +210,23 @@ impl Attachment {
         self.links.iter().filter_map(|key| key.object(Kind::Service)).map(|object| &object.name).collect()
     }
 
-    /// Every key in the index of dependents: the dependencies, the claimed hosts and sockets, the scopes, and the
-    /// listeners that it is attached to.
+    /// Every key in the index of dependents: the dependencies, the claimed hosts and sockets, the scopes and global
+    /// settings, and the listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(Box::new(scope.clone())));
         let streams = self.besides().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
         let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
-        let own = hosts.chain(scopes).chain(streams).chain(binds);
+        let globals = self.besides().globals.iter().map(|_| Key::Globals);
+        let own = hosts.chain(scopes).chain(streams).chain(binds).chain(globals);
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
 
     /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Besides { scopes, streams, missing: _, binds, offer, infrastructure: _ } = self.besides();
-        let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty();
+        let Besides { scopes, streams, missing: _, binds, offer, infrastructure: _, globals } = self.besides();
+        let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
         let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()
     }

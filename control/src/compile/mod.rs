@@ -1,8 +1,8 @@
 //! The compiler: from attachments to the parts of a snapshot and to findings. Pure: no clock, no I/O, no log line, and
 //! independent of the sources of routes.
 //!
-//! [`compile`] is the reference: it compiles all units, one after the other. [`Compiled::recompile`] compiles only
-//! dirty ones. Both call the same function for each unit.
+//! [`Compiled::of`] compiles all units, one after the other, and [`Compiled::recompile`] only dirty ones. Both call the
+//! same function for each unit.
 
 mod backends;
 mod binds;
@@ -23,7 +23,6 @@ use std::sync::Arc;
 pub use changed::ChangedUnits;
 pub(crate) use findings::ByObject;
 pub use findings::Findings;
-pub(crate) use globals::reads as globals_read;
 pub use host::HostUnit;
 pub(crate) use host::backends_of_host;
 use host::claim_index::ClaimIndex;
@@ -36,7 +35,6 @@ pub use unit::Unit;
 
 use crate::attachment::Verdict;
 use crate::options::Options;
-use crate::sources::attach_all;
 use crate::topology::Topology;
 use crate::world::{World, pack};
 
@@ -152,13 +150,6 @@ impl Pass<'_> {
         }
         defers
     }
-}
-
-/// Compiles everything from scratch, including the endpoints of the held Service ports.
-#[must_use]
-pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) -> Compiled {
-    let topology = attach_all(world, options);
-    Compiled::of(Inputs { world, options, topology: &topology, held })
 }
 
 impl Compiled {

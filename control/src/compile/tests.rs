@@ -8,6 +8,10 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::project;
 
 use super::*;
+use crate::options::Options;
+use crate::reference::compile;
+use crate::sources::attach_all;
+use crate::world::World;
 
 thread_local! {
     /// The unit whose compilation panics in this test.

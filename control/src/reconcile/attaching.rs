@@ -12,7 +12,7 @@ use super::backlog::Reason;
 use super::{Reconciler, rank};
 use crate::addresses::KUBERNETES;
 use crate::attachment::{Attachment, Key};
-use crate::compile::{Unit, globals_read};
+use crate::compile::Unit;
 use crate::history::Cause;
 use crate::queue::Lane;
 use crate::sources::{attach, disturbed};
@@ -25,9 +25,6 @@ impl Reconciler {
         }
         let reason = Reason { cause: Arc::new(cause), lane, received, own: true };
         self.backlog.attach_next(object, &reason);
-        if globals_read(&self.options).any(|read| read == *object) {
-            self.compile_later(Unit::Globals(()), &reason);
-        }
         if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
             self.recheck_endpoint_addresses(received);
         }

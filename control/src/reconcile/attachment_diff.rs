@@ -74,6 +74,7 @@ fn units(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<Uni
     units.extend(hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().map(Unit::Stream));
     let binds = was.binds.iter().chain(&is.binds).map(|(bind, _)| bind);
     units.extend(binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().map(Unit::Bind));
+    units.extend((was.globals != is.globals).then_some(Unit::Globals(())));
     units.extend((before.report != after.report).then(|| Unit::Object(object.clone())));
     units.sort_unstable();
     units.dedup();
@@ -229,6 +230,13 @@ mod tests {
             &nothing,
             &besides(Besides { binds, ..Besides::default() }),
             &["compile the listeners on 127.0.0.1:80"],
+        );
+        let globals = Some(Arc::default());
+        check_both(
+            Kind::Deployment,
+            &nothing,
+            &besides(Besides { globals, ..Besides::default() }),
+            &["compile the global settings"],
         );
         let report = Report { verdict: Some(Verdict::Others), findings: Vec::new() }.unless_empty();
         check_both(

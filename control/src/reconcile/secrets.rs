@@ -1,11 +1,10 @@
-//! The Secrets to watch by name: those that served objects depend on, and that of the default certificate.
+//! The Secrets to watch by name: those that objects depend on.
 
 use std::collections::BTreeSet;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::attachment::Key;
-use crate::compile::globals_read;
 use crate::informer::SecretInterest;
 use crate::options::{Options, Secrets};
 use crate::topology::Topology;
@@ -42,9 +41,7 @@ impl FollowedSecrets {
         if !by_name(options) {
             return None;
         }
-        let default = globals_read(options).filter(|object| object.kind == Kind::Secret).map(|object| object.name);
-        let wanted = topology.wanted(Kind::Secret).map(|secret| secret.name.clone()).chain(default);
-        let wanted: BTreeSet<ObjectName> = wanted.collect();
+        let wanted: BTreeSet<ObjectName> = topology.wanted(Kind::Secret).map(|secret| secret.name.clone()).collect();
         let first = self.told.is_none();
         let before = self.told.take().unwrap_or_default();
         let begin = wanted.difference(&before).cloned().map(SecretInterest::Add);
@@ -64,8 +61,7 @@ impl FollowedSecrets {
         let mut changes = Vec::new();
         for name in candidates {
             let secret = ObjectRef::new(Kind::Secret, name.clone());
-            let default = globals_read(options).any(|object| object == secret);
-            let wanted = default || topology.has_dependents(&Key::Object(secret));
+            let wanted = topology.has_dependents(&Key::Object(secret));
             if wanted && told.insert(name.clone()) {
                 changes.push(SecretInterest::Add(name));
             } else if !wanted && told.remove(&name) {

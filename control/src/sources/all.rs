@@ -1,19 +1,23 @@
 //! The attachments of all objects at once.
 
-use tidegate_config::object::Kind;
+use std::collections::BTreeSet;
+
+use tidegate_config::object::{Kind, ObjectRef};
 
 use super::gateway::contested;
-use super::{LAYERS, attach};
+use super::{LAYERS, attach, attached_if_missing};
 use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
 
-/// Attaches every object of World.
+/// Attaches every object of World, and those that are attached even if they do not exist.
 #[must_use]
 pub fn attach_all(world: &World, options: &Options) -> Topology {
     let mut topology = Topology::default();
+    let missing: BTreeSet<ObjectRef> = attached_if_missing(options).filter(|object| !world.holds(object)).collect();
     for layer in LAYERS {
         let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
+        let objects = objects.chain(missing.iter().filter(|object| layer(object.kind)));
         let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
         let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
         topology.add_all(attached);

@@ -35,6 +35,9 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     by_name: &[Kind::Deployment],
     class: Some((Kind::Service, Kind::Deployment)),
     anywhere,
+    attached_if_missing: |options| {
+        Some(ObjectRef::new(Kind::Deployment, options.sources.deis.as_ref()?.router.clone()))
+    },
     service_label: Some("router.deis.io/routable=true"),
 };
 

@@ -23,6 +23,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     by_name: &[],
     class: Some((Kind::Ingress, Kind::IngressClass)),
     anywhere: |_, _| Vec::new(),
+    attached_if_missing: |_| None,
     service_label: None,
 };
 

@@ -4,6 +4,7 @@
 //! The compiler does not know the sources: it takes the claims of attachments.
 
 mod all;
+mod default_certificate;
 mod deis;
 mod gateway;
 mod ingress;
@@ -15,6 +16,7 @@ use std::collections::BTreeSet;
 pub use all::attach_all;
 pub(crate) use gateway::parent_of;
 use reader::Reader;
+use spec::attached_if_missing;
 pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
@@ -35,7 +37,7 @@ const LAYERS: [fn(Kind) -> bool; 3] = [
 /// Attaches an object with the current World, if `topology` has the attachments of the earlier layers. Pure: equal
 /// arguments give equal attachments.
 ///
-/// An object that does not exist or cannot be read makes no claims.
+/// An object that does not exist or cannot be read makes no claims, unless settings of it have defaults.
 #[must_use]
 pub fn attach(world: &World, options: &Options, topology: &Topology, object: &ObjectRef) -> Attachment {
     let mut reader = Reader::new(world, options, topology);
@@ -50,6 +52,9 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
         }
         Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
             deis::attach_router(&mut reader, object)
+        }
+        Kind::Secret if options.default_certificate.as_ref() == Some(&object.name) => {
+            default_certificate::attach(&mut reader, object)
         }
         Kind::GatewayClass => gateway::attach_class(&mut reader, object),
         Kind::Gateway => gateway::attach_gateway(&mut reader, object),

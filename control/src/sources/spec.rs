@@ -1,6 +1,6 @@
 //! The list of sources, as data: for the code that reads the cluster, waits for lists, and groups routes by class.
 
-use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::{deis, gateway, ingress};
 use crate::options::{Options, Publish};
@@ -25,6 +25,8 @@ pub(super) struct SourceSpec {
     pub(super) class: Option<(Kind, Kind)>,
     /// The objects of a kind that it reads even outside of the selected namespaces.
     pub(super) anywhere: fn(Kind, &Options) -> Vec<ObjectName>,
+    /// The object that is attached even if it does not exist, because its settings have defaults.
+    pub(super) attached_if_missing: fn(&Options) -> Option<ObjectRef>,
     /// A selector for the labels of all Services that it reads; `None` if they may have any labels.
     pub(super) service_label: Option<&'static str>,
 }
@@ -58,6 +60,13 @@ pub(crate) fn read_anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
         Publish::Nothing | Publish::Addresses(_) => None,
     };
     certificate.chain(published).cloned().chain(of_sources).collect()
+}
+
+/// The objects that are attached whether they exist or not: those of sources, and the Secret of the default certificate.
+pub(super) fn attached_if_missing(options: &Options) -> impl Iterator<Item = ObjectRef> {
+    let certificate = options.default_certificate.iter();
+    let certificate = certificate.map(|secret| ObjectRef::new(Kind::Secret, secret.clone()));
+    certificate.chain(enabled(options).filter_map(|source| (source.attached_if_missing)(options)))
 }
 
 /// The label selector of Services: if the sources read no others, those cost nothing.

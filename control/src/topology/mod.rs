@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidegate_config::model::{BindKey, BindProtocol, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, Key, Report};
+use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, GlobalClaim, Key, Report};
 use crate::recent::Recent;
 
 /// The attachments of all objects, and an index of the objects by key.
@@ -184,6 +184,12 @@ impl Topology {
     pub(crate) fn scope_after(&self, last: Option<&ScopeId>) -> Option<&ScopeId> {
         let first = last.cloned().unwrap_or_default();
         self.from(Key::Scope(Box::new(first)), Key::scope).find(|scope| Some(*scope) != last)
+    }
+
+    /// What each object adds to the global settings, in the order of the objects.
+    pub(crate) fn globals(&self) -> impl Iterator<Item = (&ObjectRef, &GlobalClaim)> {
+        let objects = self.dependents(&Key::Globals);
+        objects.filter_map(|object| Some((object, &**self.attachments.get(object)?.besides().globals.as_ref()?)))
     }
 
     /// The routes of the connections for a host, in the order of their objects.

@@ -89,17 +89,17 @@ fn an_application_change_compiles_one_host_per_domain() {
     check(&mut bench, Kind::EndpointSlice, slice(&name(7), &["10.0.0.2"]), &[("service", 1)]);
 }
 
-/// The units that depend on the router's Deployment: the settings of all applications, and those of the edge.
-const GLOBAL: [(&str, usize); 2] = [("globals", 1), ("scope", 1)];
-
 #[test]
-fn a_router_change_compiles_only_the_hosts_that_move() {
+fn a_router_change_compiles_only_the_settings_that_change_and_the_hosts_that_move() {
     let mut bench = running();
-    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &GLOBAL);
-    check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &GLOBAL);
+    let [applications, all] = [[("scope", 1)], [("globals", 1)]];
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("defaultTimeout", "90s")]), &applications);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &applications);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM, ("proxyRealIpCidrs", "192.0.2.0/24")]), &all);
+    check(&mut bench, Kind::Deployment, router(&[PLATFORM]), &all);
     let platform = router(&[("platformDomain", "other.example")]);
     // The endpoints of an application are compiled because its host has changed.
-    check(&mut bench, Kind::Deployment, platform, &[("globals", 1), ("host", 2 * APPS), ("service", APPS)]);
+    check(&mut bench, Kind::Deployment, platform, &[("host", 2 * APPS), ("service", APPS)]);
     let moved = bench.parts().hosts.shared().get(&HostPattern::Exact("app-7.other.example".into()));
     assert_eq!((moved.is_some(), bench.parts().hosts.len()), (true, HOSTS));
 }

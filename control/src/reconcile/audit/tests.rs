@@ -12,9 +12,10 @@ use tidegate_config::published::{self, Publisher};
 
 use crate::clock;
 use crate::command::Command;
-use crate::compile::{Compiled, compile};
+use crate::compile::Compiled;
 use crate::event::{Event, Source};
 use crate::options::Options;
+use crate::reference::compile;
 use crate::sources::attach_all;
 use crate::world::World;
 
@@ -229,7 +230,7 @@ fn the_effect_of_a_lost_change_is_repaired() {
     check(delete(Kind::Service, "b"), &["Ingress shop/b", "host b.example", "endpoints of shop/b"], true);
     check(change(|| slice("a", "10.0.0.9")), &["endpoints of shop/a"], true);
     check(delete(Kind::EndpointSlice, "a"), &["EndpointSlice shop/a", "endpoints of shop/a"], true);
-    check(change(certificate), &["the global settings"], true);
+    check(change(certificate), &["Secret shop/default", "the global settings"], true);
     let others = [
         "Ingress shop/a",
         "Ingress shop/b",

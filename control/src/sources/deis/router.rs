@@ -1,21 +1,27 @@
 //! The router's own Deployment.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
 use http::HeaderValue;
+use ipnet::{IpNet, Ipv4Net};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Action, AppProtocol, Backend, BackendKey, DirectResponse, Endpoint, Guard, HostPattern, ListenerName, Origin,
     PathMatch, Route, Target, WeightedTarget,
 };
 use tidegate_config::object::{Age, ObjectRef};
+use tidegate_config::project::DeisRouter;
 
 use super::{PORT, scope, shared};
-use crate::attachment::{Attachment, Claim, ClaimTerms};
+use crate::attachment::{Attachment, Claim, ClaimTerms, GlobalClaim};
+use crate::options::Deis;
 use crate::sources::reader::Reader;
 
 const DEFAULT_SERVICE: &str = "metadata.annotations[router.deis.io/nginx.defaultServiceIP]";
+
+/// The peers that the router trusts if its Deployment names none.
+static TRUSTED_PROXIES: [IpNet; 1] = [IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8))];
 
 /// The response to `/healthz`.
 static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
@@ -28,12 +34,14 @@ static HEALTHY: LazyLock<Arc<DirectResponse>> = LazyLock::new(|| {
 });
 
 /// Attaches the router's own Deployment: it provides the defaults of all applications, answers health checks for
-/// unknown hosts, and may name an address for other requests to unknown hosts.
+/// unknown hosts, and may name an address for other requests to unknown hosts. Without it, the certificate of the
+/// platform and the default of trusted peers still apply.
 pub(in crate::sources) fn attach_router(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let world = reader.world();
-    let Some(deployment) = world.deployments.get(&object.name) else { return Attachment::reporting(object, world) };
-    let router = &deployment.router;
+    let router = world.deployments.get(&object.name).map(|deployment| &deployment.router);
     let mut attachment = Attachment::reporting(object, world);
+    attachment.besides_mut().globals = Some(Arc::new(globals(reader, object, router)));
+    let Some(router) = router else { return attachment };
     attachment.besides_mut().scopes = [(scope(), Arc::new(shared(router)))].into();
     let mut fallback = None;
     if let Some((address, name)) = &router.default_service {
@@ -47,6 +55,16 @@ pub(in crate::sources) fn attach_router(reader: &mut Reader<'_>, object: &Object
     }
     attachment.claims = [unknown_hosts(object, fallback)].into();
     attachment
+}
+
+/// The operator's certificate takes precedence over that of the platform, which need not exist.
+fn globals(reader: &mut Reader<'_>, object: &ObjectRef, router: Option<&DeisRouter>) -> GlobalClaim {
+    let certificate = match reader.options.default_certificate {
+        Some(_) => None,
+        None => reader.secret(&Deis::platform_certificate(&object.name)).and_then(|it| it.as_ref().ok().cloned()),
+    };
+    let trusted_proxies = router.and_then(|router| router.trusted_proxies.as_deref()).unwrap_or(&TRUSTED_PROXIES);
+    GlobalClaim { certificate, trusted_proxies: trusted_proxies.into(), edge: router.map(|router| router.edge.clone()) }
 }
 
 /// The age of claims of the router's Deployment: every other object takes precedence.

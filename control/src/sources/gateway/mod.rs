@@ -57,5 +57,6 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
         let edge = gateway.and_then(|gateway| gateway.services.to_pods()).map(|to_pods| to_pods.edge.clone());
         edge.into_iter().collect()
     },
+    attached_if_missing: |_| None,
     service_label: None,
 };
