@@ -34,10 +34,10 @@ use report::Reporting;
 pub use report::{Addresses, Desired, PendingStatusUpdates};
 use secrets::FollowedSecrets;
 use tidegate_config::model::{BackendKey, SnapshotParts};
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectRef};
 use waits::{Wait, Waits, awaited};
 
-use crate::compile::{Compiled, Defer, Inputs, Next, Touched, Unit};
+use crate::compile::{Compiled, Defer, Inputs, Next, Touched};
 use crate::event::Source;
 use crate::explain::{Refused, refused};
 use crate::history::{Cause, Changes};
@@ -155,7 +155,7 @@ impl Reconciler {
         }
         // An object of the slow lane may change its offer.
         self.attach_stale();
-        self.backlog.pull_in_related(&mut batch, |unit| services_of_unit(&self.topology, &self.compiled, unit));
+        self.backlog.pull_in_related(&mut batch, |unit| unit.services(&self.topology, &self.compiled.parts));
         let oldest = batch.oldest;
         let (mut touched, causes) = self.compile_batch(batch, now);
         let units = std::mem::take(&mut touched.changed);
@@ -332,22 +332,6 @@ impl Reconciler {
             return None;
         }
         self.secrets.all(&attach_all(&self.world, &self.options), &self.options)
-    }
-}
-
-/// The Services that a host or a stream uses, by the claims now and as they were compiled.
-fn services_of_unit(topology: &Topology, compiled: &Compiled, unit: &Unit) -> BTreeSet<ObjectName> {
-    let service = |key: &BackendKey| key.service.clone();
-    match unit {
-        Unit::Host(host) => {
-            let now = topology.claims_of(host).flat_map(|claim| claim.backends());
-            now.chain(compiled.backends_of_host(host)).map(service).collect()
-        }
-        Unit::Stream(host) => {
-            let routes = topology.streams_of(host).chain(compiled.parts.streams.get(host));
-            routes.flat_map(|route| route.targets()).map(|target| service(&target.backend)).collect()
-        }
-        Unit::Object(_) | Unit::Bind(_) | Unit::Service(_) | Unit::Scope(_) | Unit::Globals(()) => BTreeSet::new(),
     }
 }
 

@@ -15,6 +15,7 @@ use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass, User};
 use crate::addresses::Allowed;
 use crate::attachment::Key;
+use crate::topology::Topology;
 use crate::world::World;
 
 /// The compiled form of a Service.
@@ -85,6 +86,15 @@ impl Kind for Services {
         }
         let left = one.backends.keys().filter(|key| !other.backends.contains_key(*key));
         left.map(|key| key.service.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn needed_by<'t>(service: &ObjectName, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+        let service = ObjectRef::new(Object::Service, service.clone());
+        Box::new(topology.dependents(&Key::Object(service)))
+    }
+
+    fn services(service: &ObjectName, _: &Topology, _: &SnapshotParts) -> BTreeSet<ObjectName> {
+        BTreeSet::from([service.clone()])
     }
 
     fn describe(service: &ObjectName, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
-use crate::attachment::BindClaim;
+use crate::attachment::{Attachment, BindClaim};
 
 /// Sockets and their listeners.
 pub(super) struct Binds;
@@ -54,6 +54,11 @@ impl Kind for Binds {
 
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
         one.binds.iter().map(|bind| bind.key).filter(|key| of(other, key).is_none()).collect()
+    }
+
+    fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<BindKey> {
+        let binds = before.besides().binds.iter().chain(&after.besides().binds).map(|(bind, _)| bind);
+        binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().collect()
     }
 
     fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {

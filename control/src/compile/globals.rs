@@ -10,6 +10,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass};
+use crate::attachment::Attachment;
 use crate::topology::Topology;
 
 /// The parts of a snapshot that are global.
@@ -73,6 +74,10 @@ impl Kind for GlobalSettings {
 
     fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<()> {
         if of(one) == of(other) { Vec::new() } else { vec![()] }
+    }
+
+    fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<()> {
+        if before.besides().globals == after.besides().globals { Vec::new() } else { vec![()] }
     }
 
     fn describe((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {

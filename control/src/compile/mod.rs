@@ -24,9 +24,8 @@ pub use changed::ChangedUnits;
 pub(crate) use findings::ByObject;
 pub use findings::Findings;
 pub use host::HostUnit;
-pub(crate) use host::backends_of_host;
+use host::backends_of_host;
 use host::claim_index::ClaimIndex;
-pub(crate) use streams::used as used_by_stream;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{BackendKey, BindKey, SnapshotParts, StreamRoute, VirtualHost};
@@ -208,10 +207,7 @@ impl Compiled {
 
     /// Makes the next compilation of a unit use all of its inputs.
     pub(crate) fn distrust(&mut self, unit: &Unit) {
-        if let Some(host) = unit.host() {
-            self.claims.remove(host);
-            self.moved.remove(host);
-        }
+        unit.distrust(self);
     }
 
     /// The backends of a Service as compiled last.

@@ -1,6 +1,7 @@
 //! The verdict and the findings of an object itself, from its attachment.
 
 use std::fmt;
+use std::iter::once;
 use std::sync::Arc;
 
 use tidegate_config::model::SnapshotParts;
@@ -8,7 +9,8 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Pass};
-use crate::attachment::Report;
+use crate::attachment::{Attachment, Key, Report};
+use crate::topology::Topology;
 
 /// The reports of objects. They have no part in a snapshot.
 pub(super) struct Reports;
@@ -48,6 +50,18 @@ impl Kind for Reports {
 
     fn only_in(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectRef> {
         Vec::new()
+    }
+
+    fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<ObjectRef> {
+        if before.report == after.report { Vec::new() } else { vec![object.clone()] }
+    }
+
+    /// The object itself, if it has routes, or else those that depend on it.
+    fn needed_by<'t>(object: &ObjectRef, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+        match topology.get_with_name(object).filter(|(_, attachment)| !attachment.claims.is_empty()) {
+            Some((object, _)) => Box::new(once(object)),
+            None => Box::new(topology.dependents(&Key::Object(object.clone()))),
+        }
     }
 
     fn describe(object: &ObjectRef, f: &mut fmt::Formatter<'_>) -> fmt::Result {

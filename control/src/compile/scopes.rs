@@ -8,6 +8,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
+use crate::attachment::Attachment;
 
 /// The settings of scopes: one unit per scope.
 pub(super) struct Scopes;
@@ -56,6 +57,11 @@ impl Kind for Scopes {
     fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
         let unlike = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
         unlike.map(|(scope, _)| scope.clone()).collect()
+    }
+
+    fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<ScopeId> {
+        let scopes = before.besides().scopes.iter().chain(&after.besides().scopes).map(|(scope, _)| scope);
+        scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope)).cloned().collect()
     }
 
     fn describe(scope: &ScopeId, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{BackendKey, SnapshotParts, StreamRoute, VirtualHost};
-use tidegate_config::object::{Age, ObjectRef};
+use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
+use crate::attachment::Attachment;
+use crate::topology::Topology;
 
 /// The compiled form of the connections for a host.
 #[derive(Default)]
@@ -93,6 +95,25 @@ impl Kind for Streams {
         unlike.map(|(host, _)| host).collect()
     }
 
+    fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<VirtualHost> {
+        let hosts = before.besides().streams.iter().chain(&after.besides().streams).map(|(host, _)| host);
+        hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().collect()
+    }
+
+    fn services_in<'a>(host: &VirtualHost, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
+        let targets = attachment.stream(host).into_iter().flat_map(|route| route.targets());
+        targets.map(|target| &target.backend.service).collect()
+    }
+
+    fn services(host: &VirtualHost, topology: &Topology, parts: &SnapshotParts) -> BTreeSet<ObjectName> {
+        let routes = topology.streams_of(host).chain(parts.streams.get(host));
+        routes.flat_map(|route| route.targets()).map(|target| target.backend.service.clone()).collect()
+    }
+
+    fn backends_in(parts: &SnapshotParts) -> Vec<BackendKey> {
+        parts.streams.iter().flat_map(|(_, route)| used(route)).collect()
+    }
+
     fn describe(host: &VirtualHost, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "connections for {host}")
     }
@@ -104,6 +125,6 @@ fn order(route: &StreamRoute) -> (&Age, &ObjectRef) {
 }
 
 /// The Service ports of a route, without duplicates.
-pub(crate) fn used(route: &StreamRoute) -> BTreeSet<BackendKey> {
+fn used(route: &StreamRoute) -> BTreeSet<BackendKey> {
     route.targets().map(|target| target.backend.clone()).collect()
 }

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter::empty;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use serde::{Serialize, Serializer};
-use tidegate_config::model::{BindKey, ScopeId, SnapshotParts, VirtualHost};
+use tidegate_config::model::{BackendKey, BindKey, ScopeId, SnapshotParts, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::Attachment;
+use crate::topology::Topology;
 
 /// One kind of units.
 pub(super) trait Kind {
@@ -52,6 +54,35 @@ pub(super) trait Kind {
     fn weight(_key: &Self::Key, _parts: &SnapshotParts) -> usize {
         0
     }
+
+    /// The units that two attachments of an object make different.
+    fn differing(_object: &ObjectRef, _before: &Attachment, _after: &Attachment) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first, because
+    /// others depend on it or because there are few of them.
+    fn needed_by<'t>(_key: &Self::Key, _topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+        Box::new(empty())
+    }
+
+    /// The Services that an attachment uses for the requests or the connections of a unit.
+    fn services_in<'a>(_key: &Self::Key, _attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
+        BTreeSet::new()
+    }
+
+    /// The Services that a unit uses, by the attachments now and as it was compiled.
+    fn services(_key: &Self::Key, _topology: &Topology, _parts: &SnapshotParts) -> BTreeSet<ObjectName> {
+        BTreeSet::new()
+    }
+
+    /// The Service ports that the units in a snapshot use, with duplicates.
+    fn backends_in(_parts: &SnapshotParts) -> Vec<BackendKey> {
+        Vec::new()
+    }
+
+    /// Forgets what is kept of a unit to compile it from the changes of its inputs alone.
+    fn distrust(_key: &Self::Key, _compiled: &mut Compiled) {}
 
     /// Writes the name of a unit for people.
     fn describe(key: &Self::Key, f: &mut fmt::Formatter<'_>) -> fmt::Result;
@@ -147,6 +178,51 @@ macro_rules! units {
                 units
             }
 
+            /// The units that two attachments of an object make different, in ascending order.
+            pub(crate) fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> BTreeSet<Self> {
+                let mut units = BTreeSet::new();
+                $(units.extend(<$kind as Kind>::differing(object, before, after).into_iter().map(Self::$unit));)*
+                units
+            }
+
+            /// The objects whose routes need the unit; none for a unit that the slow lane takes first.
+            pub(crate) fn needed_by<'t>(
+                &self,
+                topology: &'t Topology,
+            ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::needed_by(key, topology),)*
+                }
+            }
+
+            /// The Services that an attachment uses for the requests or the connections of the unit.
+            pub(crate) fn services_in<'a>(&self, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::services_in(key, attachment),)*
+                }
+            }
+
+            /// The Services that the unit uses, by the attachments now and as it was compiled.
+            pub(crate) fn services(&self, topology: &Topology, parts: &SnapshotParts) -> BTreeSet<ObjectName> {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::services(key, topology, parts),)*
+                }
+            }
+
+            /// The Service ports that the units in a snapshot use.
+            pub(crate) fn backends_in(parts: &SnapshotParts) -> BTreeSet<BackendKey> {
+                let mut backends = BTreeSet::new();
+                $(backends.extend(<$kind as Kind>::backends_in(parts));)*
+                backends
+            }
+
+            /// Makes the next compilation of the unit use all of its inputs.
+            pub(super) fn distrust(&self, compiled: &mut Compiled) {
+                match self {
+                    $(Self::$unit(key) => <$kind as Kind>::distrust(key, compiled),)*
+                }
+            }
+
             /// The cost of keeping the unit's part of a snapshot, in routes.
             pub(crate) fn weight(&self, parts: &SnapshotParts) -> usize {
                 match self {
@@ -186,38 +262,13 @@ impl Unit {
     /// The host, if the unit is one.
     #[must_use]
     pub const fn host(&self) -> Option<&VirtualHost> {
-        match self {
-            Self::Host(host) => Some(host),
-            Self::Object(_)
-            | Self::Bind(_)
-            | Self::Stream(_)
-            | Self::Service(_)
-            | Self::Scope(_)
-            | Self::Globals(()) => None,
-        }
-    }
-
-    /// The Services that an attachment uses for the requests or the connections of the unit.
-    pub(crate) fn services_in<'a>(&self, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
-        match self {
-            Self::Host(host) => attachment.claim(host).map(|claim| claim.services()).unwrap_or_default(),
-            Self::Stream(host) => {
-                let targets = attachment.stream(host).into_iter().flat_map(|route| route.targets());
-                targets.map(|target| &target.backend.service).collect()
-            }
-            Self::Object(_) | Self::Bind(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => BTreeSet::new(),
-        }
+        if let Self::Host(host) = self { Some(host) } else { None }
     }
 
     /// The object, if the unit is one.
     #[must_use]
     pub const fn object(&self) -> Option<&ObjectRef> {
-        match self {
-            Self::Object(object) => Some(object),
-            Self::Bind(_) | Self::Host(_) | Self::Stream(_) | Self::Service(_) | Self::Scope(_) | Self::Globals(()) => {
-                None
-            }
-        }
+        if let Self::Object(object) = self { Some(object) } else { None }
     }
 }
 

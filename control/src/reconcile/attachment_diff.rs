@@ -1,18 +1,17 @@
 //! The differences of two attachments of an object, as data: what to compile, and which other objects are affected.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::attachment::{Attachment, Claim, Key};
+use crate::attachment::{Attachment, Key};
 use crate::compile::Unit;
 
 /// The differences of two attachments of one object.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(super) struct AttachmentDiff {
     /// The units to compile.
-    pub(super) units: Vec<Unit>,
+    pub(super) units: BTreeSet<Unit>,
     /// The Services that the claims for a unit no longer use.
     pub(super) leaving: Vec<(Unit, BTreeSet<ObjectName>)>,
     /// The dependencies that are only in one of them.
@@ -32,7 +31,7 @@ pub(super) struct AttachmentDiff {
 impl AttachmentDiff {
     pub(super) fn between(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Self {
         let (was, is) = (before.besides(), after.besides());
-        let units = units(object, before, after);
+        let units = Unit::differing(object, before, after);
         let leaving = units.iter().map(|unit| {
             let [old, new] = [before, after].map(|of| unit.services_in(of));
             (unit.clone(), old.difference(&new).map(|service| (*service).clone()).collect::<BTreeSet<_>>())
@@ -61,26 +60,6 @@ impl AttachmentDiff {
     }
 }
 
-/// The units that two attachments make different.
-fn units(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<Unit> {
-    let differs = |claim: &&Claim| !holds(before, claim) || !holds(after, claim);
-    let claims = before.claims.iter().chain(&after.claims).filter(differs);
-    let mut units: Vec<Unit> = claims.map(|claim| Unit::Host(claim.host.clone())).collect();
-    let (was, is) = (before.besides(), after.besides());
-    let scopes = was.scopes.iter().chain(&is.scopes).map(|(scope, _)| scope);
-    let scopes = scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope));
-    units.extend(scopes.cloned().map(Unit::Scope));
-    let hosts = was.streams.iter().chain(&is.streams).map(|(host, _)| host);
-    units.extend(hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().map(Unit::Stream));
-    let binds = was.binds.iter().chain(&is.binds).map(|(bind, _)| bind);
-    units.extend(binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().map(Unit::Bind));
-    units.extend((was.globals != is.globals).then_some(Unit::Globals(())));
-    units.extend((before.report != after.report).then(|| Unit::Object(object.clone())));
-    units.sort_unstable();
-    units.dedup();
-    units
-}
-
 /// The Services that a route refers to only before or only after a change, or all if its listeners differ.
 fn renamed_services(kind: Kind, before: &Attachment, after: &Attachment) -> BTreeSet<ObjectName> {
     if !kind.is_route() {
@@ -99,13 +78,10 @@ fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k
     gone.chain(other.iter().filter(|key| one.binary_search(key).is_err()))
 }
 
-/// Returns `true` if an attachment has the same claim: the same terms, and not only equal ones.
-fn holds(attachment: &Attachment, claim: &Claim) -> bool {
-    attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(&other.terms, &claim.terms))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tidegate_config::model::{
         Action, AppProtocol, BackendKey, BindKey, BindProtocol, HostPattern, Origin, PathMatch, Route, ScopeId, Target,
         WeightedTarget,
@@ -113,7 +89,7 @@ mod tests {
     use tidegate_config::object::Age;
 
     use super::*;
-    use crate::attachment::{Besides, ClaimTerms, ListenerRef, Offer, Report, Verdict};
+    use crate::attachment::{Besides, Claim, ClaimTerms, ListenerRef, Offer, Report, Verdict};
 
     fn name(name: &str) -> ObjectName {
         ObjectName::new("shop", name)

@@ -1,10 +1,10 @@
 //! The backlog: objects to attach and units to compile, each with the reason.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::model::VirtualHost;
 use tidegate_config::object::{ObjectName, ObjectRef};
 
 use crate::compile::Unit;
@@ -52,7 +52,7 @@ pub(super) struct Backlog {
     /// Objects to attach in the next step, before anything is compiled.
     stale: BTreeMap<ObjectRef, Reason>,
     /// The units in the queue, by the Services that claims for them no longer use.
-    leaving: BTreeSet<(ObjectName, Unit)>,
+    leaving: BTreeMap<ObjectName, BTreeSet<Unit>>,
 }
 
 /// One batch of the queue.
@@ -60,7 +60,7 @@ pub(super) struct Backlog {
 pub(super) struct Batch {
     pub(super) objects: Vec<(ObjectRef, Reason)>,
     pub(super) units: BTreeSet<Unit>,
-    /// The hosts and streams with an object whose own change is among the causes.
+    /// Those of them with an object whose own change is among the causes.
     pub(super) own: BTreeSet<Unit>,
     /// The causes, with duplicates.
     reasons: Vec<Arc<Cause>>,
@@ -175,25 +175,22 @@ impl Backlog {
     /// Records Services that a claim no longer uses: until the unit is compiled, its requests or connections go there.
     pub(super) fn note_leaving(&mut self, unit: &Unit, services: impl Iterator<Item = ObjectName>) {
         for service in services {
-            self.leaving.insert((service.clone(), unit.clone()));
+            self.leaving.entry(service.clone()).or_default().insert(unit.clone());
             self.units.entry(unit.clone()).or_default().left.insert(service);
         }
     }
 
     /// Adds the units to a batch that no longer use a Service whose endpoints are in the batch: these may be gone, and
-    /// requests and connections must go to the new backends of the units at the same time. `leads` returns the Services
-    /// that a unit uses now and used before, whose endpoints are compiled with it.
-    pub(super) fn pull_in_related(&mut self, batch: &mut Batch, leads: impl Fn(&Unit) -> BTreeSet<ObjectName>) {
+    /// requests and connections must go to the new backends of the units at the same time. `services` returns the
+    /// Services that a unit uses now and used before, whose endpoints are compiled with it.
+    pub(super) fn pull_in_related(&mut self, batch: &mut Batch, services: impl Fn(&Unit) -> BTreeSet<ObjectName>) {
         let mut found: Vec<Unit> = batch.units.iter().cloned().collect();
         while let Some(unit) = found.pop() {
-            let services = match &unit {
-                _ if self.leaving.is_empty() => return,
-                Unit::Service(service) => BTreeSet::from([service.clone()]),
-                Unit::Host(_) | Unit::Stream(_) => leads(&unit),
-                Unit::Object(_) | Unit::Bind(_) | Unit::Scope(_) | Unit::Globals(()) => continue,
-            };
-            for service in services {
-                for unit in self.leaving_from(&service) {
+            if self.leaving.is_empty() {
+                return;
+            }
+            for service in services(&unit) {
+                for unit in self.leaving.get(&service).cloned().unwrap_or_default() {
                     if self.take_unit(&unit, batch) {
                         found.push(unit);
                     }
@@ -202,21 +199,19 @@ impl Backlog {
         }
     }
 
-    fn leaving_from(&self, service: &ObjectName) -> Vec<Unit> {
-        // Only hosts and streams use Services, and hosts come first in the order of units.
-        let first = (service.clone(), Unit::Host(VirtualHost::first()));
-        let units = self.leaving.range(first..).take_while(|(from, _)| from == service);
-        units.map(|(_, unit)| unit.clone()).collect()
-    }
-
     /// Moves a waiting unit into a batch. Returns `true` if it waited.
     fn take_unit(&mut self, unit: &Unit, batch: &mut Batch) -> bool {
         let Some(Waiting { causes, own, left }) = self.units.remove(unit) else { return false };
-        if own && matches!(unit, Unit::Host(_) | Unit::Stream(_)) {
+        if own {
             batch.own.insert(unit.clone());
         }
         for service in left {
-            self.leaving.remove(&(service, unit.clone()));
+            if let Entry::Occupied(mut units) = self.leaving.entry(service) {
+                units.get_mut().remove(unit);
+                if units.get().is_empty() {
+                    units.remove();
+                }
+            }
         }
         batch.reasons.extend(causes.all);
         batch.units.insert(unit.clone())

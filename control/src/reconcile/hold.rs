@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
-use tidegate_config::model::{BackendKey, BackendMap, Generation, SnapshotParts, VirtualHost};
+use tidegate_config::model::{BackendKey, BackendMap, Generation, SnapshotParts};
 use tidegate_config::object::ObjectName;
 
 use super::Reconciler;
 use crate::command::Command;
-use crate::compile::{Unit, backends_of_host, used_by_stream};
+use crate::compile::Unit;
 use crate::history::{Cause, Changes};
 use crate::not_serving::ByCommand;
 
@@ -39,9 +39,7 @@ impl Hold {
 
     /// The Service ports of the routes.
     fn backends(&self) -> BTreeSet<BackendKey> {
-        let hosts: Vec<VirtualHost> = self.routes.hosts.iter().map(|(host, _)| host).collect();
-        let streams = self.routes.streams.iter().flat_map(|(_, route)| used_by_stream(route));
-        hosts.iter().flat_map(|host| backends_of_host(&self.routes, host)).cloned().chain(streams).collect()
+        Unit::backends_in(&self.routes)
     }
 
     /// Withholds the changes of routes; returns those to publish.

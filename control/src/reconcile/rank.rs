@@ -1,10 +1,7 @@
 //! The ranks of units and objects in the slow lane: those that routes in use depend on come first.
 
-use std::iter::once;
+use tidegate_config::object::ObjectRef;
 
-use tidegate_config::object::{Kind, ObjectRef};
-
-use crate::attachment::Key;
 use crate::compile::Unit;
 use crate::order::Order;
 use crate::topology::Topology;
@@ -12,32 +9,21 @@ use crate::topology::Topology;
 /// The rank of a unit: the lowest of the objects with routes that it is made of or that use it. Global units go first,
 /// and so do units without known users, because routes may be about to use them.
 pub(super) fn of_unit(order: &Order, unit: &Unit, topology: &Topology) -> u64 {
-    match unit {
-        Unit::Object(object) => of_object(order, object, topology),
-        Unit::Host(host) => order.lowest(topology.dependents(&Key::Host(host.clone()))),
-        Unit::Service(service) => {
-            let service = Key::Object(ObjectRef::new(Kind::Service, service.clone()));
-            order.lowest(topology.dependents(&service))
-        }
-        Unit::Bind(_) | Unit::Stream(_) | Unit::Scope(_) | Unit::Globals(()) => 0,
-    }
+    order.lowest(unit.needed_by(topology))
 }
 
 /// The rank of an object: its own if it has routes, else the lowest of its dependents.
 pub(super) fn of_object(order: &Order, object: &ObjectRef, topology: &Topology) -> u64 {
-    if topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
-        return order.lowest(once(object));
-    }
-    order.lowest(topology.dependents(&Key::Object(object.clone())))
+    of_unit(order, &Unit::Object(object.clone()), topology)
 }
 
 #[cfg(test)]
 mod tests {
     use tidegate_config::model::{HostPattern, VirtualHost};
-    use tidegate_config::object::{Age, ObjectName};
+    use tidegate_config::object::{Age, Kind, ObjectName};
 
     use super::*;
-    use crate::attachment::{Attachment, Claim, ClaimTerms};
+    use crate::attachment::{Attachment, Claim, ClaimTerms, Key};
 
     fn ingress(name: &str) -> ObjectRef {
         ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name))

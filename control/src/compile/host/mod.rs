@@ -11,12 +11,13 @@ use std::sync::Arc;
 use claim_index::{Change, ClaimIndex};
 use tidegate_config::finding::Finding;
 use tidegate_config::model::{BackendKey, HostRoutes, Route, SnapshotParts, VirtualHost};
-use tidegate_config::object::ObjectRef;
+use tidegate_config::object::{ObjectName, ObjectRef};
 use whole::Rights;
 
 use super::unit::{Kind, Unit, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
-use crate::attachment::{Claim, backends};
+use crate::attachment::{Attachment, Claim, Key, backends};
+use crate::topology::Topology;
 
 /// The compiled form of a host.
 #[derive(Debug)]
@@ -91,6 +92,33 @@ impl Kind for Hosts {
 
     fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
         one.hosts.iter().map(|(host, _)| host).filter(|host| !same(host, one, other)).collect()
+    }
+
+    fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<VirtualHost> {
+        let differs = |claim: &&Claim| !holds(before, claim) || !holds(after, claim);
+        before.claims.iter().chain(&after.claims).filter(differs).map(|claim| claim.host.clone()).collect()
+    }
+
+    fn needed_by<'t>(host: &VirtualHost, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+        Box::new(topology.dependents(&Key::Host(host.clone())))
+    }
+
+    fn services_in<'a>(host: &VirtualHost, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
+        attachment.claim(host).map(|claim| claim.services()).unwrap_or_default()
+    }
+
+    fn services(host: &VirtualHost, topology: &Topology, parts: &SnapshotParts) -> BTreeSet<ObjectName> {
+        let now = topology.claims_of(host).flat_map(|claim| claim.backends());
+        now.chain(backends_of_host(parts, host)).map(|key| key.service.clone()).collect()
+    }
+
+    fn backends_in(parts: &SnapshotParts) -> Vec<BackendKey> {
+        parts.hosts.iter().flat_map(|(_, routes)| used(routes)).collect()
+    }
+
+    fn distrust(host: &VirtualHost, compiled: &mut Compiled) {
+        compiled.claims.remove(host);
+        compiled.moved.remove(host);
     }
 
     fn weight(host: &VirtualHost, parts: &SnapshotParts) -> usize {
@@ -189,6 +217,11 @@ impl HostUnit {
             }
         }
     }
+}
+
+/// Returns `true` if an attachment has the same claim: the same terms, and not only equal ones.
+fn holds(attachment: &Attachment, claim: &Claim) -> bool {
+    attachment.claim(&claim.host).is_some_and(|other| Arc::ptr_eq(&other.terms, &claim.terms))
 }
 
 fn same(host: &VirtualHost, one: &SnapshotParts, other: &SnapshotParts) -> bool {
