@@ -20,8 +20,8 @@ use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
-    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, Refusal, RetryPolicy, Route, SessionPersistence,
-    Snapshot, Target, TlsListener, WeightedTarget, decide,
+    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RetryPolicy, Route, SessionPersistence, Snapshot,
+    Target, TlsListener, WeightedTarget, decide,
 };
 
 use crate::attachment::ListenerRef;
@@ -329,7 +329,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
         let decision = decide(route, from, &effective, &asker, leads_somewhere);
-        if preflight(&route.filters) && !matches!(decision, Decision::Refused(_) | Decision::ToTls(_)) {
+        if decision.passes_preflight() && preflight(&route.filters) {
             return Some(200);
         }
         return match decision {
@@ -339,10 +339,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
                 continue;
             }
             Decision::Forward => shared(route.action.shares(), preflight, has_endpoint),
-            Decision::Refused(Refusal::Denied) => Some(403),
-            Decision::Refused(Refusal::NotHere) => Some(404),
-            Decision::Refused(Refusal::NoEndpoints) => Some(503),
-            Decision::Refused(Refusal::BodyTooLarge) => Some(413),
+            Decision::Refused(refusal) => Some(refusal.status()),
             Decision::ToTls(status) => Some(status),
             Decision::Redirected(redirect) => Some(redirect.status),
             Decision::Answered(response) => Some(response.status),

@@ -122,6 +122,16 @@ pub enum Decision<'r> {
     Answered(&'r Arc<DirectResponse>),
 }
 
+impl Decision<'_> {
+    /// Whether a CORS preflight passes. Whatever the route or its authorisation service decides about a request, its
+    /// preflight passes the guards: it comes without the credentials that a service would judge by. Guards that need no
+    /// credentials apply to it too.
+    #[must_use]
+    pub const fn passes_preflight(&self) -> bool {
+        !matches!(self, Self::Refused(_) | Self::ToTls(_))
+    }
+}
+
 /// The reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -133,6 +143,22 @@ pub enum Refusal {
     NotHere,
     /// There is no endpoint, and the route requires one before any other check.
     NoEndpoints,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::BodyTooLarge, Self::Denied, Self::NotHere, Self::NoEndpoints];
+
+    /// The status of the answer.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::BodyTooLarge => 413,
+            Self::Denied => 403,
+            Self::NotHere => 404,
+            Self::NoEndpoints => 503,
+        }
+    }
 }
 
 /// Decides by the route's guards in their order, beginning at `from`, and then by its own redirect or response.

@@ -1,7 +1,8 @@
 //! Scans the first bytes of a client as little as necessary: HTTP/1 or HTTP/2, the end of a request head, and the
 //! delimiters of its parts. It parses nothing else; the drivers do, and they decide what is well-formed.
 
-use crate::http::body::length;
+use crate::http::body::Framing;
+use crate::http::request_framing::FramingHeaders;
 
 /// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -82,20 +83,8 @@ pub(crate) struct HeadScan {
 /// The headers about the bytes after the head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Announced {
-    length: Length,
-    coding: bool,
+    framing: FramingHeaders,
     upgrade: bool,
-}
-
-/// The value of `Content-Length`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Length {
-    #[default]
-    None,
-    /// One valid length.
-    Bytes(usize),
-    /// Several, or an invalid one.
-    Unclear,
 }
 
 impl HeadScan {
@@ -116,8 +105,8 @@ impl HeadScan {
             }
             self.bare |= !line.ends_with(b"\r");
             if empty {
-                let Announced { length, coding: coded, .. } = self.announced;
-                let (lines, ambiguous) = (self.lines - 1, length != Length::None && coded);
+                let framing = self.announced.framing;
+                let (lines, coded, ambiguous) = (self.lines - 1, framing.is_coded(), framing.has_both());
                 let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
                 let (follows, malformed_line) = (self.announced.follows(), self.malformed_line);
                 return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, malformed_line, strict });
@@ -162,25 +151,24 @@ impl Announced {
             start.eq_ignore_ascii_case(name).then_some(rest)
         };
         // A space before the colon is refused later, but the name before it counts.
-        let said = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
-        let is = |name: &[u8]| said(name).is_some();
-        if let Some(rest) = said(b"content-length") {
-            let bytes = rest.strip_prefix(b":").and_then(|value| usize::try_from(length(value.trim_ascii())?).ok());
-            self.length = match self.length {
-                Length::None => bytes.map_or(Length::Unclear, Length::Bytes),
-                Length::Bytes(_) | Length::Unclear => Length::Unclear,
-            };
+        let value = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
+        if let Some(value) = value(b"content-length") {
+            self.framing.content_length(value.strip_prefix(b":").unwrap_or(value).trim_ascii());
         }
-        self.coding |= is(b"transfer-encoding");
-        self.upgrade |= is(b"upgrade");
+        if let Some(value) = value(b"transfer-encoding") {
+            self.framing.transfer_encoding(value.strip_prefix(b":").unwrap_or(value));
+        }
+        self.upgrade |= value(b"upgrade").is_some();
     }
 
-    const fn follows(&self) -> Follows {
-        match (self.upgrade, self.coding, self.length) {
-            (false, true, _) => Follows::Chunks,
-            (false, false, Length::None) => Follows::Bytes(0),
-            (false, false, Length::Bytes(count)) => Follows::Bytes(count),
-            (true, ..) | (false, false, Length::Unclear) => Follows::Unknown,
+    fn follows(&self) -> Follows {
+        match self.framing.framing() {
+            _ if self.upgrade => Follows::Unknown,
+            // A coding that is refused has no bytes of another request after it either.
+            _ if self.framing.is_coded() => Follows::Chunks,
+            Ok(Framing::Length(length)) => usize::try_from(length).map_or(Follows::Unknown, Follows::Bytes),
+            Ok(Framing::None | Framing::Chunked | Framing::UntilClose) => Follows::Bytes(0),
+            Err(_) => Follows::Unknown,
         }
     }
 }
@@ -324,13 +312,13 @@ mod tests {
 
     #[test]
     fn a_length_counts_where_it_is_beyond_doubt() {
-        check_follows("Content-Length: 007\r\n", Follows::Bytes(7));
         check_follows("Content-Length:\t12 \t\r\n", Follows::Bytes(12));
         check_follows("Content-Length: 999999999999999999\r\n", Follows::Bytes(999_999_999_999_999_999));
         for unclear in [
             "Content-Length: 1000000000000000000\r\n",
             "Content-Length:\r\n",
             "Content-Length: +1\r\n",
+            "Content-Length: 007\r\n",
             "Content-Length: -1\r\n",
             "Content-Length: 1 2\r\n",
             "Content-Length: 1, 1\r\n",

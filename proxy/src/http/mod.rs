@@ -9,6 +9,7 @@ pub(crate) mod edited;
 pub(crate) mod edits;
 pub(crate) mod gzip;
 pub(crate) mod names;
+pub(crate) mod request_framing;
 pub(crate) mod response;
 pub(crate) mod spans;
 pub(crate) mod weight;

@@ -72,10 +72,9 @@ pub(crate) fn admit<H: Head + ?Sized>(
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
     let decision = decide(route, from, effective, &asker, has_endpoint);
-    // Whatever the route or its authorisation service decides about a request, its preflight passes the guards: it
-    // comes without the credentials that a service would judge by.
-    let stops = matches!(decision, Decision::Refused(_) | Decision::ToTls(_));
-    if !stops && let Some(answer) = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head)) {
+    if decision.passes_preflight()
+        && let Some(answer) = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head))
+    {
         return Err(answer);
     }
     match decision {
@@ -283,5 +282,12 @@ mod tests {
         let guarded = |max| Route { guards: [Guard::DenyAll].into(), ..limited(max) };
         check(guarded(10), &client, &head, Err((413, "")));
         check(guarded(11), &client, &head, Err((403, "")));
+    }
+
+    #[test]
+    fn a_refusal_has_the_status_that_an_explanation_names() {
+        for refusal in Refusal::ALL {
+            assert_eq!(Reason::from(refusal).status(), refusal.status(), "{refusal:?}");
+        }
     }
 }

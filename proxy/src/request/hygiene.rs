@@ -5,8 +5,9 @@ use std::borrow::Cow;
 
 use tidegate_config::model::{Head, Normalized, RequestHeadLimits, normalize, request_host};
 
-use crate::http::body;
+use crate::http::body::Framing;
 use crate::http::names::FORWARDED_AS;
+use crate::http::request_framing::{FramingFault, framing};
 use crate::options::{ClientLimits, Options};
 use crate::reason::Reason;
 
@@ -125,26 +126,12 @@ fn host<'a, H: Head + ?Sized>(head: &'a H, line: &Line<'_>) -> Result<Cow<'a, st
     request_host(authority).ok_or(Reason::MalformedHost)
 }
 
-/// One length of at most 18 digits, or only `chunked`, or neither. Repeated equal lengths, more digits, and leading
-/// zeros would be legal (RFC 9110 section 8.6), but the next parser may read them differently: as a negative or an
-/// octal number.
 fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
-    let (mut codings, mut chunked) = (0, true);
-    head.each_value("transfer-encoding", &mut |value| {
-        codings += 1;
-        chunked &= value.trim_ascii().eq_ignore_ascii_case(b"chunked");
-    });
-    let (mut lengths, mut length) = (0, None);
-    head.each_value("content-length", &mut |value| {
-        lengths += 1;
-        length = body::length(value).filter(|_| matches!(value, [_] | [b'1'..=b'9', ..]));
-    });
-    match (codings, lengths) {
-        (0, 0) => Ok(None),
-        (0, 1) => length.map(Some).ok_or(Reason::AmbiguousLength),
-        (1, 0) if chunked => Ok(None),
-        (_, 0) => Err(Reason::UnknownCoding),
-        (_, _) => Err(Reason::AmbiguousLength),
+    match framing(head) {
+        Ok(Framing::Length(length)) => Ok(Some(length)),
+        Ok(Framing::None | Framing::Chunked | Framing::UntilClose) => Ok(None),
+        Err(FramingFault::Ambiguous) => Err(Reason::AmbiguousLength),
+        Err(FramingFault::UnknownCoding) => Err(Reason::UnknownCoding),
     }
 }
 

@@ -19,8 +19,9 @@ use super::write;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::driver::pingora::head::Parsed;
-use crate::http::body::{Framing, length};
+use crate::http::body::Framing;
 use crate::http::names::is_grpc_type;
+use crate::http::request_framing::framing;
 use crate::observe::metrics::Driver;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
@@ -107,7 +108,7 @@ fn takes(request: &RequestHeader) -> bool {
         && host.is_some_and(|host| !host.is_empty() && host.iter().copied().all(is_of_host))
         && request.headers.len() <= LINES_MAX
         && request.headers.iter().all(|(name, value)| may_have(name.as_str(), value.as_bytes()))
-        && request.headers.get_all(http::header::CONTENT_LENGTH).iter().count() <= 1
+        && framing(&Parsed::new(request)).is_ok()
 }
 
 /// Returns `true` if the native driver takes requests with this header.
@@ -121,7 +122,6 @@ fn may_have(name: &str, value: &[u8]) -> bool {
             "expect" => value.eq_ignore_ascii_case(b"100-continue"),
             // The only allowed value in HTTP/2 (RFC 9113 section 8.2.2); Firefox sends it with every request.
             "te" => value == b"trailers",
-            "content-length" => length(value).is_some(),
             "content-type" => !is_grpc_type(value),
             _ => true,
         }

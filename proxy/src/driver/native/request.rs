@@ -6,8 +6,9 @@ use std::mem::MaybeUninit;
 use tidegate_config::model::Head;
 
 use super::write;
-use crate::http::body::{Framing, length};
+use crate::http::body::Framing;
 use crate::http::names::{HeaderNames, same_name};
+use crate::http::request_framing::FramingHeaders;
 use crate::http::spans::{Field, Span, keep, values};
 use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
 
@@ -63,8 +64,7 @@ pub(super) const fn is_of_host(byte: u8) -> bool {
 struct Seen {
     hosts: usize,
     connections: usize,
-    lengths: usize,
-    codings: usize,
+    framing: FramingHeaders,
     upgrades: usize,
     expectations: usize,
 }
@@ -86,14 +86,15 @@ impl Request {
         }
         self.method = Span::of(method.as_bytes(), head);
         self.target = Span::of(target.as_bytes(), head);
-        self.framing = Framing::None;
         (self.closes, self.expects) = (false, false);
         let mut seen = Seen::default();
         if !parsed.headers.iter().all(|header| self.hear(header, &mut seen)) {
             return false;
         }
         keep(parsed.headers, head, &mut self.fields);
-        let once = [seen.connections, seen.lengths + seen.codings, seen.upgrades, seen.expectations];
+        let Ok(framing) = seen.framing.framing() else { return false };
+        self.framing = framing;
+        let once = [seen.connections, seen.upgrades, seen.expectations];
         self.expects = seen.expectations > 0 && self.framing != Framing::None;
         seen.hosts == 1 && once.iter().all(|count| *count <= 1)
     }
@@ -120,14 +121,11 @@ impl Request {
                 header.value.split(|byte| *byte == b',').all(|word| self.hear_option(word.trim_ascii()))
             }
             14 if is("content-length") => {
-                seen.lengths += 1;
-                let length = length(header.value);
-                self.framing = length.map_or(Framing::None, Framing::Length);
-                length.is_some()
+                seen.framing.content_length(header.value);
+                true
             }
             17 if is("transfer-encoding") => {
-                seen.codings += 1;
-                self.framing = Framing::Chunked;
+                seen.framing.transfer_encoding(header.value);
                 // The full driver would forward another spelling as `chunked`.
                 header.value == b"chunked"
             }
