@@ -52,3 +52,45 @@ impl ChangedUnits {
         self.added += later.added;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::HostPattern;
+    use tidegate_config::object::ObjectName;
+
+    use super::*;
+
+    fn host(name: &str) -> Unit {
+        Unit::Host(HostPattern::Exact(name.into()).into())
+    }
+
+    fn service(name: &str) -> Unit {
+        Unit::Service(ObjectName::new("shop", name))
+    }
+
+    fn changed(units: &[Unit], replaced: usize, added: usize) -> ChangedUnits {
+        let mut changed = ChangedUnits { replaced, added, ..ChangedUnits::default() };
+        units.iter().for_each(|unit| changed.add(unit.clone()));
+        changed
+    }
+
+    #[test]
+    fn routing_and_endpoints_are_apart() {
+        let (a, b, c) = (host("a"), service("b"), Unit::Globals(()));
+        let nothing = ChangedUnits::default();
+        assert!(!nothing.routes() && !nothing.endpoints());
+        let endpoints = changed(std::slice::from_ref(&b), 0, 0);
+        assert!(!endpoints.routes() && endpoints.endpoints());
+        let mut both = changed(&[a.clone(), b.clone(), c.clone()], 2, 3);
+        assert!(both.routes() && both.endpoints());
+        assert_eq!(both.take_endpoints(), changed(&[b], 0, 0));
+        assert_eq!(both, changed(&[a, c], 2, 3));
+    }
+
+    #[test]
+    fn later_changes_add_up() {
+        let mut all = changed(&[host("a"), service("a")], 2, 3);
+        all.append(changed(&[host("b"), service("b")], 40, 50));
+        assert_eq!(all, changed(&[host("a"), service("a"), host("b"), service("b")], 42, 53));
+    }
+}

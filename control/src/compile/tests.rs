@@ -1,14 +1,15 @@
 //! A unit that panics does not affect the others, whether everything is compiled or only dirty units.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use tidegate_config::model::HostPattern;
+use tidegate_config::model::{BindProtocol, HostPattern, ScopeId};
 use tidegate_config::object::Kind;
 use tidegate_config::project::project;
 
 use super::*;
-use crate::options::Options;
+use crate::options::{Deis, GatewayApi, GatewayServices, Options, Sources};
 use crate::reference::compile;
 use crate::sources::attach_all;
 use crate::world::World;
@@ -34,7 +35,8 @@ fn ingress(name: &str) -> Value {
     })
 }
 
-/// Two Ingresses `a` and `b` of the default class, each with a host, and a Service, of its name.
+/// Two Ingresses `a` and `b` of the default class, each with a host, and a Service, of its name. A Gateway `a` whose one
+/// listener passes on the connections for `a.example` to that Service, by a TLSRoute `a`. A Deis router.
 fn world() -> World {
     let mut world = World::default();
     let mut put = |kind, object: Value| world.apply(project(kind, object.to_string().as_bytes()).unwrap());
@@ -46,12 +48,32 @@ fn world() -> World {
     let default = json!({"ingressclass.kubernetes.io/is-default-class": "true"});
     let meta = json!({"name": "tidegate", "resourceVersion": "1", "annotations": default});
     put(Kind::IngressClass, json!({"metadata": meta, "spec": {"controller": "tidegate.io/ingress"}}));
-    world.known.insert(Kind::IngressClass);
+    let meta = json!({"namespace": "shop", "name": "a", "resourceVersion": "1"});
+    let class =
+        json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"controllerName": "tidegate.io/gateway"}});
+    put(Kind::GatewayClass, class);
+    let listener = json!({"name": "tls", "port": 443, "protocol": "TLS", "tls": {"mode": "Passthrough"}});
+    put(Kind::Gateway, json!({"metadata": meta, "spec": {"gatewayClassName": "a", "listeners": [listener]}}));
+    let rules = json!([{"backendRefs": [{"name": "a", "port": 80}]}]);
+    let spec = json!({"parentRefs": [{"name": "a"}], "hostnames": ["a.example"], "rules": rules});
+    put(Kind::TlsRoute, json!({"metadata": meta, "spec": spec}));
+    put(Kind::Deployment, json!({"metadata": meta}));
+    for kind in [Kind::IngressClass, Kind::GatewayClass, Kind::Gateway] {
+        world.known.insert(kind);
+    }
     world
 }
 
 fn options() -> Options {
-    Options { default_certificate: Some(name("a")), ..Options::default() }
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: [IpAddr::from([127, 0, 0, 1])].into(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    let deis = Deis { router: name("a"), builder: None };
+    let sources = Sources { gateway: Some(gateway), deis: Some(deis), ..Sources::default() };
+    Options { default_certificate: Some(name("a")), sources, ..Options::default() }
 }
 
 fn name(name: &str) -> ObjectName {
@@ -60,6 +82,15 @@ fn name(name: &str) -> ObjectName {
 
 fn host(name: &str) -> VirtualHost {
     HostPattern::Exact(format!("{name}.example").into()).into()
+}
+
+fn bind() -> BindKey {
+    BindKey { address: ([127, 0, 0, 1], 443).into(), protocol: BindProtocol::Https }
+}
+
+/// The host of the TLSRoute, in the table of its listener.
+fn stream(compiled: &Compiled) -> VirtualHost {
+    compiled.parts.streams.iter().next().expect("a stream").0
 }
 
 /// The contents of a unit: its routes, backends, verdict.
@@ -71,7 +102,7 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
         Unit::Bind(bind) => compiled.binds.contains(bind),
         Unit::Stream(host) => compiled.parts.streams.get(host).is_some(),
         Unit::Scope(scope) => compiled.parts.scopes.contains_key(scope),
-        Unit::Globals(()) => compiled.parts.default_certificate.is_some(),
+        Unit::Globals(()) => !compiled.parts.trusted_proxies.is_empty(),
     }
 }
 
@@ -80,7 +111,9 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
     let inputs = Inputs { world, options, topology: &topology, held: &held };
     let objects = ["a", "b"].map(|it| Unit::Object(ObjectRef::new(Kind::Ingress, name(it))));
     let others = ["a", "b"].into_iter().flat_map(|it| [Unit::Host(host(it)), Unit::Service(name(it))]);
-    let dirty = objects.into_iter().chain(others).chain([Unit::Globals(())]).collect();
+    let stream = Unit::Stream(stream(compiled));
+    let rest = [Unit::Globals(()), Unit::Bind(bind()), Unit::Scope(ScopeId("deis".into())), stream];
+    let dirty = objects.into_iter().chain(others).chain(rest).collect();
     compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false });
 }
 
@@ -124,5 +157,7 @@ fn a_panic_affects_only_its_own_unit() {
     check(&Unit::Host(host("a")), &object(Kind::Ingress));
     check(&Unit::Service(name("a")), &object(Kind::Service));
     check(&Unit::Object(object(Kind::Ingress)), &object(Kind::Ingress));
-    check(&Unit::Globals(()), &object(Kind::Secret));
+    check(&Unit::Bind(bind()), &object(Kind::Gateway));
+    check(&Unit::Stream(stream(&compile(&world(), &options(), &BTreeSet::new()))), &object(Kind::TlsRoute));
+    check(&Unit::Scope(ScopeId("deis".into())), &object(Kind::Deployment));
 }

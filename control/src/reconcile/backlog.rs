@@ -245,9 +245,15 @@ impl Reason {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tidegate_config::model::HostPattern;
     use tidegate_config::object::Kind;
 
     use super::*;
+    use crate::clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn the_latest_cause_of_each_object_is_kept() {
@@ -265,5 +271,65 @@ mod tests {
             assert!(versions.eq((0..objects).map(|number| changed(number, "2")).collect::<Vec<_>>().iter()));
             assert_eq!(causes.all.len(), objects + 2);
         }
+    }
+
+    fn host(name: &str) -> Unit {
+        Unit::Host(HostPattern::Exact(name.into()).into())
+    }
+
+    fn service(name: &str) -> ObjectName {
+        ObjectName::new("shop", name)
+    }
+
+    fn reason(own: bool) -> Reason {
+        Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Fast, received: clock::now(), own }
+    }
+
+    /// The units that a batch of one Service takes along, if hosts wait that have left Services (`left`) and use others
+    /// (`uses`).
+    #[track_caller]
+    fn check(of: &str, left: &[(&str, &str)], uses: &[(&str, &str)], want: &[&str]) {
+        let mut backlog = Backlog::default();
+        for (unit, from) in left {
+            backlog.compile(host(unit), &reason(true), 0);
+            backlog.note_leaving(&host(unit), std::iter::once(service(from)));
+        }
+        let mut batch = Batch { units: BTreeSet::from([Unit::Service(service(of))]), ..Batch::default() };
+        backlog.pull_in_related(&mut batch, |unit| match unit {
+            Unit::Service(service) => BTreeSet::from([service.clone()]),
+            other => uses.iter().filter(|(unit, _)| host(unit) == *other).map(|(_, to)| service(to)).collect(),
+        });
+        batch.units.remove(&Unit::Service(service(of)));
+        assert_eq!(batch.units, want.iter().map(|unit| host(unit)).collect());
+        assert_eq!(batch.own, batch.units, "the object of each has changed itself");
+        assert_eq!(batch.reasons.len(), want.len());
+        let waiting: BTreeSet<&Unit> = backlog.units.keys().collect();
+        assert!(waiting.is_disjoint(&batch.units.iter().collect()), "{waiting:?}");
+        assert!(backlog.leaving.values().flatten().all(|unit| !batch.units.contains(unit)));
+        assert!(backlog.leaving.values().all(|units| !units.is_empty()));
+    }
+
+    #[test]
+    fn a_batch_takes_hosts_along_that_have_left_its_services() {
+        check("old", &[], &[], &[]);
+        check("old", &[("a", "old")], &[], &["a"]);
+        check("old", &[("a", "old"), ("b", "other"), ("c", "old")], &[], &["a", "c"]);
+        // The new Service of `a` is compiled with it, so `b`, which has left that one, must be too.
+        check("old", &[("a", "old"), ("b", "new")], &[("a", "new")], &["a", "b"]);
+        check("old", &[("a", "old"), ("b", "new")], &[("b", "old")], &["a"]);
+    }
+
+    #[test]
+    fn a_unit_that_was_taken_along_waits_no_longer() {
+        let mut backlog = Backlog::default();
+        backlog.compile(host("a"), &reason(false), 0);
+        backlog.note_leaving(&host("a"), std::iter::once(service("old")));
+        let mut batch = Batch { units: BTreeSet::from([Unit::Service(service("old"))]), ..Batch::default() };
+        backlog.pull_in_related(&mut batch, |_| BTreeSet::from([service("old")]));
+        assert!(batch.units.contains(&host("a")));
+        assert_eq!(batch.own, BTreeSet::new(), "only its dependencies have changed");
+        let share = Share { batch_max: 8, slow_batch_max: 8, fast_turns_max: 1, slow_age_max: SECOND, aged_every: 2 };
+        assert_eq!(backlog.take(share, clock::now()).units, BTreeSet::new());
+        assert!(backlog.leaving.is_empty());
     }
 }
