@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{Event, Source, Verdict, compile};
+use tidegate_control::{Desired, Event, Source, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
 
@@ -268,4 +268,38 @@ fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown(
     bench.listed_in(denied, &[], true);
     bench.reconcile();
     assert!(bench.reconciler.desired_status(&object).is_some(), "it does not exist");
+}
+
+/// The number of parents in the status to write to a route; `None` if there is nothing to write.
+fn parents_to_write(bench: &Bench, name: &str) -> Option<usize> {
+    let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
+    match bench.reconciler.desired_status(&object)? {
+        Desired::Status { status, .. } => Some(status.parents.len()),
+        Desired::Addresses(_) => panic!("addresses for a route"),
+    }
+}
+
+#[test]
+fn a_route_that_has_left_our_gateways_loses_our_part_of_its_status() {
+    let mut bench = running(&json!([{"name": "one", "port": 80, "protocol": "HTTP"}]));
+    let entry =
+        |controller: &str| json!({"parentRef": {"name": "edge"}, "controllerName": controller, "conditions": []});
+    let mut web = route("web", 1, &["a.example"]);
+    let mut check = |parent: &Value, controllers: &[&str], want: Option<usize>| {
+        web["spec"]["parentRefs"] = parent.clone();
+        web["status"] = json!({"parents": controllers.iter().map(|controller| entry(controller)).collect::<Vec<_>>()});
+        bench.apply(Kind::HttpRoute, web.clone());
+        bench.reconcile();
+        assert_eq!(parents_to_write(&bench, "web"), want, "{parent} {controllers:?}");
+    };
+    let (ours, theirs) = ("tidegate.io/gateway", "example.com/gateway");
+    let edge = json!([{"name": "edge"}]);
+    check(&edge, &[], Some(1));
+    check(&edge, &[theirs], Some(1));
+    for elsewhere in [json!([]), json!([{"name": "absent"}]), json!([{"kind": "Service", "group": "", "name": "edge"}])]
+    {
+        check(&elsewhere, &[ours, theirs], Some(0));
+        check(&elsewhere, &[theirs], None);
+        check(&elsewhere, &[], None);
+    }
 }
