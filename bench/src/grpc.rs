@@ -16,7 +16,7 @@ pub(crate) use held::{Held, Seen};
 /// The media type of requests and answers.
 const CONTENT_TYPE: &str = "application/grpc";
 /// The path of the method.
-const PATH: &str = "/bench.Echo/Stream";
+pub(crate) const PATH: &str = "/bench.Echo/Stream";
 /// The prefix of every message: one byte for compression, and four bytes for its length.
 const PREFIX_BYTES: usize = 5;
 /// The length of the messages here, which are numbers.

@@ -1,6 +1,6 @@
 //! The certificate that proxies present over TLS: generated in every run.
 
-use crate::peer::{H2C, SECURE, STREAMED};
+use crate::peer::{H2C, HTTPS, SECURE, STREAMED};
 
 /// A certificate and its key.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ impl Identity {
     /// # Errors
     /// When no key can be generated.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let made = rcgen::generate_simple_self_signed([SECURE, STREAMED, H2C].map(str::to_owned))?;
+        let made = rcgen::generate_simple_self_signed([SECURE, STREAMED, H2C, HTTPS].map(str::to_owned))?;
         Ok(Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })
     }
 }

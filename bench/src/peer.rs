@@ -41,6 +41,8 @@ pub(crate) const STREAMED: &str = "streamed.example";
 
 /// One more: the host whose endpoint speaks HTTP/2.
 pub(crate) const H2C: &str = "h2c.example";
+/// The host whose endpoint speaks TLS.
+pub(crate) const HTTPS: &str = "https.example";
 
 /// The destination of a route. All of them respond alike, so that a change is visible to the proxy alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +57,8 @@ pub(crate) enum Target {
     Grpc,
     /// The upstream, over plain HTTP/2.
     H2c,
+    /// The upstream, over TLS. Its certificate is not verified, as by default in every peer.
+    Https,
     /// The upstream, by a Service that no other route has.
     Own,
     /// The upstream, by a Service whose endpoints can be changed.
@@ -63,7 +67,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// The targets that many routes share, and that never change.
-    const SHARED: [Self; 5] = [Self::Right, Self::Again, Self::Echo, Self::Grpc, Self::H2c];
+    const SHARED: [Self; 6] = [Self::Right, Self::Again, Self::Echo, Self::Grpc, Self::H2c, Self::Https];
 
     /// The name of the Service of a host: an own Service is named after the host's first label, which no other host may
     /// have.
@@ -74,6 +78,7 @@ impl Target {
             Self::Echo => "echo",
             Self::Grpc => "grpc",
             Self::H2c => "h2c",
+            Self::Https => "https",
             Self::Rolled => "rolled",
             Self::Own => host.split('.').next().unwrap_or(host),
         }
@@ -85,6 +90,7 @@ impl Target {
             Self::Echo => upstream.echo,
             Self::Grpc => upstream.grpc,
             Self::H2c => upstream.h2c,
+            Self::Https => upstream.https,
         }
     }
 

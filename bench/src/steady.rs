@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cores::Cores;
 use crate::load::{self, Amount, CASES, Case, Load, h2load, saturated};
-use crate::peer::{self, Choice, H2C, Kind, Peer, Route, SECURE, Target, Work, choose};
+use crate::peer::{self, Choice, H2C, HTTPS, Kind, Peer, Route, SECURE, STREAMED, Target, Work, choose};
 use crate::place::{Usage, usage, version};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -138,7 +138,8 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if smoke {
         (args.rounds, args.seconds, args.count_requests) = (1, 1, 300);
         if args.cases.is_empty() && !args.counts {
-            args.cases = ["h1-small", "h1-post-64k", "tls-small", "h2-small"].map(Into::into).into();
+            let cases = ["h1-small", "h1-post-64k", "h1-to-https-small", "tls-small", "h2-small", "grpc-small"];
+            args.cases = cases.map(Into::into).into();
         }
     }
     let (choices, left_out) = choose(&args.peers)?;
@@ -180,7 +181,7 @@ async fn turns(args: &Args, choices: &[Choice], report: &mut Report) -> anyhow::
             for case in &cases {
                 // A bare Pingora has one upstream, which speaks HTTP/1.1.
                 let fit =
-                    |contestant: &&Contestant| !case.endpoint_http2() || matches!(contestant, Contestant::Peer(_));
+                    |contestant: &&Contestant| case.endpoint_is_plain() || matches!(contestant, Contestant::Peer(_));
                 for contestant in contestants.iter().filter(fit) {
                     progress.say(format!("round {round}: {}, {}, {workers} workers", case.name, contestant.name()));
                     let taken = undisturbed(args.size, async || turn(contestant, case, args).await);
@@ -204,7 +205,12 @@ async fn contestants(
     upstream: &Upstream,
 ) -> anyhow::Result<Vec<Contestant>> {
     let (peers, share) = (args.peers.with_workers(workers), cores.proxy(workers));
-    let routes = [Route::new(SECURE, Target::Own), Route::new(H2C, Target::H2c)];
+    let routes = [
+        Route::new(SECURE, Target::Own),
+        Route::new(H2C, Target::H2c),
+        Route::new(HTTPS, Target::Https),
+        Route::new(STREAMED, Target::Grpc),
+    ];
     let mut contestants = Vec::new();
     for choice in choices {
         let peer = choice.start(&peers, share, upstream, &routes).await?;

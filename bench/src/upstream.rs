@@ -1,6 +1,7 @@
 //! The upstream of every peer: one small nginx that responds at once, and an echo each for WebSockets and for gRPC.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use anyhow::Context;
 use futures::{SinkExt as _, StreamExt as _};
@@ -11,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cores::Share;
 use crate::grpc;
+use crate::identity::Identity;
 use crate::nginx::{How, Nginx};
 use crate::place::free_address;
 
@@ -28,6 +30,8 @@ pub(crate) struct Upstream {
     pub(crate) http: SocketAddr,
     /// The same over plain HTTP/2.
     pub(crate) h2c: SocketAddr,
+    /// The same over TLS.
+    pub(crate) https: SocketAddr,
     /// Answers every WebSocket message with itself.
     pub(crate) echo: SocketAddr,
     /// Sends every message of a gRPC stream back.
@@ -48,14 +52,20 @@ impl Upstream {
             std::fs::write(folder.path().join(name), vec![b'x'; bytes])?;
         }
         let root = folder.path().to_str().context("the path of the folder is not valid UTF-8")?.to_owned();
-        let h2c = free_address()?;
-        let nginx =
-            Nginx::start("upstream", How::Workers(1), share, |address, _| Ok(server(address, h2c, &root))).await?;
+        let (h2c, https) = (free_address()?, free_address()?);
+        let nginx = Nginx::start("upstream", How::Workers(1), share, |address, folder| {
+            let identity = Identity::new()?;
+            std::fs::write(folder.join("tls.crt"), &identity.certificate)?;
+            std::fs::write(folder.join("tls.key"), &identity.key)?;
+            Ok(server(address, h2c, https, &root, folder))
+        })
+        .await?;
         let (echo, echoing) = serve(echo).await?;
         let (grpc, streaming) = serve(grpc::echo).await?;
         Ok(Self {
             http: nginx.address(),
             h2c,
+            https,
             echo,
             grpc,
             _nginx: nginx,
@@ -79,7 +89,8 @@ fn pod_address(http: SocketAddr, pod: usize) -> SocketAddr {
 }
 
 /// The server block. A mirrored request is one whose body has been read.
-fn server(address: SocketAddr, h2c: SocketAddr, root: &str) -> String {
+fn server(address: SocketAddr, h2c: SocketAddr, https: SocketAddr, root: &str, folder: &Path) -> String {
+    let folder = folder.display();
     let listen: String = (0..PODS).map(|pod| format!("listen {} backlog=4096; ", pod_address(address, pod))).collect();
     format!(
         "    access_log off;
@@ -91,6 +102,10 @@ fn server(address: SocketAddr, h2c: SocketAddr, root: &str) -> String {
     server {{
         {listen}
         listen {h2c} http2 backlog=4096;
+        listen {https} ssl backlog=4096;
+        ssl_certificate {folder}/tls.crt;
+        ssl_certificate_key {folder}/tls.key;
+        ssl_protocols TLSv1.3;
         root {root};
         location / {{ return 200 \"right\\n\"; }}
         location = /64k {{ }}

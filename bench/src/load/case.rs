@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use super::Ask;
-use crate::peer::{H2C, SECURE};
+use crate::grpc;
+use crate::peer::{H2C, HTTPS, SECURE, STREAMED};
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +16,8 @@ pub(crate) struct Case {
     body: Option<usize>,
     /// Headers that clients send in addition to those of the load generators.
     headers: &'static [&'static str],
-    /// `true` if endpoints speak HTTP/2.
-    h2c: bool,
+    /// The host, by whose route the endpoint is chosen.
+    host: &'static str,
     /// `true` if its latency is measured at a fixed rate too.
     pub(crate) paced: bool,
 }
@@ -54,8 +55,11 @@ const BROWSER: [&str; 14] = [
     "Upgrade-Insecure-Requests: 1",
 ];
 
+/// The headers of a gRPC call.
+const GRPC: [&str; 2] = ["Content-Type: application/grpc", "TE: trailers"];
+
 /// All cases.
-pub(crate) const CASES: [Case; 18] = [
+pub(crate) const CASES: [Case; 20] = [
     Case::new("h1-small", Protocol::H1, "/", None),
     Case { headers: &BROWSER, ..Case::new("h1-browser", Protocol::H1, "/", None) },
     Case::new("h1-64k", Protocol::H1, "/64k", None),
@@ -63,24 +67,26 @@ pub(crate) const CASES: [Case; 18] = [
     Case::new("h1-post-small", Protocol::H1, "/post", Some(100)),
     Case::new("h1-post-64k", Protocol::H1, "/post", Some(64 << 10)),
     Case::new("h1-close-small", Protocol::H1Close, "/", None),
+    Case { host: HTTPS, ..Case::new("h1-to-https-small", Protocol::H1, "/", None) },
     Case::new("tls-small", Protocol::Tls, "/", None),
     Case::new("tls-64k", Protocol::Tls, "/64k", None),
     Case::new("tls-1m", Protocol::Tls, "/1m", None),
     Case::new("tls-post-small", Protocol::Tls, "/post", Some(100)),
     Case::new("tls-post-64k", Protocol::Tls, "/post", Some(64 << 10)),
     Case::new("h2-small", Protocol::H2, "/", None),
-    Case { h2c: true, ..Case::new("h2-to-h2-small", Protocol::H2, "/", None) },
+    Case { host: H2C, ..Case::new("h2-to-h2-small", Protocol::H2, "/", None) },
     Case::new("h2-64k", Protocol::H2, "/64k", None),
     Case::new("h2-1m", Protocol::H2, "/1m", None),
     Case::new("h2-post-small", Protocol::H2, "/post", Some(100)),
     Case::new("h2-post-64k", Protocol::H2, "/post", Some(64 << 10)),
+    Case { host: STREAMED, headers: &GRPC, ..Case::new("grpc-small", Protocol::H2, grpc::PATH, Some(13)) },
 ];
 
 impl Case {
     const fn new(name: &'static str, protocol: Protocol, path: &'static str, body: Option<usize>) -> Self {
         // h2load has no steady rate with a connection for each request, and large bodies are about throughput.
         let paced = path.len() == 1 && !matches!(protocol, Protocol::H1Close);
-        Self { name, protocol, path, body, headers: &[], h2c: false, paced }
+        Self { name, protocol, path, body, headers: &[], host: SECURE, paced }
     }
 
     /// The case of this name.
@@ -101,10 +107,10 @@ impl Case {
         if self.http2() { (all / STREAMS).max(1) } else { all }
     }
 
-    /// Returns `true` if endpoints speak HTTP/2.
+    /// Returns `true` if endpoints speak plain HTTP/1.1.
     #[must_use]
-    pub(crate) const fn endpoint_http2(&self) -> bool {
-        self.h2c
+    pub(crate) fn endpoint_is_plain(&self) -> bool {
+        self.host == SECURE
     }
 
     /// Returns `true` if each request has a connection of its own.
@@ -128,7 +134,7 @@ impl Case {
             tls,
             streams: self.http2().then_some(STREAMS),
             close: self.closes(),
-            host: if self.h2c { H2C } else { SECURE },
+            host: self.host,
             headers: self.headers,
             path: self.path,
             body: self.body,

@@ -309,7 +309,11 @@ backend nobody
     }
     for target in Target::SHARED {
         let (name, address) = (target.service(""), target.address(setting.upstream));
-        let protocol = if target.http2() { " proto h2" } else { "" };
+        let protocol = match target {
+            Target::Grpc | Target::H2c => " proto h2",
+            Target::Https => " ssl verify none",
+            Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => "",
+        };
         text += &format!("backend {name}\n    server s0 {address}{protocol}\n");
     }
     text += &format!("backend {}\n", Target::Rolled.service(""));

@@ -132,7 +132,13 @@ impl Sites {
                 servers += &kept(service, &[self.upstream]);
             }
             let tls = if is_secure(host) { self.tls() } else { String::new() };
-            let pass = if target.http2() { format!("{STREAMS}grpc_pass grpc") } else { "proxy_pass http".to_owned() };
+            let pass = match target {
+                Target::Grpc | Target::H2c => format!("{STREAMS}grpc_pass grpc"),
+                Target::Https => "proxy_pass https".to_owned(),
+                Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => {
+                    "proxy_pass http".to_owned()
+                }
+            };
             let _ = writeln!(
                 servers,
                 "server {{ listen {address}; {tls}server_name {host}; location / {{ {pass}://{service}; }} }}"
@@ -165,6 +171,7 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     proxy_busy_buffers_size 128k;
     proxy_max_temp_file_size 0;
     ssl_protocols TLSv1.3;
+    proxy_ssl_protocols TLSv1.3;
     http2_chunk_size 16k;
     http2_body_preread_size 256k;
     server_names_hash_max_size 1048576;

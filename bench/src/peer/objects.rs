@@ -103,8 +103,10 @@ pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &I
     let of_target = |target: Target| {
         let name = target.service("");
         let mut service = service(name);
-        if target.http2() {
-            service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c");
+        match target {
+            Target::Grpc | Target::H2c => service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c"),
+            Target::Https => service["spec"]["ports"][0]["appProtocol"] = json!("https"),
+            Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => {}
         }
         [service, slice(name, &[target.address(upstream)])]
     };

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{Args, Change, Kind, Route, SECURE, STREAMED, Target, Work, choose};
+use super::{Args, Change, HTTPS, Kind, Route, SECURE, STREAMED, Target, Work, choose};
 use crate::cores::Share;
 use crate::grpc::{Held, Seen};
 use crate::tls;
@@ -100,6 +100,7 @@ async fn endpoints_and_logs_see_the_same_from_every_proxy() {
         Route::new("roll.example", Target::Rolled),
         Route::new("a.example", Target::Right),
         Route::new(SECURE, Target::Right),
+        Route::new(HTTPS, Target::Https),
     ];
     let real = std::mem::replace(&mut upstream.http, mirror().await);
     for choice in choices {
@@ -127,6 +128,7 @@ async fn endpoints_and_logs_see_the_same_from_every_proxy() {
         let (_, session) = stream.get_ref();
         let spoken = (session.protocol_version(), session.alpn_protocol());
         assert_eq!(spoken, (Some(rustls::ProtocolVersion::TLSv1_3), Some(&b"h2"[..])), "{name}");
+        crate::poll::until_right(peer.address(), HTTPS, Duration::from_secs(5)).await.expect("an answer over TLS");
         // The measured host's endpoints roll through all pods, and come back.
         assert_eq!(real, pods[0]);
         for rolls in 0..=PODS {

@@ -100,6 +100,14 @@ pub(super) fn clusters(
         if target.http2() {
             cluster["typed_extension_protocol_options"] = http2();
         }
+        if *target == Target::Https {
+            cluster["transport_socket"] = json!({
+                "name": "envoy.transport_sockets.tls",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                },
+            });
+        }
         cluster
     });
     let own = routes.iter().filter(|(_, target)| **target == Target::Own);
