@@ -1,6 +1,7 @@
 //! The state shared by the traffic threads: limits, metrics, endpoint states and the access log. It outlives snapshots,
 //! and consists of atomics and bounded queues.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use prometheus::Registry;
@@ -18,6 +19,7 @@ use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::{Options, RateLimits};
 use crate::sweep_trigger::SweepTrigger;
+use crate::upstream::attempt::Here;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
 use crate::upstream::service_state::AtService;
@@ -59,6 +61,11 @@ pub(crate) struct Room {
 }
 
 impl Shared {
+    /// The addresses of this process, for a connection that came in over a local address.
+    pub(crate) fn here(&self, local: IpAddr) -> Here<'_> {
+        Here { listening: &self.listening, local: Some(local) }
+    }
+
     /// Registers the metrics and opens the access log.
     ///
     /// # Errors
@@ -153,6 +160,15 @@ impl Shared {
         }
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
+    }
+}
+
+#[cfg(test)]
+impl Shared {
+    /// The state of a proxy with default options and no access log.
+    pub(crate) fn sample() -> Arc<Self> {
+        let options = Options { access_log: crate::options::AccessLogSink::Off, ..Options::default() };
+        Self::new(&options, &Registry::new()).unwrap()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The keys that a worker takes before the last one in use of a list, with ranks and without: how long routes in use
 //! keep an old address after a start or a repeated list.
 
+use std::collections::HashSet;
+
 use comfy_table::Table;
 use serde::Serialize;
 use tidegate_config::object::ObjectRef;
@@ -31,21 +33,19 @@ pub(super) fn measure(keys: usize) -> [Ranked; 2] {
     [true, false].map(|ranked| {
         let (now, share) = (now(), Options::default().pace.share);
         let mut queue: Queue<ObjectRef> = Queue::default();
-        let names: Vec<ObjectRef> = (0..keys).map(|number| key("listed", number)).collect();
         // The first one in use is not at the front of the list.
-        let is_used = |number: usize| number % ONE_OF == ONE_OF - 1;
-        for (number, name) in names.iter().enumerate() {
-            queue.add(name.clone(), Lane::Slow, u64::from(ranked && !is_used(number)), now);
+        let mut in_use: HashSet<ObjectRef> =
+            (0..keys).skip(ONE_OF - 1).step_by(ONE_OF).map(|number| key("listed", number)).collect();
+        for name in (0..keys).map(|number| key("listed", number)) {
+            let rank = u64::from(ranked && !in_use.contains(&name));
+            queue.add(name, Lane::Slow, rank, now);
         }
-        let used = (0..keys).filter(|number| is_used(*number)).count();
-        let in_use: std::collections::HashSet<&ObjectRef> =
-            names.iter().enumerate().filter(|(number, _)| is_used(*number)).map(|(_, name)| name).collect();
-        let (mut taken, mut found) = (0, 0);
-        while found < used
+        let (used, mut taken) = (in_use.len(), 0);
+        while !in_use.is_empty()
             && let Some(name) = queue.get(share, now)
         {
             taken += 1;
-            found += usize::from(in_use.contains(&name));
+            in_use.remove(&name);
             queue.done(&name, now);
         }
         Ranked { keys, used, ranked, taken }

@@ -295,9 +295,11 @@ mod tests {
             backlog.note_leaving(&host(unit), std::iter::once(service(from)));
         }
         let mut batch = Batch { units: BTreeSet::from([Unit::Service(service(of))]), ..Batch::default() };
-        backlog.pull_in_related(&mut batch, |unit| match unit {
-            Unit::Service(service) => BTreeSet::from([service.clone()]),
-            other => uses.iter().filter(|(unit, _)| host(unit) == *other).map(|(_, to)| service(to)).collect(),
+        backlog.pull_in_related(&mut batch, |unit| {
+            if let Unit::Service(service) = unit {
+                return BTreeSet::from([service.clone()]);
+            }
+            uses.iter().filter(|(user, _)| host(user) == *unit).map(|(_, to)| service(to)).collect()
         });
         batch.units.remove(&Unit::Service(service(of)));
         assert_eq!(batch.units, want.iter().map(|unit| host(unit)).collect());

@@ -18,7 +18,7 @@ use crate::request::answer::Answer;
 use crate::request::cors;
 use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
 use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
-use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline, here};
+use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline};
 use crate::request::guard::{Admitted, Inbound, Passed, admit};
 use crate::request::hygiene::{Protocol, Sound};
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
@@ -87,7 +87,7 @@ impl Decided {
     /// Records the request. Only the first call counts; one whose guard still waits is recorded when it is dropped.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
         match self {
-            Self::Forwards(forwarding) => forwarding.record(head, end),
+            Self::Forwards(forwarding) => forwarding.record(Some(head), end),
             Self::Answers(answered) => answered.record(head, end),
             Self::Asks(_) => {}
         }
@@ -276,7 +276,7 @@ impl Undecided {
     /// The backend of a target, if it has an endpoint.
     fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
         let backend = self.exchange.arrived.snapshot.backend_of(target);
-        backend.filter(|backend| has_usable(backend, &[], here(&self.exchange)))
+        backend.filter(|backend| has_usable(backend, &[], self.exchange.here()))
     }
 
     /// Prepares the call of an authorisation service.

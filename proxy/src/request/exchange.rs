@@ -19,6 +19,7 @@ use crate::request::external_auth::Grants;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::shared::{Room, Shared};
+use crate::upstream::attempt::Here;
 
 pub(crate) use answered::Answered;
 pub(crate) use record::End;
@@ -103,6 +104,11 @@ impl Exchange {
     /// The state that all requests share.
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.arrived.shared
+    }
+
+    /// The addresses of this process, for its connection.
+    pub(crate) fn here(&self) -> Here<'_> {
+        self.shared().here(self.facts.local.ip())
     }
 
     /// Returns `true` if it requests an upgrade and may have it.

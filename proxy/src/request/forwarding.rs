@@ -24,7 +24,7 @@ use crate::request::guard::Admitted;
 use crate::request::mirror::Copies;
 use crate::request::phase::RequestFacts;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Here, Sign};
+use crate::upstream::attempt::{Attempts, Sign};
 use crate::upstream::balance::Draw;
 use copies::begin_copies;
 
@@ -127,7 +127,7 @@ impl Forwarding {
         self.due = self.head_end();
         // Each attempt sends the body from its beginning.
         self.body_bytes = 0;
-        let (here, chance) = (here(&self.exchange), (now, &mut Draw::new(draw)));
+        let (here, chance) = (self.exchange.here(), (now, &mut Draw::new(draw)));
         let (balance, states) = (self.effective.balance, &self.exchange.shared().endpoints);
         let endpoint = self.attempts.next(&self.backend, balance, here, states, chance);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
@@ -243,13 +243,8 @@ impl Forwarding {
         self.answer.as_deref()
     }
 
-    /// Records the request, after its charges were returned. Only the first call counts.
-    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
-        self.finish(Some(head), end);
-    }
-
-    /// Returns the charges and records the request. Only the first call counts.
-    fn finish<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
+    /// Returns the charges and records the request; without its head if that is lost. Only the first call counts.
+    pub(crate) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
         self.attempts.leave();
         self.load.release(&self.exchange);
         if let Some(copies) = self.copies.take() {
@@ -270,14 +265,9 @@ impl Drop for Forwarding {
             if reason == Reason::UpstreamTimeout {
                 self.judge(Sign::Broken, end.now);
             }
-            self.finish::<dyn Head>(None, &end);
+            self.record::<dyn Head>(None, &end);
         }
     }
-}
-
-/// The facts for detecting a way back to the edge.
-pub(super) fn here(exchange: &Exchange) -> Here<'_> {
-    Here { listening: &exchange.shared().listening, local: Some(exchange.facts.local.ip()) }
 }
 
 #[cfg(test)]

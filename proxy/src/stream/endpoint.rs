@@ -16,7 +16,7 @@ use crate::driver::Origin;
 use crate::observe::stream_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Here};
+use crate::upstream::attempt::Attempts;
 use crate::upstream::balance::{self, Draw};
 use crate::upstream::connect;
 use crate::upstream::tls::{self, Spoken};
@@ -47,7 +47,7 @@ pub(super) async fn connect(
     let share = share(route, &mut draw).ok_or(Outcome::NoEndpoint)?;
     let target = share.to.as_ref().ok_or(Outcome::InvalidBackend)?;
     let backend = snapshot.backend(&target.backend).ok_or(Outcome::NoEndpoint)?;
-    let here = Here { listening: &shared.listening, local: Some(from.local.ip()) };
+    let here = shared.here(from.local.ip());
     let end = clock::now() + route.connect_timeout;
     let mut attempts = Attempts::default();
     let mut outcome = Outcome::NoEndpoint;

@@ -133,11 +133,11 @@ pub(in crate::sources) fn contested(world: &World, topology: &Topology) -> Vec<O
     let mut found = BTreeSet::new();
     for object in world.names_of(Kind::GrpcRoute, None) {
         let Some(attachment) = topology.get(object) else { continue };
-        let refused = attachment.links.iter().filter_map(Key::contested_listener);
-        let listeners: Vec<Key> = attachment.listeners.iter().cloned().chain(refused).collect();
+        let not_attached = attachment.links.iter().filter_map(Key::contested_listener);
+        let listeners: Vec<Key> = attachment.listeners.iter().cloned().chain(not_attached).collect();
         let mut rivals = met(world, topology, object, &listeners);
-        let refused = listeners.iter().filter_map(Key::contested);
-        rivals.extend(refused.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
+        let contested = listeners.iter().filter_map(Key::contested);
+        rivals.extend(contested.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
         if !rivals.is_empty() {
             found.insert(object.clone());
             found.extend(rivals);

@@ -389,7 +389,7 @@ impl ProxyHttp for PingoraDriver {
         };
         // From here on its charges are free again, and not only with the connection.
         match std::mem::replace(&mut carried.state, State::Recorded) {
-            State::Forwarding(mut forwarding) => forwarding.record(&head, &end),
+            State::Forwarding(mut forwarding) => forwarding.record(Some(&head), &end),
             State::Answered(mut answered) => answered.record(&head, &end),
             State::Arrived(_) | State::Deciding | State::Recorded => {}
         }

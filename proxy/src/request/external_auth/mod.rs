@@ -28,7 +28,7 @@ use crate::observe::external_auth_metrics::{Failure, Outcome};
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Here, Sign};
+use crate::upstream::attempt::{Attempts, Sign};
 use crate::upstream::balance::Draw;
 use crate::upstream::client::{self, Purpose};
 use crate::upstream::service_state::AtService;
@@ -213,7 +213,7 @@ impl Drop for Counted<'_> {
 
 /// Tries endpoints one after the other until one takes the call.
 async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> Verdict {
-    let here = Here { listening: &shared.listening, local: Some(question.facts.local.ip()) };
+    let here = shared.here(question.facts.local.ip());
     let limits = &shared.options.upstream;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));

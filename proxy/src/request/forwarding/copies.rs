@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::Mirror;
 
-use super::{Forwarding, here};
+use super::Forwarding;
 use crate::request::exchange::Exchange;
 use crate::request::mirror::{self, Copies};
 use crate::request::phase::RequestFacts;
@@ -26,6 +26,6 @@ impl Forwarding {
     /// The request is complete: its copies are sent.
     pub(crate) fn request_is_whole(&mut self) {
         let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };
-        copies.send(self.shared(), here(&self.exchange));
+        copies.send(self.shared(), self.exchange.here());
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::RetryPolicy;
 
-use super::{Forwarding, here};
+use super::Forwarding;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
 use crate::upstream::attempt::Sign;
@@ -21,7 +21,7 @@ impl Forwarding {
         // A lack of resources of the edge says nothing about an endpoint.
         let moment = (reason != Reason::OutOfResources).then(|| self.shared().endpoints.moment(now));
         self.attempts.refused(now, moment);
-        let others = self.attempts.leaves(&self.backend, here(&self.exchange));
+        let others = self.attempts.leaves(&self.backend, self.exchange.here());
         self.again(Stage::Connecting { others })
     }
 

@@ -1,13 +1,12 @@
 //! A forwarded request: what measures its endpoint, and its charges.
 
-use prometheus::Registry;
 use tidegate_config::model::{AppProtocol, Endpoint};
 
 use super::*;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::observe::metrics::Driver;
-use crate::options::{AccessLogSink, Options};
+
 use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
 use crate::request::hygiene::{Line, Protocol};
@@ -17,11 +16,6 @@ use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::upstream::retry::Stage;
 
 const ENDPOINT: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
-
-fn shared() -> Arc<Shared> {
-    let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
-    Shared::new(&options, &Registry::new()).unwrap()
-}
 
 /// A GET that goes to the only endpoint of its route.
 fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
@@ -45,7 +39,7 @@ fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
 /// Plays an attempt; `want` is the latency that its endpoint has then, 20 ms after the connection was open.
 #[track_caller]
 fn check_latency(act: impl FnOnce(&mut Forwarding, Instant), want: Option<Duration>) {
-    let shared = shared();
+    let shared = Shared::sample();
     let (mut forwarding, _) = forwarded(&shared);
     let began = forwarding.began();
     forwarding.attempt(began, 7).unwrap();
@@ -87,7 +81,7 @@ fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
 
 #[test]
 fn a_request_returns_its_charges_once() {
-    let shared = shared();
+    let shared = Shared::sample();
     let free = shared.budget.taken();
     for is_recorded in [true, false] {
         let (mut forwarding, head) = forwarded(&shared);
@@ -95,7 +89,7 @@ fn a_request_returns_its_charges_once() {
         assert_eq!(shared.metrics.in_flight.get(), 1);
         if is_recorded {
             for _ in 0..2 {
-                forwarding.record(&head, &End::abandoned());
+                forwarding.record(Some(&head), &End::abandoned());
                 assert_eq!(shared.budget.taken(), free);
             }
         }

@@ -46,11 +46,6 @@ async fn pair() -> (TcpStream, TcpStream) {
     (server, client)
 }
 
-fn shared() -> Arc<Shared> {
-    let options = Options { access_log: AccessLogSink::Off, ..Options::default() };
-    Shared::new(&options, &Registry::new()).unwrap()
-}
-
 /// A request that has chosen its endpoint, on a route with this compression.
 fn forwarded(
     scratch: &mut Scratch,
@@ -80,7 +75,7 @@ async fn carry(
     read: Duration,
     look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
-    carry_by(head, (conn, endpoint), (shared(), None), read, look).await
+    carry_by(head, (conn, endpoint), (Shared::sample(), None), read, look).await
 }
 
 /// The same, with shared state, and on a route with this compression.
@@ -118,7 +113,7 @@ async fn carry_by(
 async fn connected() -> (Conn, TcpStream, Connection, TcpStream) {
     let ((server, client), (far, near)) = (pair().await, pair().await);
     let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
-    let shared = shared();
+    let shared = Shared::sample();
     let conn = Conn::new(Transport::Plain(server), facts, &shared.options.client, &shared.budget);
     (conn, client, Connection::Plain(near), far)
 }

@@ -29,7 +29,7 @@ async fn carry_compressed(
     near: &mut Connection,
     look: impl Fn(&Relay<'_, Conn>),
 ) -> Result<(), Reason> {
-    carry_by(ASKED, (conn, near), (shared(), Some(compression())), PATIENCE, look).await
+    carry_by(ASKED, (conn, near), (Shared::sample(), Some(compression())), PATIENCE, look).await
 }
 
 /// The readable part of a compressed body, and whether it is complete.
