@@ -6,8 +6,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Conditions, Head, HostPattern, HostRoutes, ListenerName, ListenerScope, Origin, PathMatch, RegexCase,
-    Route, TextMatch, ValueMatch,
+    Action, Conditions, Head, HostPattern, HostRoutes, Origin, PathMatch, RegexCase, Route, TextMatch, ValueMatch,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
@@ -20,13 +19,12 @@ struct Drawn {
     path: PathMatch,
     method: Option<&'static str>,
     header: Option<&'static str>,
-    listener: Option<&'static str>,
     created_s: i64,
 }
 
 impl Drawn {
     fn plain(path: PathMatch) -> Self {
-        Self { path, method: None, header: None, listener: None, created_s: 0 }
+        Self { path, method: None, header: None, created_s: 0 }
     }
 
     fn route(&self, position: u32) -> Arc<Route> {
@@ -40,7 +38,6 @@ impl Drawn {
         let header =
             self.header.map(|value| ValueMatch { name: "x-kind".into(), value: TextMatch::Exact(value.into()) });
         Arc::new(Route {
-            listeners: self.listener.map_or(ListenerScope::All, |name| ListenerScope::These([listener(name)].into())),
             conditions: Conditions {
                 methods: self.method.map(Arc::from).into_iter().collect(),
                 headers: header.into_iter().collect(),
@@ -51,17 +48,12 @@ impl Drawn {
     }
 }
 
-fn listener(name: &str) -> ListenerName {
-    ListenerName(name.into())
-}
-
 /// The head of a request with at most one header, `x-kind`.
 #[derive(Clone, Debug)]
 struct Request {
     path: String,
     method: &'static str,
     kind: Option<&'static str>,
-    listener: &'static str,
 }
 
 impl Head for Request {
@@ -117,12 +109,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     let path = path_match();
     let method = prop::option::weighted(0.2, Just("GET"));
     let header = prop::option::weighted(0.2, prop::sample::select(vec!["x", "y"]));
-    let listener = prop::option::weighted(0.2, prop::sample::select(vec!["http", "https"]));
-    (path, method, header, listener, 0i64..3).prop_map(|(path, method, header, listener, created_s)| Drawn {
+    (path, method, header, 0i64..3).prop_map(|(path, method, header, created_s)| Drawn {
         path,
         method,
         header,
-        listener,
         created_s,
     })
 }
@@ -133,8 +123,7 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(path, end)| format!("{path}{end}"));
     let method = prop::sample::select(vec!["GET", "POST"]);
     let kind = prop::option::of(prop::sample::select(vec!["x", "y"]));
-    (path, method, kind, prop::sample::select(vec!["http", "https"]))
-        .prop_map(|(path, method, kind, listener)| Request { path, method, kind, listener })
+    (path, method, kind).prop_map(|(path, method, kind)| Request { path, method, kind })
 }
 
 fn host_routes(drawn: &[Drawn], fallback: Option<&Drawn>) -> HostRoutes {
@@ -158,20 +147,12 @@ fn check_host(host: &HostRoutes, mut ordered: Vec<Arc<Route>>, requests: &[Reque
     prop_assert_eq!(host.len(), ordered.len());
     ordered.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
     prop_assert_eq!(ordered.iter().collect::<Vec<_>>(), host.routes());
-    for name in ["http", "https", "other"].map(listener) {
-        let any = ordered.iter().chain(host.fallback()).any(|route| route.listeners.holds(&name));
-        let nothing = ordered.is_empty() && host.fallback().is_none();
-        prop_assert_eq!(host.serves(&name), any || nothing, "{:?}", name);
-    }
     for request in requests {
         let want = scan(&ordered, &request.path);
         let got: Vec<_> = host.candidates(&request.path).collect();
         prop_assert_eq!(&got, &want, "{}", &request.path);
-        let listener = listener(request.listener);
-        let takes = |route: &Arc<Route>| route.listeners.holds(&listener) && route.conditions.hold(request);
-        let want = want.into_iter().find(|route| takes(route));
-        let want = want.or_else(|| host.fallback().filter(|route| route.listeners.holds(&listener)));
-        prop_assert_eq!(host.find(&listener, &request.path, request), want, "{:?}", request);
+        let want = want.into_iter().find(|route| route.conditions.hold(request)).or_else(|| host.fallback());
+        prop_assert_eq!(host.find(&request.path, request), want, "{:?}", request);
     }
     Ok(())
 }
@@ -236,7 +217,7 @@ proptest! {
         }).collect();
         let below = texts.iter().flat_map(|text| [text.clone(), format!("{text}/"), format!("{text}/x"), format!("{text}x")]);
         let requests: Vec<Request> = below.chain(others)
-            .map(|path| Request { path, method: "GET", kind: None, listener: "http" })
+            .map(|path| Request { path, method: "GET", kind: None })
             .collect();
         check(&drawn, None, &requests)?;
     }

@@ -31,8 +31,7 @@ impl Snapshot {
     /// Finds the route of a request by its bind, host in lower case, normalised path, and the other parts of its head
     /// that routes match on.
     ///
-    /// The host is the most specific one of the listener's table that has anything for the listener. In the shared
-    /// table a path that it does not take goes to its fallback or the last resort, never to a broader host. A host that
+    /// The host is the most specific one of the listener's table. In the shared table a path that it does not take goes to its fallback or the last resort, never to a broader host. A host that
     /// belongs to a namespace has a last resort only where that is of the same namespace. In a table of a listener's
     /// own, what a host does not take goes to the next broader one: its hosts give the order in which the rules of all
     /// routes are tried (Gateway API, `HTTPRouteSpec.hostnames`).
@@ -43,14 +42,14 @@ impl Snapshot {
             return Found { listener: Some(listener), ..Found::default() };
         };
         if !listener.table.is_shared() {
-            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(&listener.name, path, head)?));
+            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(path, head)?));
             let found = table.matching(host).find_map(taken);
             let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
             return Found { listener: Some(listener), host, route: found.map(|(_, route)| route) };
         }
-        let routes = table.matching(host).find(|routes| routes.serves(&listener.name));
-        let own = routes.and_then(|routes| routes.find(&listener.name, path, head));
-        let last_resort = || self.last_resort(routes, listener).map(|(_, route)| route);
+        let routes = table.matching(host).next();
+        let own = routes.and_then(|routes| routes.find(path, head));
+        let last_resort = || self.last_resort(routes).map(|(_, route)| route);
         Found { listener: Some(listener), host: routes, route: own.or_else(last_resort) }
     }
 }
@@ -66,28 +65,23 @@ impl Snapshot {
         path: &str,
     ) -> Vec<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
         let Some(table) = self.hosts().table(&listener.table) else { return Vec::new() };
-        let of_host = |routes: &'s Arc<HostRoutes>| {
-            routes.in_turn(&listener.name, path).map(move |route| (routes, route)).collect::<Vec<_>>()
-        };
+        let of_host =
+            |routes: &'s Arc<HostRoutes>| routes.in_turn(path).map(move |route| (routes, route)).collect::<Vec<_>>();
         if !listener.table.is_shared() {
             return table.matching(host).flat_map(of_host).collect();
         }
-        let routes = table.matching(host).find(|routes| routes.serves(&listener.name));
-        let last_resort = self.last_resort(routes, listener);
+        let routes = table.matching(host).next();
+        let last_resort = self.last_resort(routes);
         routes.into_iter().flat_map(of_host).chain(last_resort).collect()
     }
 
     /// The route for requests that a host of the shared table leaves, with the host that has it.
-    fn last_resort<'s>(
-        &'s self,
-        left_by: Option<&Arc<HostRoutes>>,
-        listener: &Listener,
-    ) -> Option<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
+    fn last_resort<'s>(&'s self, left_by: Option<&Arc<HostRoutes>>) -> Option<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
         let any = self.hosts().shared().get(&HostPattern::Any)?;
         let route = any.last_resort.as_ref()?;
         let owner = left_by.and_then(|routes| routes.owner.as_ref());
         let allowed = owner.is_none_or(|owner| *owner == route.origin.object.name.namespace);
-        (allowed && route.listeners.holds(&listener.name)).then_some((any, route))
+        allowed.then_some((any, route))
     }
 }
 

@@ -7,7 +7,6 @@ use serde::{Serialize, Serializer};
 
 use super::certificate::ServerCertificates;
 use super::condition::Head;
-use super::listener::ListenerName;
 use super::path::PathMatch;
 use super::path_index::PathIndex;
 use super::path_shard::UNINDEXED_MAX;
@@ -108,17 +107,6 @@ impl HostRoutes {
         routes.into_iter().chain(&self.fallback).chain(&self.last_resort)
     }
 
-    /// Returns `true` if the host has a route for a listener.
-    #[must_use]
-    pub fn serves(&self, listener: &ListenerName) -> bool {
-        let fallback = || self.fallback.iter().any(|route| route.listeners.holds(listener));
-        match &self.routes {
-            Routes::Few(RouteList::Empty) => self.fallback.is_none() || fallback(),
-            Routes::Few(routes) => routes.iter().any(|route| route.listeners.holds(listener)) || fallback(),
-            Routes::Indexed(index) => index.serves(listener) || fallback(),
-        }
-    }
-
     /// Returns `true` if look-ups use the index instead of trying every route.
     #[must_use]
     pub const fn indexed(&self) -> bool {
@@ -146,16 +134,14 @@ impl HostRoutes {
 
     /// The route that takes a request with this normalised path, or the fallback.
     #[must_use]
-    pub fn find<H: Head + ?Sized>(&self, listener: &ListenerName, path: &str, head: &H) -> Option<&Arc<Route>> {
-        let own = |route: &&Arc<Route>| route.listeners.holds(listener);
-        let taken = self.candidates(path).find(|route| own(route) && route.conditions.hold(head));
-        taken.or_else(|| self.fallback().filter(own))
+    pub fn find<H: Head + ?Sized>(&self, path: &str, head: &H) -> Option<&Arc<Route>> {
+        self.candidates(path).find(|route| route.conditions.hold(head)).or_else(|| self.fallback())
     }
 
     /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first whose
     /// conditions hold takes it. The fallback, whose conditions are not evaluated, is the last.
-    pub fn in_turn<'a>(&'a self, listener: &ListenerName, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
-        self.candidates(path).chain(self.fallback()).filter(move |route| route.listeners.holds(listener))
+    pub fn in_turn<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
+        self.candidates(path).chain(self.fallback())
     }
 }
 

@@ -160,24 +160,3 @@ impl TlsListener {
         clients != self.clients.as_ref() || (!both_shared && listener.name != self.name)
     }
 }
-
-/// The listeners that a route serves.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
-pub enum ListenerScope {
-    /// All of them, as for Ingress.
-    #[default]
-    All,
-    /// These, in ascending order.
-    These(Arc<[ListenerName]>),
-}
-
-impl ListenerScope {
-    /// Returns `true` if a listener is among them.
-    #[must_use]
-    pub fn holds(&self, listener: &ListenerName) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(names) => names.binary_search(listener).is_ok(),
-        }
-    }
-}

@@ -56,8 +56,7 @@ pub use host_expression::HostExpression;
 pub use host_map::HostMap;
 pub use host_routes::HostRoutes;
 pub use listener::{
-    ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerScope, ListenerTls, TlsListener, TlsMode,
-    VerificationMode,
+    ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerTls, TlsListener, TlsMode, VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};

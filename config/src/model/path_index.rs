@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
-use super::listener::{ListenerName, ListenerScope};
 use super::path::PathMatch;
 use super::path_shard::PathShard;
 use super::route::Route;
@@ -28,7 +27,6 @@ pub(super) struct PathIndex {
     literal: Node,
     /// Routes that a tree cannot find, in order of precedence.
     scanned: RouteList,
-    listeners: Listeners,
     len: usize,
 }
 
@@ -56,15 +54,6 @@ enum Below {
     Many(Elements),
 }
 
-/// The number of routes by listener.
-#[derive(Clone, Default)]
-struct Listeners {
-    /// The number of routes for all listeners.
-    all: usize,
-    /// The number of other routes for each listener; there are few listeners.
-    named: Option<Arc<BTreeMap<ListenerName, usize>>>,
-}
-
 /// The place of a node in the tree.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -79,18 +68,12 @@ impl PathIndex {
         self.len
     }
 
-    /// Returns `true` if any of the routes serves a listener.
-    pub(super) fn serves(&self, listener: &ListenerName) -> bool {
-        self.listeners.all > 0 || self.listeners.named.as_ref().is_some_and(|named| named.contains_key(listener))
-    }
-
     /// The index after edits.
     pub(super) fn changed(&self, edits: Edits<'_>) -> Self {
-        let listeners = self.listeners.changed(&edits);
         let (literal, scanned) = edits.partition(|route| literal(route).is_some());
         let (literal, scanned) = (self.literal.changed(Place::default(), literal), self.scanned.changed(&scanned));
         let len = literal.len + scanned.len();
-        Self { literal, scanned, listeners, len }
+        Self { literal, scanned, len }
     }
 
     /// Every route, in no order.
@@ -267,36 +250,6 @@ impl Below {
             Self::Shard(shard) => all.extend(shard.routes()),
             Self::One(_, node) => node.collect(all),
             Self::Many(elements) => elements.values().for_each(|node| node.collect(all)),
-        }
-    }
-}
-
-impl Listeners {
-    fn changed(&self, edits: &Edits<'_>) -> Self {
-        let mut changed = self.clone();
-        for route in &edits.come {
-            changed.count(&route.listeners, |count| count + 1);
-        }
-        for route in &edits.gone {
-            changed.count(&route.listeners, |count| count.saturating_sub(1));
-        }
-        changed
-    }
-
-    fn count(&mut self, scope: &ListenerScope, next: impl Fn(usize) -> usize) {
-        match scope {
-            ListenerScope::All => self.all = next(self.all),
-            ListenerScope::These(names) => {
-                let named = Arc::make_mut(self.named.get_or_insert_default());
-                for name in &**names {
-                    let count = next(named.get(name).copied().unwrap_or(0));
-                    if count == 0 {
-                        named.remove(name);
-                    } else {
-                        named.insert(name.clone(), count);
-                    }
-                }
-            }
         }
     }
 }

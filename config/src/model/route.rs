@@ -10,7 +10,6 @@ use super::backend::{Target, WeightedTarget};
 use super::condition::Conditions;
 use super::filter::{DirectResponse, Filter, Redirect};
 use super::guard::Guard;
-use super::listener::ListenerScope;
 use super::path::PathMatch;
 use super::settings::{ScopeId, Settings};
 use crate::object::{Age, ObjectRef};
@@ -64,8 +63,6 @@ pub struct Route {
     pub log_name: Option<Arc<str>>,
     /// The name of its rule, if the object names it (Gateway API, `HTTPRouteRule.name`).
     pub rule: Option<Arc<str>>,
-    /// The listeners that it serves.
-    pub listeners: ListenerScope,
     /// The path match.
     pub path: PathMatch,
     /// The other conditions; a request that does not meet them falls through to the next rule.
@@ -171,7 +168,6 @@ impl Route {
             origin: Arc::new(origin),
             log_name: None,
             rule: None,
-            listeners: ListenerScope::All,
             path,
             conditions: Conditions::default(),
             guards: Arc::default(),
@@ -206,7 +202,6 @@ impl Route {
     /// An order in which routes are equal if they match exactly the same requests.
     #[must_use]
     pub fn cmp_match(&self, other: &Self) -> Ordering {
-        let own = (&self.path, &self.conditions, &self.listeners);
-        own.cmp(&(&other.path, &other.conditions, &other.listeners))
+        (&self.path, &self.conditions).cmp(&(&other.path, &other.conditions))
     }
 }

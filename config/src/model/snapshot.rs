@@ -200,8 +200,7 @@ impl Snapshot {
     pub fn certificates_for(&self, bind: &BindKey, server_name: &str) -> &[Arc<Certificate>] {
         let listener = self.bind(bind).and_then(|bind| bind.listener(server_name));
         let table = listener.and_then(|listener| self.parts.hosts.table(&listener.table));
-        let serves = |routes: &&Arc<HostRoutes>| listener.is_some_and(|listener| routes.serves(&listener.name));
-        let host = table.and_then(|table| table.matching(server_name).find(serves));
+        let host = table.and_then(|table| table.matching(server_name).next());
         host.map_or(&[], |routes| routes.certificates.of(server_name))
     }
 

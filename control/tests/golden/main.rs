@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use tidegate_config::model::{
-    Action, Backend, Bind, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, Listener, ListenerScope,
+    Action, Backend, Bind, Compression, EdgeSettings, Effective, Filter, ForwardedFor, Guard, Listener,
     RequestHeadLimits, ResponseEdits, Route, SnapshotParts, StreamRoute, StreamTarget, UpstreamTls, VirtualHost,
     WeightedBackend, WeightedTarget,
 };
@@ -224,12 +224,8 @@ fn leads(parts: &SnapshotParts, route: &Route) -> String {
             Guard::DenyAll => " nobody".to_owned(),
         })
         .collect();
-    let listeners = match &route.listeners {
-        ListenerScope::All => String::new(),
-        ListenerScope::These(names) => names.iter().map(|name| format!(" over {name}")).collect(),
-    };
     let session = route.settings.session.as_ref().map(|session| format!(", {session}")).unwrap_or_default();
-    format!("{target}{guards}{listeners} ({}){session}{}", route.origin.object.name, filters(route))
+    format!("{target}{guards} ({}){session}{}", route.origin.object.name, filters(route))
 }
 
 /// The headers that are added to its responses.

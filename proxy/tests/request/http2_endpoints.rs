@@ -290,6 +290,7 @@ async fn an_upload_that_never_ends_after_the_response_is_given_up() {
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         let mut served = Served::accept(&listener).await;
         let (_request, respond) = served.asked().await;
+        bed.until_metric("tidegate_requests_in_flight 1").await;
         ok(respond);
         assert_eq!(response(answered).await.status(), 200, "{driver:?}");
         bed.until_metric("tidegate_requests_in_flight 0").await;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Certificate, Conditions, HostPattern, HostRoutes, ListenerScope, PathMatch, Route, ServerCertificates, VirtualHost,
+    Certificate, Conditions, HostPattern, HostRoutes, PathMatch, Route, ServerCertificates, VirtualHost,
 };
 use tidegate_config::object::{Age, ObjectRef};
 
@@ -123,7 +123,7 @@ fn fallbacks(
 
 /// A key by which routes with the same match are equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Match<'r>(&'r PathMatch, &'r Conditions, &'r ListenerScope);
+struct Match<'r>(&'r PathMatch, &'r Conditions);
 
 /// Of routes with the same match, the first in order of precedence stays: that of the oldest object.
 fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
@@ -131,7 +131,7 @@ fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &
     let mut winners: BTreeMap<Match<'_>, &Arc<Route>> = BTreeMap::new();
     let mut kept: Vec<Arc<Route>> = Vec::with_capacity(routes.len());
     for route in &routes {
-        match winners.entry(Match(&route.path, &route.conditions, &route.listeners)) {
+        match winners.entry(Match(&route.path, &route.conditions)) {
             Entry::Vacant(entry) => {
                 entry.insert(route);
                 kept.push(Arc::clone(route));
