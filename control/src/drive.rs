@@ -190,11 +190,11 @@ impl<'a> Loop<'a> {
     /// before the objects that are compiled here, so they are taken first.
     fn step(&mut self, now: Instant) {
         let sockets = Arc::clone(&self.api_server.borrow());
-        if sockets != self.reconciler.world().api_server {
+        if sockets != self.reconciler.model().world().api_server {
             self.observe(Event::ApiServer { sockets });
         }
         let sockets = Arc::clone(&self.unopened.borrow());
-        if sockets != self.reconciler.world().unopened {
+        if sockets != self.reconciler.model().world().unopened {
             self.observe(Event::Unopened { sockets });
         }
         match self.reconciler.reconcile(now) {
@@ -331,7 +331,7 @@ impl<'a> Loop<'a> {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),
             Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
-            Question::Findings(answer) => drop(answer.send(self.reconciler.compiled().all_findings())),
+            Question::Findings(answer) => drop(answer.send(self.reconciler.model().compiled().all_findings())),
             Question::DesiredStatus(object, answer) => drop(answer.send(self.reconciler.desired_status(&object))),
             Question::DesiredInfrastructure(gateway, answer) => {
                 drop(answer.send(self.reconciler.desired_infrastructure(&gateway)))
@@ -341,16 +341,16 @@ impl<'a> Loop<'a> {
                 self.reconciler.look_again();
                 answer.send(()).unwrap_or_default();
             }
-            Question::Tree(query, answer) => drop(answer.send(self.reconciler.tree(&query))),
+            Question::Tree(query, answer) => drop(answer.send(self.reconciler.model().tree(&query))),
             Question::Refused(gateway, host, answer) => {
-                drop(answer.send(self.reconciler.refused(&gateway, &host)));
+                drop(answer.send(self.reconciler.model().refused(&gateway, &host)));
             }
             Question::Topology(answer) => {
-                let edges = self.reconciler.topology().edges();
+                let edges = self.reconciler.model().topology().edges();
                 drop(answer.send(edges.map(|(object, key)| (object.clone(), key.clone())).collect()));
             }
             Question::Verdicts(answer) => {
-                let verdicts = self.reconciler.compiled().verdicts.iter();
+                let verdicts = self.reconciler.model().compiled().verdicts.iter();
                 drop(answer.send(verdicts.map(|(name, verdict)| (name.clone(), verdict.clone())).collect()));
             }
         }

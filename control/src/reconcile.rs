@@ -9,6 +9,7 @@ mod changed_findings;
 mod hold;
 mod infrastructure;
 mod listing;
+mod model;
 mod names;
 mod observe;
 mod rank;
@@ -28,18 +29,18 @@ use hold::Holding;
 pub use infrastructure::Made;
 use infrastructure::Making;
 use listing::Listing;
+pub use model::Model;
 use names::LookedUp;
 pub use names::Names;
 use report::Reporting;
 pub use report::{Addresses, Desired, PendingStatusUpdates};
 use secrets::FollowedSecrets;
-use tidegate_config::model::{BackendKey, SnapshotParts};
+use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
 use waits::{Wait, Waits, awaited};
 
-use crate::compile::{Compiled, Defer, Inputs, Next, Touched};
+use crate::compile::{Compiled, Defer, Next, Touched};
 use crate::event::Source;
-use crate::explain::{Refused, refused};
 use crate::history::{Cause, Changes};
 use crate::informer::SecretInterest;
 use crate::not_serving::{self, NotServing};
@@ -47,17 +48,11 @@ use crate::options::Options;
 use crate::queue::Meter;
 use crate::sample::Sample;
 use crate::sources::attach_all;
-use crate::topology::Topology;
-use crate::tree::{self, Tree, TreeQuery};
-use crate::world::World;
 
-/// Owns World, topology and the last compilation; no other code changes them.
+/// Owns the model; no other code changes it.
 #[derive(Debug)]
 pub struct Reconciler {
-    options: Options,
-    world: World,
-    topology: Topology,
-    compiled: Compiled,
+    model: Model,
     backlog: Backlog,
     /// The sources that have been listed.
     listing: Listing,
@@ -98,13 +93,9 @@ impl Reconciler {
     /// A reconciler that waits for the lists of these sources.
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
-        let compiled = Compiled::empty(&options);
         let (reporting, making) = (Reporting::new(&options), Making::new(&options));
         Self {
-            options,
-            world: World::default(),
-            topology: Topology::default(),
-            compiled,
+            model: Model::new(options),
             backlog: Backlog::default(),
             listing: Listing::new(sources),
             running: false,
@@ -131,11 +122,12 @@ impl Reconciler {
     /// lists correct it before anything is published. Without it, a list that lost most objects of a kind could not be
     /// detected, and objects that cannot be listed now, such as Secrets, would be lost. A hold stays too.
     pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
-        let (world, backlog) = (std::mem::take(&mut self.world), std::mem::take(&mut self.backlog).emptied());
-        let holding = self.holding.take();
-        let fresh = Self::new(self.options.clone(), []);
-        let listing = std::mem::replace(&mut self.listing, Listing::new([])).still_serving(sources);
-        *self = Self { world, backlog, holding, listing, ..fresh };
+        let fresh = Self::new(self.model.options.clone(), []);
+        let Self { model, backlog, holding, listing, .. } = std::mem::replace(self, fresh);
+        self.model = model.uncompiled();
+        self.backlog = backlog.emptied();
+        self.holding = holding.without_queue();
+        self.listing = listing.still_serving(sources);
     }
 
     /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
@@ -149,19 +141,20 @@ impl Reconciler {
         if self.backlog.is_empty() && !due && !stale && !self.holding.commanded() {
             return None;
         }
-        let mut batch = self.backlog.take(self.options.pace.share, now);
+        let mut batch = self.backlog.take(self.model.options.pace.share, now);
         for (object, reason) in std::mem::take(&mut batch.objects) {
             self.attach(&object, &reason);
         }
         // An object of the slow lane may change its offer.
         self.attach_stale();
-        self.backlog.pull_in_related(&mut batch, |unit| unit.services(&self.topology, &self.compiled.parts));
+        self.backlog
+            .pull_in_related(&mut batch, |unit| unit.services(&self.model.topology, &self.model.compiled.parts));
         let oldest = batch.oldest;
         let (mut touched, causes) = self.compile_batch(batch, now);
         let units = std::mem::take(&mut touched.changed);
-        let published = self.holding.outgoing(Changes { causes, units }, &self.compiled.parts);
-        let secrets = self.secrets.changes(&self.topology, &self.options);
-        Some(Step { published, touched, oldest, names: self.refresh_names(), secrets })
+        let published = self.holding.outgoing(Changes { causes, units }, &self.model.compiled.parts);
+        let secrets = self.secrets.changes(&self.model.topology, &self.model.options);
+        Some(Step { published, touched, oldest, names: self.names.refresh(&mut self.model), secrets })
     }
 
     /// Compiles a batch, and the units whose wait is over. Returns the causes as well.
@@ -171,9 +164,9 @@ impl Reconciler {
         units.extend(woken.keys().cloned());
         units.append(&mut self.holding.take_next());
         self.reporting.judged(units.iter());
-        self.compiled.claims_moved(self.topology.take_moved());
-        let settle = self.options.pace.settle;
-        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
+        self.model.compiled.claims_moved(self.model.topology.take_moved());
+        let settle = self.model.options.pace.settle;
+        let (inputs, compiled) = self.model.inputs_and_output();
         let mut begun = BTreeMap::new();
         let mut decide = |compiled: &Compiled, next: &Next<'_>| {
             let unit = next.unit();
@@ -186,13 +179,13 @@ impl Reconciler {
             true
         };
         let waiting = self.waits.iter().map(|(unit, _)| unit.clone()).collect();
-        let touched = self.compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
+        let touched = compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
         for unit in woken.keys().filter(|unit| !begun.contains_key(*unit)) {
             causes.note(Cause::Settled { unit: unit.clone() });
         }
         self.waits.begin(begun);
         for service in &touched.changed_services {
-            self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.topology);
+            self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.model.topology);
         }
         (touched, causes)
     }
@@ -203,7 +196,7 @@ impl Reconciler {
         if self.running {
             return self.waits.first_end();
         }
-        self.listing.patience(&self.options.pace)
+        self.listing.patience(&self.model.options.pace)
     }
 
     /// Returns `true` if keys wait.
@@ -235,60 +228,16 @@ impl Reconciler {
         self.running
     }
 
+    /// The objects, and what was made of them.
+    #[must_use]
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// Sources that have not been listed yet.
     #[must_use]
     pub const fn unsynced(&self) -> &BTreeSet<Source> {
         self.listing.unsynced()
-    }
-
-    /// The current objects.
-    #[must_use]
-    pub const fn world(&self) -> &World {
-        &self.world
-    }
-
-    /// The references between objects.
-    #[must_use]
-    pub const fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
-    /// The routes for a host that a Gateway does not accept; limited in number.
-    #[must_use]
-    pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
-        refused(&self.world, &self.topology, gateway, host)
-    }
-
-    /// A page of the tree of attachments.
-    #[must_use]
-    pub fn tree(&self, query: &TreeQuery) -> Tree {
-        let (world, topology, parts) = (&self.world, &self.topology, &self.compiled.parts);
-        tree::build(tree::Known { world, topology, parts }, query)
-    }
-
-    /// The last compilation.
-    #[must_use]
-    pub const fn compiled(&self) -> &Compiled {
-        &self.compiled
-    }
-
-    /// The Service ports of held routes.
-    #[must_use]
-    pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
-        self.holding.backends()
-    }
-
-    /// The operator's options.
-    #[must_use]
-    pub const fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// Updates the DNS names to look up, and removes the addresses of others.
-    fn refresh_names(&mut self) -> Option<Arc<Names>> {
-        let names = self.names.refresh(&self.topology, &self.compiled, self.holding.backends())?;
-        self.world.names.retain(|name, _| names.contains_key(name));
-        Some(names)
     }
 
     /// The first model, after the required sources were listed, and the optional ones too or their grace is over.
@@ -308,19 +257,18 @@ impl Reconciler {
             tracing::warn!(%source, "it could not be listed in time; the first model is compiled without it");
         }
         self.running = true;
-        self.world.compact();
-        self.topology = attach_all(&self.world, &self.options);
-        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
-        self.compiled = Compiled::of(inputs);
+        self.model.world.compact();
+        self.model.compile_all();
         self.round = Round::default();
-        self.round.schedule(now, self.options.pace.units_max(), (inputs, &self.compiled), 0);
-        let compiled = [("host", self.compiled.parts.hosts.len()), ("service", self.world.services.len())].into();
+        self.round.schedule(now, self.model.options.pace.units_max(), &self.model, 0);
+        let (hosts, services) = (self.model.compiled.parts.hosts.len(), self.model.world.services.len());
+        let compiled = [("host", hosts), ("service", services)].into();
         let touched = Touched { compiled, ..Touched::default() };
         self.names.note_all();
-        let names = self.refresh_names();
+        let names = self.names.refresh(&mut self.model);
         self.holding.publish_first();
-        let secrets = self.secrets.all(&self.topology, &self.options);
-        let published = self.holding.outgoing(Changes::default(), &self.compiled.parts);
+        let secrets = self.secrets.all(&self.model.topology, &self.model.options);
+        let published = self.holding.outgoing(Changes::default(), &self.model.compiled.parts);
         Some(Step { published, touched, oldest: None, names, secrets })
     }
 
@@ -328,19 +276,9 @@ impl Reconciler {
     /// waits for them like for a list.
     fn first_secrets(&mut self) -> Option<Vec<SecretInterest>> {
         let open = self.listing.comes(|source| source.kind != Kind::Secret);
-        if !secrets::by_name(&self.options) || !self.secrets.untold() || open {
+        if !secrets::by_name(&self.model.options) || !self.secrets.untold() || open {
             return None;
         }
-        self.secrets.all(&attach_all(&self.world, &self.options), &self.options)
+        self.secrets.all(&attach_all(&self.model.world, &self.model.options), &self.model.options)
     }
-}
-
-/// The compiler's input, for callers that can only borrow parts of the loop.
-const fn inputs<'a>(
-    world: &'a World,
-    options: &'a Options,
-    topology: &'a Topology,
-    held: &'a BTreeSet<BackendKey>,
-) -> Inputs<'a> {
-    Inputs { world, options, topology, held }
 }

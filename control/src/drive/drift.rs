@@ -13,7 +13,7 @@ impl Loop<'_> {
         let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
         let state = self.sources.get(source).filter(|state| state.synced);
         let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
-        let world = self.reconciler.world();
+        let world = self.reconciler.model().world();
         let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
         // A list that confirms another finds the same drift, and may have its version.
@@ -65,7 +65,7 @@ mod tests {
         let published = bed.published.clone();
         let mut running = bed.running();
         let (told, metrics) = (running.told, running.metrics);
-        let round = running.reconciler.options().pace.audit * 2;
+        let round = running.reconciler.model().options().pace.audit * 2;
         let mut now = clock::now();
         let class = json!({"kubernetes.io/ingress.class": "tidegate"});
         let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
@@ -126,7 +126,7 @@ mod tests {
             [(vec![web()], "1", 1, 0), (vec![], "5", 1, 0), (vec![], "5", 0, 0), (vec![web()], "5", 1, 1)]
         {
             running.observe(listed(source.clone(), objects, version));
-            let names = running.reconciler.world().names_of(Kind::Ingress, None).count();
+            let names = running.reconciler.model().world().names_of(Kind::Ingress, None).count();
             assert_eq!((names, drift.get()), (held, drifted), "at {version}");
         }
     }

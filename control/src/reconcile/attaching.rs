@@ -33,7 +33,7 @@ impl Reconciler {
         let in_namespace = Key::in_namespace(object.kind, &object.name.namespace);
         let keys = [Key::Object(object.clone()), in_namespace, Key::Any(object.kind)];
         for key in keys {
-            let dependents = self.topology.dependents(&key).cloned().collect();
+            let dependents = self.model.topology.dependents(&key).cloned().collect();
             self.attach_all(&dependents, &reason);
         }
     }
@@ -55,7 +55,7 @@ impl Reconciler {
     /// is rare, so they wait in the slow lane.
     pub(super) fn recheck_endpoint_addresses(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
-        for service in self.compiled.used_services(self.holding.backends()) {
+        for service in self.model.compiled.used_services(&self.model.held) {
             self.compile_later(Unit::Service(service), &reason);
         }
     }
@@ -64,7 +64,7 @@ impl Reconciler {
     pub(super) fn resolved(&mut self, name: &Arc<str>, now: Instant) {
         let cause = Arc::new(Cause::Resolved { name: Arc::clone(name) });
         let reason = Reason { cause, lane: Lane::Fast, received: now, own: false };
-        let services: Vec<ObjectRef> = self.topology.dependents(&Key::of_name(name)).cloned().collect();
+        let services: Vec<ObjectRef> = self.model.topology.dependents(&Key::of_name(name)).cloned().collect();
         for service in services {
             self.wake_waiting(&service, &reason);
             self.endpoints_changed(service.name, &reason);
@@ -74,13 +74,13 @@ impl Reconciler {
     /// Attaches the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
     /// resulting units wait in the slow lane, so that live changes are not delayed.
     fn attach_all(&mut self, objects: &BTreeSet<ObjectRef>, reason: &Reason) {
-        if objects.len() <= self.options.pace.share.slow_batch_max {
+        if objects.len() <= self.model.options.pace.share.slow_batch_max {
             objects.iter().for_each(|object| self.backlog.attach_next(object, reason));
             return;
         }
         let reason = Reason { lane: Lane::Slow, ..reason.clone() };
         for object in objects {
-            let rank = rank::of_object(&self.options.order, object, &self.topology);
+            let rank = rank::of_object(&self.model.options.order, object, &self.model.topology);
             self.backlog.attach_later(object, &reason, rank);
         }
     }
@@ -94,20 +94,20 @@ impl Reconciler {
 
     /// Attaches an object again, and queues the affected units.
     pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
-        let attachment = attach(&self.world, &self.options, &self.topology, object);
-        let before = self.topology.replace(object, attachment);
+        let attachment = attach(&self.model.world, &self.model.options, &self.model.topology, object);
+        let before = self.model.topology.replace(object, attachment);
         let nothing = Attachment::default();
-        let after = self.topology.get(object).unwrap_or(&nothing);
+        let after = self.model.topology.get(object).unwrap_or(&nothing);
         let diff = AttachmentDiff::between(object, &before, after);
         let disturbed = if reason.own || diff.moved {
-            disturbed(&self.world, &self.topology, object, [&before, after])
+            disturbed(&self.model.world, &self.model.topology, object, [&before, after])
         } else {
             BTreeSet::new()
         };
         if diff.infrastructure {
             self.making.differs(object);
         }
-        self.names.note(&diff.links, &self.topology);
+        self.names.note(&diff.links, &self.model.topology);
         self.secrets.note(&diff.links);
         for (unit, services) in diff.leaving {
             self.backlog.note_leaving(&unit, services.into_iter());
@@ -120,7 +120,7 @@ impl Reconciler {
         }
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {
-            let dependents = self.topology.dependents(key).cloned().collect();
+            let dependents = self.model.topology.dependents(key).cloned().collect();
             self.attach_all(&dependents, &others);
         }
         self.attach_all(&disturbed, &others);
@@ -136,7 +136,7 @@ impl Reconciler {
 
     /// The endpoints of a Service may have changed; that matters if it is used.
     fn endpoints_changed(&mut self, service: ObjectName, reason: &Reason) {
-        if self.compiled.uses(&service, self.holding.backends()) {
+        if self.model.uses(&service) {
             self.compile_later(Unit::Service(service), reason);
         }
     }
@@ -149,8 +149,11 @@ impl Reconciler {
     }
 
     pub(super) fn compile_later(&mut self, unit: Unit, reason: &Reason) {
-        let rank =
-            if reason.lane == Lane::Slow { rank::of_unit(&self.options.order, &unit, &self.topology) } else { 0 };
+        let rank = if reason.lane == Lane::Slow {
+            rank::of_unit(&self.model.options.order, &unit, &self.model.topology)
+        } else {
+            0
+        };
         self.backlog.compile(unit, reason, rank);
     }
 }

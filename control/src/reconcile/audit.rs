@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Snapshot, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::{Reconciler, Step, inputs};
+use super::model::Model;
+use super::{Reconciler, Step};
 use crate::attachment::{Attachment, Verdict};
 use crate::backoff::share;
-use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Inputs, Touched, Unit};
+use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Touched, Unit};
 use crate::history::{Cause, Changes};
 use crate::sources::attach;
 
@@ -44,17 +45,103 @@ pub struct Audit {
 impl Round {
     /// Sets when the next turn is due after one of `units` units: a round takes the configured time, plus up to half of
     /// it.
-    pub(super) fn schedule(
-        &mut self,
-        now: Instant,
-        units: usize,
-        (Inputs { world, options, .. }, compiled): (Inputs<'_>, &Compiled),
-        draw: u64,
-    ) {
-        let all = world.count() + compiled.parts.hosts.len() + world.services.len() + 1;
+    pub(super) fn schedule(&mut self, now: Instant, units: usize, model: &Model, draw: u64) {
+        let all = model.world.count() + model.compiled.parts.hosts.len() + model.world.services.len() + 1;
         let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let fair = options.pace.audit.saturating_mul(units.min(all)) / all;
+        let fair = model.options.pace.audit.saturating_mul(units.min(all)) / all;
         self.due = Some(now + (fair + share(fair / 2, draw)).max(PAUSE_MIN));
+    }
+
+    /// Audits the next few units, and schedules the next turn. Returns `true` if the round ends with this turn.
+    fn advance(&mut self, turn: &mut Turn<'_>, now: Instant, draw: u64) -> bool {
+        let mut units = 0;
+        while units < turn.model.options.pace.units_max() {
+            let Some(unit) = turn.after(self.last.as_ref()) else { break };
+            units += 1;
+            turn.audit(&unit);
+            self.last = Some(unit);
+        }
+        let whole = turn.after(self.last.as_ref()).is_none();
+        if whole {
+            self.last = None;
+            turn.audit_left_over();
+        }
+        self.schedule(now, units, turn.model, draw);
+        whole
+    }
+}
+
+/// One turn in progress.
+struct Turn<'a> {
+    model: &'a mut Model,
+    /// Whether held routes serve instead of the compiled ones.
+    holds: bool,
+    serving: &'a SnapshotParts,
+    /// Units that had drifted.
+    drifted: Vec<Unit>,
+    /// The changes to publish.
+    mended: ChangedUnits,
+}
+
+impl Turn<'_> {
+    /// The unit after this one.
+    fn after(&self, last: Option<&Unit>) -> Option<Unit> {
+        Unit::after(last, self.model.inputs(), &self.model.compiled)
+    }
+
+    /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
+    fn audit(&mut self, unit: &Unit) {
+        let before = told(&self.model.compiled, unit);
+        self.model.compiled.distrust(unit);
+        let attached = unit.object().is_some_and(|object| self.attach_again(object));
+        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
+        let (inputs, compiled) = self.model.inputs_and_output();
+        let touched = compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
+        let recompiled = touched.changed.routes() || touched.changed.endpoints();
+        let serves = self.ignores(unit) || unit.serves(&self.model.compiled, self.serving);
+        if attached || recompiled || !serves || before != told(&self.model.compiled, unit) {
+            self.drifted.push(unit.clone());
+        }
+        if recompiled {
+            let others = touched.changed.endpoints.first.iter().filter(|other| *other != unit);
+            self.drifted.extend(others.cloned());
+            self.mended.append(touched.changed);
+        } else if !serves {
+            self.publish(unit);
+        }
+    }
+
+    /// Attaches an object again. Returns `true` if the attachment differs.
+    fn attach_again(&mut self, object: &ObjectRef) -> bool {
+        let Model { world, options, topology, .. } = self.model;
+        let attachment = attach(world, options, topology, object);
+        let differs = *topology.get(object).unwrap_or(&Attachment::default()) != attachment;
+        if differs {
+            topology.replace(object, attachment);
+        }
+        differs
+    }
+
+    /// Records drift of the units that serve although they were not compiled.
+    fn audit_left_over(&mut self) {
+        let left: BTreeSet<Unit> = Unit::only_in(self.serving, &self.model.compiled.parts).into_iter().collect();
+        for unit in left {
+            if !self.ignores(&unit) && !self.drifted.contains(&unit) {
+                self.publish(&unit);
+                self.drifted.push(unit);
+            }
+        }
+    }
+
+    /// Whether a unit need not serve as it was compiled, because other routes are held.
+    const fn ignores(&self, unit: &Unit) -> bool {
+        self.holds && unit.routing()
+    }
+
+    /// A unit must be published as it is now compiled.
+    fn publish(&mut self, unit: &Unit) {
+        self.mended.replaced += unit.weight(self.serving);
+        self.mended.add(unit.clone());
     }
 }
 
@@ -70,91 +157,26 @@ impl Reconciler {
     /// published snapshot; `draw` is a random number, which spreads the turns of several processes.
     pub fn audit(&mut self, serving: &Snapshot, now: Instant, draw: u64) -> Option<Audit> {
         self.audit_due().filter(|due| *due <= now)?;
-        let (mut audit, mut mended) = (Audit::default(), ChangedUnits::default());
-        let mut units = 0;
-        while units < self.options.pace.units_max() {
-            let Some(unit) = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled) else { break };
-            units += 1;
-            self.audit_unit(&unit, serving.parts(), &mut mended, &mut audit.drifted);
-            self.round.last = Some(unit);
-        }
-        audit.whole = Unit::after(self.round.last.as_ref(), self.inputs(), &self.compiled).is_none();
-        if audit.whole {
-            self.round.last = None;
-            for unit in self.left_over(serving.parts()) {
-                if !audit.drifted.contains(&unit) {
-                    note(&mut mended, &unit, serving.parts());
-                    audit.drifted.push(unit);
-                }
-            }
-        }
-        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
-        self.round.schedule(now, units, (inputs, &self.compiled), draw);
-        if !audit.drifted.is_empty() {
-            audit.step = Some(self.mended(&audit.drifted, mended));
-        }
-        Some(audit)
+        let (model, holds, serving) = (&mut self.model, self.holding.holds(), serving.parts());
+        let mut turn = Turn { model, holds, serving, drifted: Vec::new(), mended: ChangedUnits::default() };
+        let whole = self.round.advance(&mut turn, now, draw);
+        let Turn { drifted, mended, .. } = turn;
+        let step = (!drifted.is_empty()).then(|| self.repair(&drifted, mended));
+        Some(Audit { drifted, step, whole })
     }
 
-    fn inputs(&self) -> Inputs<'_> {
-        inputs(&self.world, &self.options, &self.topology, self.holding.backends())
-    }
-
-    /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
-    fn audit_unit(&mut self, unit: &Unit, serving: &SnapshotParts, mended: &mut ChangedUnits, drifted: &mut Vec<Unit>) {
-        let before = told(&self.compiled, unit);
-        self.compiled.distrust(unit);
-        let attached = unit.object().is_some_and(|object| self.attach_again(object));
-        let inputs = inputs(&self.world, &self.options, &self.topology, self.holding.backends());
-        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
-        let touched = self.compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
-        let recompiled = touched.changed.routes() || touched.changed.endpoints();
-        let serves = self.serves(unit, serving);
-        if attached || recompiled || !serves || before != told(&self.compiled, unit) {
-            drifted.push(unit.clone());
-        }
-        if recompiled {
-            let others = touched.changed.endpoints.first.iter().filter(|other| *other != unit);
-            drifted.extend(others.cloned());
-            mended.append(touched.changed);
-            self.names.note_all();
-        } else if !serves {
-            note(mended, unit, serving);
-        }
-    }
-
-    /// Attaches an object again. Returns `true` if the attachment differs.
-    fn attach_again(&mut self, object: &ObjectRef) -> bool {
-        let attachment = attach(&self.world, &self.options, &self.topology, object);
-        let differs = *self.topology.get(object).unwrap_or(&Attachment::default()) != attachment;
-        if differs {
-            self.topology.replace(object, attachment);
-            self.names.note_all();
-        }
-        differs
-    }
-
-    /// Returns `true` if a unit serves as it was compiled. Held routes need not.
-    fn serves(&self, unit: &Unit, serving: &SnapshotParts) -> bool {
-        unit.routing() && self.holding.holds() || unit.serves(&self.compiled, serving)
-    }
-
-    /// Units that serve although they were not compiled.
-    fn left_over(&self, serving: &SnapshotParts) -> Vec<Unit> {
-        let left = Unit::only_in(serving, &self.compiled.parts).into_iter();
-        left.filter(|unit| !self.holding.holds() || !unit.routing()).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    fn mended(&mut self, drifted: &[Unit], units: ChangedUnits) -> Step {
+    /// The step that publishes the repair of drift.
+    fn repair(&mut self, drifted: &[Unit], units: ChangedUnits) -> Step {
         let mut changes = Changes { units, ..Changes::default() };
         for unit in drifted {
             changes.causes.note(Cause::Drifted { unit: unit.clone() });
         }
         self.reporting.judged(drifted);
-        let names = self.refresh_names();
-        let secrets = self.secrets.all(&self.topology, &self.options);
+        self.names.note_all();
+        let names = self.names.refresh(&mut self.model);
+        let secrets = self.secrets.all(&self.model.topology, &self.model.options);
         Step {
-            published: self.holding.outgoing(changes, &self.compiled.parts),
+            published: self.holding.outgoing(changes, &self.model.compiled.parts),
             touched: Touched::default(),
             oldest: None,
             names,
@@ -167,10 +189,4 @@ impl Reconciler {
 fn told(compiled: &Compiled, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
     let verdict = unit.object().and_then(|object| compiled.verdicts.get(object).cloned());
     (compiled.findings.by_unit().get(unit).cloned(), verdict)
-}
-
-/// A unit must be published as it is now compiled.
-fn note(changes: &mut ChangedUnits, unit: &Unit, serving: &SnapshotParts) {
-    changes.replaced += unit.weight(serving);
-    changes.add(unit.clone());
 }

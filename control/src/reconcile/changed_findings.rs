@@ -34,7 +34,7 @@ impl Reconciler {
     pub fn findings_to_report(&self, object: &ObjectRef) -> Option<ObjectFindings> {
         self.knows_all_of(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
-            for finding in self.compiled.findings.about(object) {
+            for finding in self.model.compiled.findings.about(object) {
                 if findings.len() == TOLD_MAX {
                     break;
                 }
@@ -42,15 +42,15 @@ impl Reconciler {
                     findings.push(finding.clone());
                 }
             }
-            ObjectFindings { uid: self.world.uid_of(object), findings }
+            ObjectFindings { uid: self.model.world.uid_of(object), findings }
         })
     }
 
     /// The objects whose findings have changed since the last call.
     pub fn changed_findings(&mut self) -> ChangedFindings {
-        let moved = self.compiled.findings.take_moved();
+        let moved = self.model.compiled.findings.take_moved();
         let told = std::mem::replace(&mut self.reporting.queued_findings, true);
-        if !self.options.events || !self.complete() {
+        if !self.model.options.events || !self.complete() {
             self.reporting.queued_findings = false;
             return ChangedFindings::default();
         }
@@ -59,7 +59,7 @@ impl Reconciler {
             ChangedFindings { changed: moved.iter().filter(known).cloned().collect(), ..ChangedFindings::default() }
         } else {
             ChangedFindings {
-                all: self.compiled.findings.objects().filter(known).cloned().collect(),
+                all: self.model.compiled.findings.objects().filter(known).cloned().collect(),
                 ..ChangedFindings::default()
             }
         }

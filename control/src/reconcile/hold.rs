@@ -8,6 +8,7 @@ use tidegate_config::model::{BackendKey, BackendMap, Generation, SnapshotParts};
 use tidegate_config::object::ObjectName;
 
 use super::Reconciler;
+use super::model::Model;
 use crate::command::Command;
 use crate::compile::Unit;
 use crate::history::{Cause, Changes};
@@ -52,13 +53,11 @@ impl Hold {
     }
 }
 
-/// The hold, the routes and endpoints that it needs, and the operator's last command.
+/// The hold, the endpoints that it still needs, and the operator's last command.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     /// Held routes, which serve instead of the cluster's.
     hold: Option<Hold>,
-    /// The Service ports of the held routes.
-    backends: BTreeSet<BackendKey>,
     /// Units for the next step: unknown endpoints that a held route needs.
     next: BTreeSet<Unit>,
     /// The changes of an operator's command, until they are published.
@@ -67,19 +66,13 @@ pub(super) struct Holding {
 
 impl Holding {
     /// The hold, for a loop that starts again.
-    pub(super) fn take(&mut self) -> Self {
-        let Self { hold, backends, .. } = std::mem::take(self);
-        Self { hold, backends, ..Self::default() }
+    pub(super) fn without_queue(self) -> Self {
+        Self { hold: self.hold, ..Self::default() }
     }
 
     /// Whether routes are held.
     pub(super) const fn holds(&self) -> bool {
         self.hold.is_some()
-    }
-
-    /// The Service ports of the held routes.
-    pub(super) const fn backends(&self) -> &BTreeSet<BackendKey> {
-        &self.backends
     }
 
     /// Whether a command waits for its publication.
@@ -103,29 +96,29 @@ impl Holding {
     }
 
     /// Begins a hold. Returns the Services of the previous one.
-    fn begin(&mut self, mut hold: Hold, known: &BackendMap) -> BTreeSet<ObjectName> {
+    fn begin(&mut self, mut hold: Hold, model: &mut Model) -> BTreeSet<ObjectName> {
         hold.withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
         self.commanded = Some(Changes::of(Cause::Commanded { command: hold.command }));
-        let released = self.follow(hold.backends(), known);
+        let released = self.follow(hold.backends(), model);
         self.hold = Some(hold);
         released
     }
 
     /// Ends the hold. Returns its Services.
-    fn end(&mut self, command: Command, known: &BackendMap) -> Option<BTreeSet<ObjectName>> {
+    fn end(&mut self, command: Command, model: &mut Model) -> Option<BTreeSet<ObjectName>> {
         let hold = self.hold.take()?;
         let mut changes = Changes::of(Cause::Commanded { command });
         changes.append(hold.withheld);
         self.commanded = Some(changes);
-        Some(self.follow(BTreeSet::new(), known))
+        Some(self.follow(BTreeSet::new(), model))
     }
 
     /// Changes the Service ports of held routes. Unknown ones are compiled in the next step, so that no route is
     /// published without its endpoints. Returns the Services of the previous ones, which may be unused now.
-    fn follow(&mut self, backends: BTreeSet<BackendKey>, known: &BackendMap) -> BTreeSet<ObjectName> {
-        let missing = backends.iter().filter(|key| !known.contains_key(key));
+    fn follow(&mut self, backends: BTreeSet<BackendKey>, model: &mut Model) -> BTreeSet<ObjectName> {
+        let missing = backends.iter().filter(|key| !model.compiled.parts.backends.contains_key(key));
         self.next.extend(missing.map(|key| Unit::Service(key.service.clone())));
-        let before = std::mem::replace(&mut self.backends, backends);
+        let before = std::mem::replace(&mut model.held, backends);
         before.into_iter().map(|key| key.service.clone()).collect()
     }
 
@@ -151,14 +144,14 @@ impl Reconciler {
     /// Serves the routes of a generation from the next step on, whatever changes in the cluster.
     pub fn hold(&mut self, command: Command, generation: Generation, routes: SnapshotParts, now: Instant) {
         let hold = Hold { command, since: now, generation, routes, withheld: Changes::default() };
-        let released = self.holding.begin(hold, &self.compiled.parts.backends);
+        let released = self.holding.begin(hold, &mut self.model);
         self.backlog.release(released, now);
         self.names.note_all();
     }
 
     /// Serves the routes of the cluster again from the next step on.
     pub fn thaw(&mut self, command: Command, now: Instant) {
-        if let Some(released) = self.holding.end(command, &self.compiled.parts.backends) {
+        if let Some(released) = self.holding.end(command, &mut self.model) {
             self.backlog.release(released, now);
             self.names.note_all();
         }

@@ -121,7 +121,8 @@ impl Reconciler {
         if queued_all {
             return named.into_iter().collect();
         }
-        let made = self.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());
+        let made =
+            self.model.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());
         let gateways: BTreeSet<&ObjectRef> =
             made.map(|(object, _)| object).chain(self.making.services.values().map(|(gateway, _)| gateway)).collect();
         gateways.into_iter().cloned().collect()
@@ -134,11 +135,11 @@ impl Reconciler {
         if !self.complete() || !self.knows_all_of(&gateway.name.namespace) {
             return None;
         }
-        let attachment = self.topology.get(gateway);
-        let uid = self.world.uid_of(gateway);
+        let attachment = self.model.topology.get(gateway);
+        let uid = self.model.world.uid_of(gateway);
         let desired =
             attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.besides().infrastructure.as_ref()?))));
-        let keeps = desired.is_none() && keeps(gateway, &self.world, &self.topology, &self.options);
+        let keeps = desired.is_none() && keeps(gateway, &self.model.world, &self.model.topology, &self.model.options);
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)
         };

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectRef};
 
+use super::model::Model;
 use crate::attachment::Key;
-use crate::compile::Compiled;
 use crate::topology::Topology;
 
 /// The DNS names to look up, in lower case without a trailing dot, each with the namespaces of its Services.
@@ -48,21 +47,16 @@ impl LookedUp {
         self.stale
     }
 
-    /// The names in use, if they have changed.
-    pub(super) fn refresh(
-        &mut self,
-        topology: &Topology,
-        compiled: &Compiled,
-        held: &BTreeSet<BackendKey>,
-    ) -> Option<Arc<Names>> {
+    /// Updates the names to look up, and removes the addresses of others. Returns the names if they have changed.
+    pub(super) fn refresh(&mut self, model: &mut Model) -> Option<Arc<Names>> {
         if !std::mem::take(&mut self.stale) {
             return None;
         }
         let mut names = Names::new();
-        for name in topology.names() {
-            let services = topology.dependents(&Key::of_name(name));
+        for name in model.topology.names() {
+            let services = model.topology.dependents(&Key::of_name(name));
             let wanted = |service: &&ObjectRef| {
-                topology.has_dependents(&Key::Object((*service).clone())) || compiled.uses(&service.name, held)
+                model.topology.has_dependents(&Key::Object((*service).clone())) || model.uses(&service.name)
             };
             for service in services.filter(wanted) {
                 names.entry(Arc::clone(name)).or_default().insert(Arc::clone(&service.name.namespace));
@@ -71,6 +65,7 @@ impl LookedUp {
         if *self.names == names {
             return None;
         }
+        model.world.names.retain(|name, _| names.contains_key(name));
         self.names = Arc::new(names);
         Some(Arc::clone(&self.names))
     }

@@ -25,8 +25,8 @@ impl Reconciler {
             }
             Event::Unserved { source, received } => self.unserved(&source, received),
             Event::Defined { kind, release, received } => {
-                if self.world.define(kind, release) {
-                    let classes = self.topology.dependents(&Key::Definitions).cloned().collect();
+                if self.model.world.define(kind, release) {
+                    let classes = self.model.topology.dependents(&Key::Definitions).cloned().collect();
                     self.attach_dependents(&classes, Cause::Defined { defined: kind }, Lane::Slow, received);
                 }
             }
@@ -34,19 +34,19 @@ impl Reconciler {
             Event::Resolved { name, addresses } => {
                 // An answer may arrive after its name was dropped; kept, it would be stale when the name is wanted
                 // again.
-                if self.names.contains(&name) && self.world.resolve(Arc::clone(&name), addresses) {
+                if self.names.contains(&name) && self.model.world.resolve(Arc::clone(&name), addresses) {
                     self.resolved(&name, now);
                 }
             }
             Event::ApiServer { sockets } => {
-                self.world.api_server = sockets;
-                let dependents = self.topology.dependents(&Key::ApiServer).cloned().collect();
+                self.model.world.api_server = sockets;
+                let dependents = self.model.topology.dependents(&Key::ApiServer).cloned().collect();
                 self.attach_dependents(&dependents, Cause::ApiServer, Lane::Slow, now);
                 self.recheck_endpoint_addresses(now);
             }
             Event::Unopened { sockets } => {
-                let before = std::mem::replace(&mut self.world.unopened, sockets);
-                let gateways = self.topology.with_changed_sockets(&before, &self.world.unopened);
+                let before = std::mem::replace(&mut self.model.world.unopened, sockets);
+                let gateways = self.model.topology.with_changed_sockets(&before, &self.model.world.unopened);
                 self.attach_dependents(&gateways, Cause::Unopened, Lane::Fast, now);
             }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
@@ -63,7 +63,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, now);
         }
         self.listing.restores(source.clone(), as_of_s, now);
-        self.world.know(source.kind, self.listing.knows_all_of(source.kind));
+        self.model.world.know(source.kind, self.listing.knows_all_of(source.kind));
     }
 
     /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
@@ -75,7 +75,7 @@ impl Reconciler {
     /// Applies the resolved DNS names from before a restart.
     pub fn restore_names(&mut self, names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>) {
         for (name, addresses) in names {
-            self.world.resolve(name, Ok(addresses));
+            self.model.world.resolve(name, Ok(addresses));
         }
     }
 
@@ -83,7 +83,7 @@ impl Reconciler {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.observe(&projected);
         self.making.observe(&projected);
-        if self.world.apply(projected) {
+        if self.model.world.apply(projected) {
             let cause = Cause::Changed { object: key.clone(), resource_version: version };
             self.changed(&key, cause, lane, received);
         }
@@ -91,8 +91,8 @@ impl Reconciler {
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.gone(&object);
-        self.making.gone(&object, &self.world);
-        if self.world.delete(&object) {
+        self.making.gone(&object, &self.model.world);
+        if self.model.world.delete(&object) {
             self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
         }
     }
@@ -108,7 +108,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            if self.options.pace.doubts(gone.len(), held) && self.doubted.insert(source.clone()) {
+            if self.model.options.pace.doubts(gone.len(), held) && self.doubted.insert(source.clone()) {
                 return Some(source);
             }
             self.doubted.remove(&source);
@@ -122,7 +122,7 @@ impl Reconciler {
     /// their own.
     pub(crate) fn names_of<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a ObjectRef> {
         let apart = if source.namespace.is_none() { self.listing.namespaces_of(source.kind) } else { BTreeSet::new() };
-        let names = self.world.names_of(source.kind, source.namespace.as_deref());
+        let names = self.model.world.names_of(source.kind, source.namespace.as_deref());
         names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
     }
 
@@ -146,10 +146,10 @@ impl Reconciler {
         if !self.listing.synced(source, received) {
             return;
         }
-        self.world.know(source.kind, self.listing.knows_all_of(source.kind));
+        self.model.world.know(source.kind, self.listing.knows_all_of(source.kind));
         // Restored objects are attached already; those that have changed since are queued one by one.
         if !restored {
-            let dependents = self.topology.dependents_of_kind(source.kind).cloned().collect();
+            let dependents = self.model.topology.dependents_of_kind(source.kind).cloned().collect();
             self.attach_dependents(&dependents, Cause::Listed { listed: source.kind }, Lane::Slow, received);
         }
         // Reports that waited for this source can be written now.

@@ -11,6 +11,7 @@ use tidegate_config::project::{Projected, PublicAddress};
 
 use super::Reconciler;
 use super::listing::Listing;
+use super::model::Model;
 use crate::attachment::{Key, ListenerRef, Verdict};
 use crate::compile::{Compiled, Unit};
 use crate::options::{Options, Publish};
@@ -247,7 +248,7 @@ impl Reconciler {
     /// and until every kind has been listed, except those denied in other namespaces.
     #[must_use]
     pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
-        let Self { world, topology, compiled, listing, reporting, .. } = self;
+        let Self { model: Model { world, topology, compiled, .. }, listing, reporting, .. } = self;
         let known = Known { world, topology, compiled, listing, reporting };
         self.knows_all_of(&object.name.namespace).then(|| known.desired_status(object)).flatten()
     }
@@ -265,8 +266,9 @@ impl Reconciler {
             objects.filter(|object| self.desired_status(object).is_some()).cloned().collect()
         };
         if !queued_all {
-            let judged = self.compiled.verdicts.keys();
-            let said = self.reporting.observed.keys().filter(|object| !self.compiled.verdicts.contains_key(*object));
+            let judged = self.model.compiled.verdicts.keys();
+            let said =
+                self.reporting.observed.keys().filter(|object| !self.model.compiled.verdicts.contains_key(*object));
             return PendingStatusUpdates { all: differing(&mut judged.chain(said)), ..PendingStatusUpdates::default() };
         }
         let changed = differing(&mut judged.iter());
@@ -289,7 +291,7 @@ impl Reconciler {
         self.reporting.counting.clear();
         self.reporting.rewritten.clear();
         self.making.forget();
-        self.compiled.findings.take_moved();
+        self.model.compiled.findings.take_moved();
     }
 
     /// Whether reports to the cluster are written: every source is listed, except those denied in a namespace of their

@@ -27,7 +27,8 @@ impl Bench {
     /// Compares the findings of the Service `old` and its endpoints.
     #[track_caller]
     fn check_found(&self, want: &[&str]) {
-        let told: Vec<String> = self.reconciler.compiled().all_findings().iter().map(ToString::to_string).collect();
+        let told: Vec<String> =
+            self.reconciler.model().compiled().all_findings().iter().map(ToString::to_string).collect();
         assert_eq!(told, want);
     }
 }

@@ -182,7 +182,7 @@ impl Bench {
     }
 
     pub(crate) fn parts(&self) -> &SnapshotParts {
-        &self.reconciler.compiled().parts
+        &self.reconciler.model().compiled().parts
     }
 }
 

@@ -148,7 +148,7 @@ fn proxy_locations_on_hosts_of_another_application_are_limited() {
     guest["metadata"]["annotations"]["router.deis.io/proxyLocations"] = json!(list(|number| format!("/p{number}")));
     bench.apply(Kind::Service, guest);
     bench.reconcile();
-    let compiled = bench.reconciler.compiled();
+    let compiled = bench.reconciler.model().compiled();
     let paths =
         |host: &str| compiled.parts.hosts.shared().get(&HostPattern::parse(host).unwrap()).map_or(0, |it| it.len());
     // The named host has all paths, and other hosts have them as long as the limit allows.
@@ -171,7 +171,7 @@ fn the_domains_of_an_expression_are_limited() {
     long["metadata"]["annotations"]["router.deis.io/regexDomain"] = json!("long".repeat(300));
     bench.apply(Kind::Service, long);
     bench.reconcile();
-    let compiled = bench.reconciler.compiled();
+    let compiled = bench.reconciler.model().compiled();
     let expressions =
         compiled.parts.hosts.iter().filter(|(host, _)| matches!(host.pattern, HostPattern::Expression(_)));
     assert_eq!(expressions.count(), 1);

@@ -109,7 +109,7 @@ fn attached(bench: &Bench) -> usize {
     let moved = |number: &usize| {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", name(*number)));
         let host = HostPattern::Exact(format!("app-{number}.other.example").into()).into();
-        bench.reconciler.topology().get(&object).is_some_and(|attachment| attachment.claim(&host).is_some())
+        bench.reconciler.model().topology().get(&object).is_some_and(|attachment| attachment.claim(&host).is_some())
     };
     (0..APPS).filter(moved).count()
 }

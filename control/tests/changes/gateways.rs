@@ -48,7 +48,8 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
     bench.reconcile();
     for (kind, name, reason) in want {
         let object = ObjectRef::new(*kind, ObjectName::new("shop", *name));
-        let report = bench.reconciler.topology().get(&object).and_then(|it| it.report.clone()).expect("a report");
+        let report =
+            bench.reconciler.model().topology().get(&object).and_then(|it| it.report.clone()).expect("a report");
         let Some(Verdict::Route(status)) = &report.verdict else { panic!("{object} has no status") };
         let status = status.written();
         let accepted = status.parents[0].conditions.iter().find(|condition| condition.kind == *"Accepted");
@@ -61,7 +62,7 @@ fn check(bench: &mut Bench, want: &[(Kind, &str, &str)]) {
 fn check_release(bench: &mut Bench, want: Option<&str>) {
     bench.reconcile();
     let class = ObjectRef::new(Kind::GatewayClass, ObjectName::new("", "tidegate"));
-    let Some(Verdict::Status(status)) = bench.reconciler.compiled().verdicts.get(&class).cloned() else {
+    let Some(Verdict::Status(status)) = bench.reconciler.model().compiled().verdicts.get(&class).cloned() else {
         panic!("no status")
     };
     let said = status.conditions.iter().find(|condition| condition.kind == *"SupportedVersion");
@@ -71,9 +72,13 @@ fn check_release(bench: &mut Bench, want: Option<&str>) {
 
 #[track_caller]
 fn check_like_a_full_compile(bench: &Bench) {
-    let full = compile(bench.reconciler.world(), bench.reconciler.options(), bench.reconciler.held_backends());
-    assert_eq!(full.verdicts, bench.reconciler.compiled().verdicts);
-    assert_eq!(full.findings.by_unit(), bench.reconciler.compiled().findings.by_unit());
+    let full = compile(
+        bench.reconciler.model().world(),
+        bench.reconciler.model().options(),
+        bench.reconciler.model().held_backends(),
+    );
+    assert_eq!(full.verdicts, bench.reconciler.model().compiled().verdicts);
+    assert_eq!(full.findings.by_unit(), bench.reconciler.model().compiled().findings.by_unit());
 }
 
 /// Compares the addresses in the status of each Gateway.
@@ -82,7 +87,7 @@ fn check_addresses(bench: &mut Bench, want: &[(&str, &[&str])]) {
     bench.reconcile();
     for (name, want) in want {
         let gateway = ObjectRef::new(Kind::Gateway, ObjectName::new("shop", *name));
-        let Some(Verdict::Status(status)) = bench.reconciler.compiled().verdicts.get(&gateway).cloned() else {
+        let Some(Verdict::Status(status)) = bench.reconciler.model().compiled().verdicts.get(&gateway).cloned() else {
             panic!("{name} has no status")
         };
         let got: Vec<&str> = status.addresses.iter().map(|address| &*address.value).collect();
@@ -221,7 +226,7 @@ fn a_policy_is_in_force_for_the_routes_to_its_services_alone() {
         bench.reconcile();
         let got = ["a", "b"].map(|name| {
             let route = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
-            let attachment = bench.reconciler.topology().get(&route).expect("an attachment");
+            let attachment = bench.reconciler.model().topology().get(&route).expect("an attachment");
             let target = attachment.claims[0].routes[0].action.targets().next().expect("a target");
             target.tls.as_ref().and_then(|tls| tls.server_name.clone())
         });

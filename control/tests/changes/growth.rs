@@ -69,7 +69,7 @@ fn check(what: &str, tls: &[Value], secrets: &[(&str, Option<&str>)], held: usiz
     let mut bench = bench(secrets);
     bench.apply(Kind::Ingress, wide(|_| "x".to_owned(), tls));
     bench.settle();
-    let compiled = bench.reconciler.compiled();
+    let compiled = bench.reconciler.model().compiled();
     let findings: usize = compiled.findings.by_unit().keys().map(|unit| compiled.findings.of(unit).count()).sum();
     let certificates = compiled.parts.hosts.iter().flat_map(|(_, host)| host.certificates.iter());
     assert_eq!(

@@ -92,7 +92,7 @@ fn a_thaw_publishes_the_cluster_routes_and_all_withheld_causes() {
     assert!(causes.contains(&"Ingress shop/web at resourceVersion 2".to_owned()), "{causes:?}");
     assert_eq!(bench.changes.units.routing.first, [Unit::Host(HostPattern::Exact("web.example".into()).into())]);
     // No route leads to the old Service any more.
-    let parts = &bench.reconciler.compiled().parts;
+    let parts = &bench.reconciler.model().compiled().parts;
     assert_eq!(parts.backends.keys().map(ToString::to_string).collect::<Vec<_>>(), ["shop/new:80"]);
 }
 

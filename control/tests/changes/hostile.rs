@@ -44,7 +44,7 @@ impl Bench {
                 self.reconciler.observe(Event::Resolved { name: Arc::clone(name), addresses }, self.now);
             }
         }
-        self.now += self.reconciler.options().pace.settle;
+        self.now += self.reconciler.model().options().pace.settle;
         while self.reconciler.reconcile(self.now).is_some() {}
     }
 
@@ -95,7 +95,7 @@ fn check(what: &str, objects: Vec<(Kind, Value)>, routes: usize, endpoints: usiz
     let backends = bench.parts().backends.iter().filter(|(key, _)| is_loud(&key.service.namespace));
     assert_eq!(backends.map(|(_, backend)| backend.endpoints.len()).sum::<usize>(), endpoints, "{what}: endpoints");
     let mut reasons = BTreeSet::new();
-    for finding in bench.reconciler.compiled().all_findings() {
+    for finding in bench.reconciler.model().compiled().all_findings() {
         assert!(is_loud(&finding.object.name.namespace), "{what}: {finding} is told to somebody else");
         let text = finding.to_string();
         assert!(!text.chars().any(char::is_control), "{what}: {text:?}");
@@ -200,7 +200,7 @@ fn younger_claims_on_a_host_do_not_change_the_older_routes() {
         host.all().filter(|route| &*route.origin.object.name.namespace == "quiet").cloned().collect()
     };
     assert_eq!(own(&before), own(&after), "the rules of the older object serve as before");
-    let lost = bench.reconciler.compiled().all_findings();
+    let lost = bench.reconciler.model().compiled().all_findings();
     assert!(lost.iter().all(|finding| &*finding.object.name.namespace == "loud"), "{lost:?}");
 }
 

@@ -109,7 +109,7 @@ fn objects_of_a_kind_are_dropped_while_it_is_unserved() {
     bench.apply(Kind::EndpointSlice, slice("s0", &["10.0.0.1"]));
     bench.apply(Kind::Ingress, ingress("s0"));
     bench.reconcile();
-    let backends = |bench: &Bench| bench.reconciler.compiled().parts.backends.size();
+    let backends = |bench: &Bench| bench.reconciler.model().compiled().parts.backends.size();
     assert_eq!((services(&bench), backends(&bench)), (40, 1));
     bench.unserve(Kind::Service);
     bench.reconcile();
@@ -120,7 +120,7 @@ fn objects_of_a_kind_are_dropped_while_it_is_unserved() {
 }
 
 fn services(bench: &Bench) -> usize {
-    bench.reconciler.world().names_of(Kind::Service, None).count()
+    bench.reconciler.model().world().names_of(Kind::Service, None).count()
 }
 
 /// Lists `left` of `held` Services and `others` that are new; compares whether the list is doubted, and the Services.
@@ -210,7 +210,7 @@ fn after_a_restart_unlistable_kinds_stay_and_deleted_objects_go() {
     bench.list(Kind::IngressClass, &[class()]);
     bench.now += SECOND * 60;
     bench.check_told(Some("e.example"));
-    let world = bench.reconciler.world();
+    let world = bench.reconciler.model().world();
     let secret = ObjectRef::new(Kind::Secret, ObjectName::new("shop", "kept"));
     assert!(world.get(&secret).is_some(), "Secrets are as of before");
     assert_eq!(services(&bench), 1);
@@ -250,17 +250,17 @@ fn dns_names_are_announced_only_when_they_may_have_changed() {
 #[test]
 fn addresses_of_a_dns_name_are_dropped_with_its_last_reference() {
     let mut bench = Bench::by_name();
-    assert_eq!(bench.reconciler.world().names.len(), 1);
+    assert_eq!(bench.reconciler.model().world().names.len(), 1);
     bench.delete(Kind::Ingress, "web");
     bench.reconcile();
-    assert_eq!(bench.reconciler.world().names.len(), 0);
+    assert_eq!(bench.reconciler.model().world().names.len(), 0);
     bench.resolve("e.example", ADDRESS);
-    assert_eq!(bench.reconciler.world().names.len(), 0, "an answer that comes too late");
+    assert_eq!(bench.reconciler.model().world().names.len(), 0, "an answer that comes too late");
     bench.now += SECOND * 86_400;
     bench.apply(Kind::Ingress, ingress("ext"));
     bench.check_told(Some("e.example"));
     let unit = Unit::Service(ObjectName::new("shop", "ext"));
-    let told = bench.reconciler.compiled().findings.of(&unit).next().map(|finding| finding.problem.reason());
+    let told = bench.reconciler.model().compiled().findings.of(&unit).next().map(|finding| finding.problem.reason());
     assert_eq!(told, Some("NameUnresolved"), "nothing of the day before is used");
 }
 
@@ -269,8 +269,8 @@ fn a_waiting_host_keeps_its_dns_name() {
     let mut bench = Bench::by_name();
     bench.apply(Kind::Ingress, ingress("new"));
     bench.check_told(None);
-    assert!(bench.reconciler.world().names.contains_key("e.example"));
+    assert!(bench.reconciler.model().world().names.contains_key("e.example"));
     bench.now = bench.reconciler.wake().expect("it waits");
     bench.check_told(Some(""));
-    assert!(bench.reconciler.world().names.is_empty());
+    assert!(bench.reconciler.model().world().names.is_empty());
 }

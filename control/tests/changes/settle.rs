@@ -50,7 +50,7 @@ fn the_wait_is_bounded() {
     bench.apply(Kind::Ingress, ingress("new"));
     bench.reconcile();
     let wake = bench.reconciler.wake().expect("a deadline");
-    assert_eq!(wake, bench.now + bench.reconciler.options().pace.settle);
+    assert_eq!(wake, bench.now + bench.reconciler.model().options().pace.settle);
     bench.now = wake - Duration::from_millis(1);
     bench.reconcile();
     bench.check("10.0.0.1");
@@ -162,7 +162,7 @@ fn an_external_name_without_ports_stays_while_a_route_waits() {
     bench.reconcile();
     bench.check("no target");
     bench.check_names(&[]);
-    assert_eq!(bench.reconciler.compiled().parts.backends.size(), 0);
+    assert_eq!(bench.reconciler.model().compiled().parts.backends.size(), 0);
 }
 
 /// A path and a default backend are different places, although both may match every request.
@@ -199,7 +199,7 @@ fn ingresses_of_other_controllers_cause_no_work() {
         bench.apply(Kind::IngressClass, class(controller));
         bench.reconcile();
         bench.check_names(names);
-        let compiled = bench.reconciler.compiled();
+        let compiled = bench.reconciler.model().compiled();
         assert_eq!(compiled.parts.backends.size(), 1 + names.len(), "{controller}");
         assert_eq!(compiled.all_findings().len(), names.len(), "{controller}");
     }

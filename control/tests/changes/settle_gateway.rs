@@ -112,7 +112,7 @@ fn the_wait_is_bounded() {
         bench.apply(kind, route(&[("new", 1)]));
         bench.reconcile();
         let wake = bench.reconciler.wake().expect("a deadline");
-        assert_eq!(wake, bench.now + bench.reconciler.options().pace.settle);
+        assert_eq!(wake, bench.now + bench.reconciler.model().options().pace.settle);
         bench.now = wake - Duration::from_millis(1);
         check(&mut bench, kind, "10.0.0.1");
         bench.now = wake;

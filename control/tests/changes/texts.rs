@@ -249,13 +249,13 @@ fn check(originals: &[(Kind, Value)]) {
         played(originals.iter().enumerate().map(object))
     };
     let before = whole(&none, None, "");
-    let (served_before, told_before) = (served(&before), before.reconciler.compiled().all_findings());
+    let (served_before, told_before) = (served(&before), before.reconciler.model().compiled().all_findings());
     for (which, (kind, original)) in originals.iter().enumerate() {
         for place in places(original) {
             for text in texts() {
                 let bench = whole(&place, Some(which), &text);
                 let what = format!("{kind} {place:?} {:?}", &text[..text.len().min(70)]);
-                let told = bench.reconciler.compiled().all_findings();
+                let told = bench.reconciler.model().compiled().all_findings();
                 told.iter().for_each(check_told);
                 let told = told.iter().any(|it| !it.field.is_empty() && !told_before.contains(it));
                 // The API treats an empty text as a missing one.

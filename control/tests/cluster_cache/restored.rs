@@ -37,7 +37,8 @@ fn listed(kind: Kind, objects: Vec<Projected>, now: Instant) -> Event {
 }
 
 fn hosts(reconciler: &Reconciler) -> Vec<String> {
-    let mut hosts: Vec<String> = reconciler.compiled().parts.hosts.iter().map(|(host, _)| host.to_string()).collect();
+    let mut hosts: Vec<String> =
+        reconciler.model().compiled().parts.hosts.iter().map(|(host, _)| host.to_string()).collect();
     hosts.sort();
     hosts
 }
@@ -71,7 +72,7 @@ fn restored_state_serves_at_once_and_reports_nothing() {
     assert_eq!(hosts(&reconciler), ["web.example"]);
     assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
     // The Service of the route is missing, which only an Event may report.
-    assert_eq!(reconciler.compiled().findings.objects().count(), 1);
+    assert_eq!(reconciler.model().compiled().findings.objects().count(), 1);
     for kind in KINDS {
         assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");
         assert_eq!(

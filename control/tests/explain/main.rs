@@ -69,7 +69,7 @@ fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServi
 /// The error for a URL without an explanation.
 fn refused_in(options: Options, objects: &[(Kind, Value)], url: &str) -> String {
     let (cluster, asked) = (Cluster::of(options, objects), Asked::new(url, None, []).expect("a request"));
-    let findings = cluster.reconciler.compiled().all_findings();
+    let findings = cluster.reconciler.model().compiled().all_findings();
     explain(&cluster.published.pin(), &findings, &NotServing::default(), &asked).expect_err("no explanation")
 }
 
@@ -81,10 +81,10 @@ struct Cluster {
 
 impl Cluster {
     fn explained(&self, withheld: &NotServing, asked: &Asked) -> Explanation {
-        let findings = self.reconciler.compiled().all_findings();
+        let findings = self.reconciler.model().compiled().all_findings();
         let mut explained = explain(&self.published.pin(), &findings, withheld, asked).expect("an explanation");
         if let Some(gateway) = &explained.gateway {
-            explained.refused = self.reconciler.refused(&gateway.gateway, asked.host());
+            explained.refused = self.reconciler.model().refused(&gateway.gateway, asked.host());
         }
         explained
     }

@@ -7,7 +7,7 @@ use super::*;
 
 #[track_caller]
 fn check_tree(cluster: &Cluster, query: &TreeQuery, want: &str) {
-    let got = cluster.reconciler.tree(query).to_string();
+    let got = cluster.reconciler.model().tree(query).to_string();
     let want: String = want.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
     assert_eq!(got, want.strip_prefix('\n').unwrap_or(&want), "\n{got}");
 }
@@ -78,8 +78,8 @@ fn the_tree_is_filtered_by_namespace_and_name() {
     check_tree(&shop, &named(None, Some("more")), team);
     check_tree(&shop, &named(Some("team"), Some("none")), "\n    nothing\n");
     // Everything that is attached to a Gateway is shown with it.
-    let whole = shop.reconciler.tree(&named(None, None)).to_string();
-    assert_eq!(shop.reconciler.tree(&named(Some("shop"), Some("edge"))).to_string(), whole);
+    let whole = shop.reconciler.model().tree(&named(None, None)).to_string();
+    assert_eq!(shop.reconciler.model().tree(&named(Some("shop"), Some("edge"))).to_string(), whole);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn pages_hold_every_object_once() {
     let shop = shop();
     let (mut query, mut pages, mut seen) = (TreeQuery { limit: Some(2), ..TreeQuery::default() }, 0, Vec::new());
     loop {
-        let page = shop.reconciler.tree(&query);
+        let page = shop.reconciler.model().tree(&query);
         pages += 1;
         let text = page.to_string();
         let objects = text.lines().map(str::trim).filter_map(|line| {

@@ -287,7 +287,7 @@ fn every_case_compiles_to_its_golden() {
 /// The desired infrastructure of each object.
 fn made(reconciler: &Reconciler) -> String {
     let mut out = String::new();
-    for (object, _) in reconciler.topology().attachments() {
+    for (object, _) in reconciler.model().topology().attachments() {
         let Some(Made { desired, stale, .. }) = reconciler.desired_infrastructure(object) else { continue };
         for (service, _) in stale {
             writeln!(out, "{object} has no Service {service} any more").unwrap();
@@ -309,7 +309,7 @@ fn made(reconciler: &Reconciler) -> String {
 /// The desired status of each object, with a line for each condition.
 fn statuses(reconciler: &Reconciler) -> String {
     let mut out = String::new();
-    let verdicts = reconciler.compiled().verdicts.keys();
+    let verdicts = reconciler.model().compiled().verdicts.keys();
     let desired = verdicts.filter_map(|object| Some((object, reconciler.desired_status(object)?)));
     for (object, desired) in desired {
         let Desired::Status { status, .. } = desired else { continue };
@@ -365,8 +365,8 @@ fn check(folder: &str, sources: &Sources, usual: &Usual) {
         let options = Options { sources: sources.clone(), host_ownership, ..Options::default() };
         let reconciler = compiled(&format!("{defaults}\n---\n{text}"), options);
         let findings: String =
-            reconciler.compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();
-        wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.compiled(), usual)).err());
+            reconciler.model().compiled().all_findings().iter().map(|finding| format!("{finding}\n")).collect();
+        wrong.extend(compare(&file.with_extension("routes"), &table(reconciler.model().compiled(), usual)).err());
         wrong.extend(compare(&file.with_extension("findings"), &findings).err());
         if sources.gateway.is_some() {
             wrong.extend(compare(&file.with_extension("status"), &(statuses(&reconciler) + &made(&reconciler))).err());

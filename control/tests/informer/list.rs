@@ -166,7 +166,8 @@ fn a_list_with_an_unidentified_item_removes_nothing() {
         for _ in 0..3 {
             let event = tokio::time::timeout(DEADLINE, run.events.recv()).await.unwrap().unwrap();
             assert_eq!(reconciler.observe(event, tokio::time::Instant::now().into_std()), None);
-            let names = reconciler.world().names_of(Kind::Service, None).map(|object| object.name.name.to_string());
+            let names =
+                reconciler.model().world().names_of(Kind::Service, None).map(|object| object.name.name.to_string());
             worlds.push(names.collect::<Vec<_>>().join(" "));
             run.relist.ask();
         }

@@ -13,15 +13,16 @@ use crate::play::Simulation;
 
 impl Simulation {
     pub(crate) fn check(&self) {
-        self.cluster.check_world(self.reconciler.world(), |kind| self.heard(kind), self.seed);
+        self.cluster.check_world(self.reconciler.model().world(), |kind| self.heard(kind), self.seed);
         self.check_compiled();
     }
 
     /// The invariants whenever the queue is empty, for any events.
     pub(crate) fn check_compiled(&self) {
         let seed = self.seed;
-        let (world, options) = (self.reconciler.world(), self.reconciler.options());
-        let (live, full) = (self.reconciler.compiled(), compile(world, options, self.reconciler.held_backends()));
+        let (world, options) = (self.reconciler.model().world(), self.reconciler.model().options());
+        let (live, full) =
+            (self.reconciler.model().compiled(), compile(world, options, self.reconciler.model().held_backends()));
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
         assert_eq!(streams(&live.parts), streams(&full.parts), "seed {seed}: streams");
         assert_eq!(live.parts.binds, full.parts.binds, "seed {seed}: binds");
@@ -51,7 +52,7 @@ impl Simulation {
     /// The invariants after every batch: a batch removes no backend of the cluster that a route uses; the hosts and
     /// connections that it compiles use only compiled backends.
     pub(crate) fn check_routed(&self, before: &SnapshotParts) {
-        let now = &self.reconciler.compiled().parts;
+        let now = &self.reconciler.model().compiled().parts;
         for (host, routes) in now.hosts.iter() {
             let same = before.hosts.get(&host).is_some_and(|before| Arc::ptr_eq(before, routes));
             for route in routes.all() {
@@ -67,10 +68,10 @@ impl Simulation {
 
     /// The same for one backend of an object. With `same`, the object led to it before the batch.
     fn check_led(&self, object: &ObjectRef, key: &BackendKey, same: bool, before: &SnapshotParts) {
-        let service = self.reconciler.world().services.get(&key.service);
+        let service = self.reconciler.model().world().services.get(&key.service);
         let is_port = |port: &ServicePort| (port.number, port.transport) == (key.port, key.transport);
         let there = service.is_some_and(|service| service.ports.iter().any(is_port));
-        let now = &self.reconciler.compiled().parts.backends;
+        let now = &self.reconciler.model().compiled().parts.backends;
         let compiled = now.contains_key(key) || same && !before.backends.contains_key(key);
         assert!(!there || compiled, "seed {}: {object} leads to {key}, which is not compiled", self.seed);
     }
@@ -86,11 +87,11 @@ impl Simulation {
         assert_eq!(streams(published), streams(routes), "seed {seed}");
         assert_eq!(published.scopes, routes.scopes, "seed {seed}");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
-        let followed = self.reconciler.held_backends();
+        let followed = self.reconciler.model().held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
             for key in route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend) {
                 assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");
-                let service = self.reconciler.world().services.get(&key.service);
+                let service = self.reconciler.model().world().services.get(&key.service);
                 let there = service.is_some_and(|service| service.ports.iter().any(|port| port.number == key.port));
                 assert!(!there || published.backends.contains_key(key), "seed {seed}: nobody follows {key}");
             }

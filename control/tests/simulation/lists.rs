@@ -137,6 +137,6 @@ impl Simulation {
     }
 
     fn names(&self, kind: Kind) -> BTreeSet<ObjectRef> {
-        self.reconciler.world().names_of(kind, None).cloned().collect()
+        self.reconciler.model().world().names_of(kind, None).cloned().collect()
     }
 }

@@ -73,10 +73,10 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
     let source = Source { kind: Kind::Service, namespace: None };
     let event = simulation.cluster.list(Kind::Service, simulation.now);
     assert_eq!(simulation.reconciler.observe(event, simulation.now), Some(source));
-    assert_eq!(services(simulation.reconciler.world()), 8);
+    assert_eq!(services(simulation.reconciler.model().world()), 8);
     let event = simulation.cluster.list(Kind::Service, simulation.now);
     assert_eq!(simulation.reconciler.observe(event, simulation.now), None);
-    assert_eq!(services(simulation.reconciler.world()), 0);
+    assert_eq!(services(simulation.reconciler.model().world()), 0);
 }
 
 /// A doubt about a kind ends with the kind: after it is served again, the first list that lacks most objects does not
@@ -107,7 +107,7 @@ fn a_doubt_ends_when_its_kind_is_no_longer_served() {
     for (event, doubted, left) in expected {
         let told = format!("{event:?}");
         assert_eq!(simulation.reconciler.observe(event, simulation.now), doubted, "{told}");
-        assert_eq!(services(simulation.reconciler.world()), left, "{told}");
+        assert_eq!(services(simulation.reconciler.model().world()), left, "{told}");
     }
 }
 

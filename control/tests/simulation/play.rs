@@ -123,7 +123,7 @@ impl Simulation {
         for kind in Kind::ALL.into_iter().filter(|kind| !self.held.contains(kind)).collect::<Vec<_>>() {
             self.list(kind);
         }
-        let pace = self.reconciler.options().pace;
+        let pace = self.reconciler.model().options().pace;
         self.now += pace.optional_grace.max(pace.optional_slow_grace);
         self.quiet();
     }
@@ -220,8 +220,8 @@ impl Simulation {
     }
 
     pub(crate) fn reconcile_once(&mut self) -> bool {
-        let before = pointers(self.reconciler.compiled());
-        let parts = self.reconciler.compiled().parts.clone();
+        let before = pointers(self.reconciler.model().compiled());
+        let parts = self.reconciler.model().compiled().parts.clone();
         let step = self.reconciler.reconcile(self.now);
         let stepped = step.is_some();
         if let Some((parts, changes)) = step.as_ref().and_then(|step| step.published.as_ref()) {
@@ -236,7 +236,7 @@ impl Simulation {
             let answer = self.cluster.resolved(name);
             assert_eq!(answer.and_then(|event| self.reconciler.observe(event, self.now)), None);
         }
-        for (host, after) in pointers(self.reconciler.compiled()) {
+        for (host, after) in pointers(self.reconciler.model().compiled()) {
             if let Some(before) = before.get(&host).filter(|before| **before == after) {
                 assert!(Arc::ptr_eq(before, &after), "seed {}: {host} did not move but was replaced", self.seed);
             }
@@ -253,11 +253,11 @@ impl Simulation {
 
     /// A turn of the audit, if it is due: it must not find a difference. Returns whether its round has ended.
     fn audit(&mut self, draw: u64) -> bool {
-        let before = pointers(self.reconciler.compiled());
+        let before = pointers(self.reconciler.model().compiled());
         let audit = self.reconciler.audit(&self.publisher.serving(), self.now, draw);
         let Some(audit) = audit else { return false };
         assert!(audit.drifted.is_empty() && audit.step.is_none(), "seed {}: {:?}", self.seed, audit.drifted);
-        let after = pointers(self.reconciler.compiled());
+        let after = pointers(self.reconciler.model().compiled());
         let kept = before.len() == after.len() && before.iter().all(|(host, routes)| Arc::ptr_eq(routes, &after[host]));
         assert!(kept, "seed {}: an audit has replaced what had not drifted", self.seed);
         audit.whole
@@ -283,7 +283,7 @@ impl Simulation {
     /// Compiles until the queue is empty.
     pub(crate) fn compile_all(&mut self) {
         while self.reconcile_once() {}
-        self.now += self.reconciler.options().pace.settle;
+        self.now += self.reconciler.model().options().pace.settle;
         while self.reconcile_once() {}
         assert!(!self.reconciler.busy(), "seed {}: the queue is not empty", self.seed);
     }

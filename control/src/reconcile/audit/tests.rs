@@ -24,7 +24,7 @@ use super::*;
 impl Reconciler {
     /// World, to be changed without events.
     pub(crate) fn unseen(&mut self) -> &mut World {
-        &mut self.world
+        &mut self.model.world
     }
 }
 
@@ -168,8 +168,8 @@ impl Bench {
     /// Checks that everything equals a compilation from scratch, and serves.
     #[track_caller]
     fn check_right(&self) {
-        let Reconciler { world, options, compiled, topology, holding, .. } = &self.reconciler;
-        let full = compile(world, options, self.reconciler.held_backends());
+        let Reconciler { model: Model { options, world, topology, held, compiled }, holding, .. } = &self.reconciler;
+        let full = compile(world, options, held);
         assert_eq!(all(&compiled.parts), all(&full.parts));
         assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));
         assert!(topology.attachments().eq(attach_all(world, options).attachments()));
@@ -244,7 +244,7 @@ fn the_effect_of_a_lost_change_is_repaired() {
 
 #[test]
 fn missing_compiled_parts_are_repaired() {
-    let compiled = |change: fn(&mut Compiled)| move |bench: &mut Bench| change(&mut bench.reconciler.compiled);
+    let compiled = |change: fn(&mut Compiled)| move |bench: &mut Bench| change(&mut bench.reconciler.model.compiled);
     let lost_host = |compiled: &mut Compiled| assert!(compiled.parts.hosts.remove(&host("a")));
     check(compiled(lost_host), &["host a.example"], true);
     let swapped = |compiled: &mut Compiled| {
@@ -271,7 +271,7 @@ fn missing_compiled_parts_are_repaired() {
     };
     check(compiled(odd_finding), &["host gone.example"], false);
     let unlinked = |bench: &mut Bench| {
-        bench.reconciler.topology.replace(&object_ref(Kind::Ingress, "a"), Attachment::default());
+        bench.reconciler.model.topology.replace(&object_ref(Kind::Ingress, "a"), Attachment::default());
     };
     check(unlinked, &["Ingress shop/a"], false);
 }
@@ -280,7 +280,7 @@ fn missing_compiled_parts_are_repaired() {
 fn compiled_parts_that_do_not_serve_are_published() {
     let serve = |change: fn(&mut SnapshotParts)| {
         move |bench: &mut Bench| {
-            let mut parts = bench.reconciler.compiled.parts.clone();
+            let mut parts = bench.reconciler.model.compiled.parts.clone();
             change(&mut parts);
             let ready = bench.publisher.prepare(parts);
             bench.publisher.publish(ready);
@@ -302,7 +302,7 @@ fn compiled_parts_that_do_not_serve_are_published() {
 fn during_a_hold_drift_is_repaired_and_endpoints_are_published() {
     let mut bench = Bench::new(64);
     let generation = bench.publisher.serving().generation();
-    let routes = bench.reconciler.compiled.parts.clone();
+    let routes = bench.reconciler.model.compiled.parts.clone();
     bench.reconciler.hold(Command::Freeze, generation, routes, bench.now);
     bench.settle();
     bench.reconciler.unseen().apply(ingress("a", "b"));
@@ -344,7 +344,7 @@ fn an_audit_yields_to_changes() {
     assert_eq!(turns, 5);
     let begun = bench.now;
     bench.round();
-    let (round, settled) = (bench.now - begun, bench.reconciler.options.pace.audit);
+    let (round, settled) = (bench.now - begun, bench.reconciler.model.options.pace.audit);
     assert!(settled < round && round <= settled * 3 / 2, "{round:?}");
 
     let mut waiting = Reconciler::new(Options::default(), [Source { kind: Kind::Ingress, namespace: None }]);

@@ -1,0 +1,106 @@
+//! The model: the inputs of the compiler and its last output, and what can be read from them.
+
+use std::collections::BTreeSet;
+
+use tidegate_config::model::BackendKey;
+use tidegate_config::object::{ObjectName, ObjectRef};
+
+use crate::compile::{Compiled, Inputs};
+use crate::explain::{Refused, refused};
+use crate::options::Options;
+use crate::sources::attach_all;
+use crate::topology::Topology;
+use crate::tree::{self, Tree, TreeQuery};
+use crate::world::World;
+
+/// The inputs of the compiler and its last output. Only the control loop changes them.
+#[derive(Debug)]
+pub struct Model {
+    pub(super) options: Options,
+    pub(super) world: World,
+    pub(super) topology: Topology,
+    /// The Service ports of held routes.
+    pub(super) held: BTreeSet<BackendKey>,
+    pub(super) compiled: Compiled,
+}
+
+impl Model {
+    /// The model of an empty cluster.
+    pub(super) fn new(options: Options) -> Self {
+        let compiled = Compiled::empty(&options);
+        let (world, topology, held) = (World::default(), Topology::default(), BTreeSet::new());
+        Self { options, world, topology, held, compiled }
+    }
+
+    /// The same objects and held Service ports, before anything is attached or compiled.
+    pub(super) fn uncompiled(self) -> Self {
+        let Self { options, world, held, .. } = self;
+        Self { world, held, ..Self::new(options) }
+    }
+
+    /// Attaches and compiles everything.
+    pub(super) fn compile_all(&mut self) {
+        self.topology = attach_all(&self.world, &self.options);
+        self.compiled = Compiled::of(self.inputs());
+    }
+
+    /// The inputs of the compiler.
+    pub(super) const fn inputs(&self) -> Inputs<'_> {
+        let Self { options, world, topology, held, .. } = self;
+        Inputs { world, options, topology, held }
+    }
+
+    /// The inputs of the compiler, and its output to be changed.
+    pub(super) const fn inputs_and_output(&mut self) -> (Inputs<'_>, &mut Compiled) {
+        let Self { options, world, topology, held, compiled } = self;
+        (Inputs { world, options, topology, held }, compiled)
+    }
+
+    /// Whether the endpoints of a Service are compiled, because it is used.
+    pub(super) fn uses(&self, service: &ObjectName) -> bool {
+        self.compiled.uses(service, &self.held)
+    }
+
+    /// The operator's options.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The current objects.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The references between objects.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The Service ports of held routes.
+    #[must_use]
+    pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
+        &self.held
+    }
+
+    /// The last compilation.
+    #[must_use]
+    pub const fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// The routes for a host that a Gateway does not accept; limited in number.
+    #[must_use]
+    pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
+        refused(&self.world, &self.topology, gateway, host)
+    }
+
+    /// A page of the tree of attachments.
+    #[must_use]
+    pub fn tree(&self, query: &TreeQuery) -> Tree {
+        let (world, topology, parts) = (&self.world, &self.topology, &self.compiled.parts);
+        tree::build(tree::Known { world, topology, parts }, query)
+    }
+}
