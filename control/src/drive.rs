@@ -72,12 +72,12 @@ impl<'a> Loop<'a> {
             kind: source.kind,
             namespace: source.namespace.as_deref().map(str::to_owned),
             synced: false,
-            restored_as_of_s: reconciler.restored_as_of_s(source),
+            restored_as_of_s: reconciler.listing().restored_as_of_s(source),
             failing: None,
             denied: false,
             resource_version: None,
         };
-        let sources = reconciler.unsynced().iter().map(|source| (source.clone(), state(source))).collect();
+        let sources = reconciler.listing().unsynced().iter().map(|source| (source.clone(), state(source))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
         Self { reconciler, publisher, history, told, metrics, api_server, unopened, sources }
     }
@@ -239,10 +239,13 @@ impl<'a> Loop<'a> {
     /// After the publication, and without waiting for the writers.
     fn name_reports(&mut self) {
         if self.told.reports.wanted() {
-            self.told.reports.name(self.reconciler.pending_status_updates(), self.reconciler.changed_findings());
-            self.told.reports.make(self.reconciler.pending_infrastructure());
+            self.told.reports.name(
+                self.reconciler.pending_reports().status_updates(),
+                self.reconciler.pending_reports().changed_findings(),
+            );
+            self.told.reports.make(self.reconciler.pending_reports().infrastructure());
         } else {
-            self.reconciler.unreported();
+            self.reconciler.pending_reports().drop_all();
         }
     }
 
@@ -332,13 +335,17 @@ impl<'a> Loop<'a> {
             Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.obey(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.model().compiled().all_findings())),
-            Question::DesiredStatus(object, answer) => drop(answer.send(self.reconciler.desired_status(&object))),
-            Question::DesiredInfrastructure(gateway, answer) => {
-                drop(answer.send(self.reconciler.desired_infrastructure(&gateway)))
+            Question::DesiredStatus(object, answer) => {
+                drop(answer.send(self.reconciler.desired_reports().status(&object)))
             }
-            Question::ObjectFindings(object, answer) => drop(answer.send(self.reconciler.findings_to_report(&object))),
+            Question::DesiredInfrastructure(gateway, answer) => {
+                drop(answer.send(self.reconciler.desired_reports().infrastructure(&gateway)))
+            }
+            Question::ObjectFindings(object, answer) => {
+                drop(answer.send(self.reconciler.desired_reports().findings(&object)))
+            }
             Question::LookAgain(answer) => {
-                self.reconciler.look_again();
+                self.reconciler.pending_reports().look_again();
                 answer.send(()).unwrap_or_default();
             }
             Question::Tree(query, answer) => drop(answer.send(self.reconciler.model().tree(&query))),

@@ -69,8 +69,8 @@ pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{
-    Addresses, Audit, ChangedFindings, Desired, Made, Model, Names, ObjectFindings, PendingStatusUpdates, Reconciler,
-    Step,
+    Addresses, Audit, ChangedFindings, Desired, DesiredReports, Listing, Made, Model, Names, ObjectFindings,
+    PendingReports, PendingStatusUpdates, Reconciler, Step,
 };
 pub use reference::compile;
 pub use resolve::{ResolveLimits, Resolver, Upstream, Wanted};

@@ -17,7 +17,7 @@ mod report;
 mod secrets;
 mod waits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -28,12 +28,12 @@ pub use changed_findings::{ChangedFindings, ObjectFindings};
 use hold::Holding;
 pub use infrastructure::Made;
 use infrastructure::Making;
-use listing::Listing;
+pub use listing::Listing;
 pub use model::Model;
 use names::LookedUp;
 pub use names::Names;
 use report::Reporting;
-pub use report::{Addresses, Desired, PendingStatusUpdates};
+pub use report::{Addresses, Desired, DesiredReports, PendingReports, PendingStatusUpdates};
 use secrets::FollowedSecrets;
 use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
@@ -56,12 +56,8 @@ pub struct Reconciler {
     backlog: Backlog,
     /// The sources that have been listed.
     listing: Listing,
-    /// Whether the first model was compiled; nothing is published before.
-    running: bool,
     /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
-    /// Sources whose last list would have removed so much that it needs a confirmation.
-    doubted: BTreeSet<Source>,
     names: LookedUp,
     secrets: FollowedSecrets,
     /// Held routes, which serve instead of the cluster's, and the operator's last command.
@@ -98,9 +94,7 @@ impl Reconciler {
             model: Model::new(options),
             backlog: Backlog::default(),
             listing: Listing::new(sources),
-            running: false,
             waits: Waits::default(),
-            doubted: BTreeSet::new(),
             names: LookedUp::default(),
             secrets: FollowedSecrets::default(),
             holding: Holding::default(),
@@ -132,7 +126,7 @@ impl Reconciler {
 
     /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
     pub fn reconcile(&mut self, now: Instant) -> Option<Step> {
-        if !self.running {
+        if !self.running() {
             return self.start(now);
         }
         self.attach_stale();
@@ -193,7 +187,7 @@ impl Reconciler {
     /// When [`Reconciler::reconcile`] must be called even without events.
     #[must_use]
     pub fn wake(&self) -> Option<Instant> {
-        if self.running {
+        if self.running() {
             return self.waits.first_end();
         }
         self.listing.patience(&self.model.options.pace)
@@ -225,7 +219,7 @@ impl Reconciler {
     /// Returns `true` if the first complete model has been compiled.
     #[must_use]
     pub const fn running(&self) -> bool {
-        self.running
+        self.listing.running()
     }
 
     /// The objects, and what was made of them.
@@ -234,10 +228,23 @@ impl Reconciler {
         &self.model
     }
 
-    /// Sources that have not been listed yet.
+    /// The sources that have been listed, and those that fail.
     #[must_use]
-    pub const fn unsynced(&self) -> &BTreeSet<Source> {
-        self.listing.unsynced()
+    pub const fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// The desired reports to the cluster.
+    #[must_use]
+    pub const fn desired_reports(&self) -> DesiredReports<'_> {
+        let Self { model, listing, reporting, making, .. } = self;
+        DesiredReports { model, listing, reporting, making }
+    }
+
+    /// The reports to the cluster that may have to be made.
+    pub const fn pending_reports(&mut self) -> PendingReports<'_> {
+        let Self { model, listing, reporting, making, .. } = self;
+        PendingReports { model, listing, reporting, making }
     }
 
     /// The first model, after the required sources were listed, and the optional ones too or their grace is over.
@@ -253,10 +260,10 @@ impl Reconciler {
         if self.listing.any_unknown() && patient {
             return None;
         }
-        for source in self.unsynced().iter().filter(|source| self.listing.unknown(source)) {
+        for source in self.listing.unsynced().iter().filter(|source| self.listing.unknown(source)) {
             tracing::warn!(%source, "it could not be listed in time; the first model is compiled without it");
         }
-        self.running = true;
+        self.listing.start();
         self.model.world.compact();
         self.model.compile_all();
         self.round = Round::default();

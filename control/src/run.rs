@@ -222,7 +222,7 @@ impl State {
             let named = SecretPoller::new(client, (refresh, limits), followed, events.clone(), metrics, seed)
                 .sharing(&recovery);
             let secrets = Source { kind: Kind::Secret, namespace: None };
-            let restored = self.reconciler.restored_as_of_s(&secrets).is_some();
+            let restored = self.reconciler.listing().restored_as_of_s(&secrets).is_some();
             let named = named.keeping(self.kept.secrets_by_name(), restored);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }

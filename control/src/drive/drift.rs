@@ -17,8 +17,8 @@ impl Loop<'_> {
         let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
         // A list that confirms another finds the same drift, and may have its version.
-        if *complete && **resource_version == *reached && !self.reconciler.doubts(source) {
-            let held = self.reconciler.names_of(source).count();
+        if *complete && **resource_version == *reached && !self.reconciler.listing().doubts(source) {
+            let held = self.reconciler.listing().names_of(source, world).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
         if drifted > 0 {

@@ -20,7 +20,7 @@ use crate::sources::{attach, disturbed};
 impl Reconciler {
     /// An object has changed. Before the first model nothing is queued: the model is made of all objects.
     pub(super) fn changed(&mut self, object: &ObjectRef, cause: Cause, lane: Lane, received: Instant) {
-        if !self.running {
+        if !self.running() {
             return;
         }
         let reason = Reason { cause: Arc::new(cause), lane, received, own: true };
@@ -46,7 +46,7 @@ impl Reconciler {
         lane: Lane,
         received: Instant,
     ) {
-        if self.running {
+        if self.running() {
             self.attach_all(objects, &Reason { cause: Arc::new(cause), lane, received, own: false });
         }
     }

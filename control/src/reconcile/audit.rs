@@ -150,7 +150,7 @@ impl Reconciler {
     #[must_use]
     pub fn audit_due(&self) -> Option<Instant> {
         let idle = self.backlog.is_empty() && self.waits.is_empty() && !self.holding.commanded();
-        self.round.due.filter(|_| self.running && idle)
+        self.round.due.filter(|_| self.running() && idle)
     }
 
     /// Audits the next few units, at most as many as a batch of the slow lane, if a turn is due. `serving` is the last

@@ -3,7 +3,7 @@
 use tidegate_config::finding::Finding;
 use tidegate_config::object::{ObjectRef, Uid};
 
-use super::Reconciler;
+use super::report::{DesiredReports, PendingReports};
 
 /// The maximum number of reported findings of one object; all of them are on the debug page. client-go's Event filter
 /// allows this number at once.
@@ -27,12 +27,12 @@ pub struct ObjectFindings {
     pub findings: Vec<Finding>,
 }
 
-impl Reconciler {
+impl DesiredReports<'_> {
     /// The findings to report about an object. `None` until every kind has been listed, except kinds denied in other
     /// namespaces.
     #[must_use]
-    pub fn findings_to_report(&self, object: &ObjectRef) -> Option<ObjectFindings> {
-        self.knows_all_of(&object.name.namespace).then(|| {
+    pub fn findings(self, object: &ObjectRef) -> Option<ObjectFindings> {
+        self.listing.settled_in(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in self.model.compiled.findings.about(object) {
                 if findings.len() == TOLD_MAX {
@@ -45,17 +45,19 @@ impl Reconciler {
             ObjectFindings { uid: self.model.world.uid_of(object), findings }
         })
     }
+}
 
+impl PendingReports<'_> {
     /// The objects whose findings have changed since the last call.
     pub fn changed_findings(&mut self) -> ChangedFindings {
         let moved = self.model.compiled.findings.take_moved();
-        let told = std::mem::replace(&mut self.reporting.queued_findings, true);
-        if !self.model.options.events || !self.complete() {
+        let queued_all = std::mem::replace(&mut self.reporting.queued_findings, true);
+        if !self.model.options.events || !self.listing.settled() {
             self.reporting.queued_findings = false;
             return ChangedFindings::default();
         }
-        let known = |object: &&ObjectRef| self.knows_all_of(&object.name.namespace);
-        if told {
+        let known = |object: &&ObjectRef| self.listing.settled_in(&object.name.namespace);
+        if queued_all {
             ChangedFindings { changed: moved.iter().filter(known).cloned().collect(), ..ChangedFindings::default() }
         } else {
             ChangedFindings {

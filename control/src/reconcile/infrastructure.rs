@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::{Object, Projected};
 
-use super::Reconciler;
+use super::model::Model;
+use super::report::{DesiredReports, PendingReports};
 use crate::attachment::GatewayInfrastructure;
 use crate::options::{GatewayServices, Options};
-use crate::topology::Topology;
 use crate::world::World;
 
 /// The desired infrastructure of one Gateway.
@@ -109,12 +109,12 @@ impl Making {
     }
 }
 
-impl Reconciler {
+impl PendingReports<'_> {
     /// The Gateways whose infrastructure may be incomplete since the last call.
-    pub fn pending_infrastructure(&mut self) -> Vec<ObjectRef> {
+    pub fn infrastructure(&mut self) -> Vec<ObjectRef> {
         let named = std::mem::take(&mut self.making.named);
         let queued_all = std::mem::replace(&mut self.making.queued_all, true);
-        if !self.complete() {
+        if !self.listing.settled() {
             self.making.queued_all = false;
             return Vec::new();
         }
@@ -127,19 +127,21 @@ impl Reconciler {
             made.map(|(object, _)| object).chain(self.making.services.values().map(|(gateway, _)| gateway)).collect();
         gateways.into_iter().cloned().collect()
     }
+}
 
+impl DesiredReports<'_> {
     /// The desired infrastructure of a Gateway. `None` while some kind has not been listed in its namespace.
     #[must_use]
-    pub fn desired_infrastructure(&self, gateway: &ObjectRef) -> Option<Made> {
+    pub fn infrastructure(self, gateway: &ObjectRef) -> Option<Made> {
         let controller = Arc::clone(self.making.controller.as_ref()?);
-        if !self.complete() || !self.knows_all_of(&gateway.name.namespace) {
+        if !self.listing.settled_in(&gateway.name.namespace) {
             return None;
         }
         let attachment = self.model.topology.get(gateway);
         let uid = self.model.world.uid_of(gateway);
         let desired =
             attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.besides().infrastructure.as_ref()?))));
-        let keeps = desired.is_none() && keeps(gateway, &self.model.world, &self.model.topology, &self.model.options);
+        let keeps = desired.is_none() && keeps(gateway, self.model);
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)
         };
@@ -151,7 +153,7 @@ impl Reconciler {
 
 /// Whether a Gateway without desired infrastructure keeps the existing one: a load balancer must not lose its
 /// addresses because of a mistake in the Gateway, or because the class is created again.
-fn keeps(gateway: &ObjectRef, world: &World, topology: &Topology, options: &Options) -> bool {
+fn keeps(gateway: &ObjectRef, Model { options, world, topology, .. }: &Model) -> bool {
     let Some(object) = world.gateways.get(&gateway.name) else { return world.holds(gateway) };
     let options = options.sources.gateway.as_ref();
     let makes = options.is_some_and(|options| options.services != GatewayServices::Off);

@@ -10,15 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::object::Kind;
+use tidegate_config::object::{Kind, ObjectRef};
 
 use crate::event::Source;
 use crate::options::Pace;
 use crate::sources::{reads_by_name, required_kinds};
+use crate::world::World;
 
 /// The sources that have been listed, and those that fail.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub struct Listing {
     /// The pairs of a kind and a namespace with a source of their own.
     namespaces: BTreeSet<(Kind, Arc<str>)>,
     /// The required sources: routing makes no sense without them.
@@ -33,8 +34,12 @@ pub(super) struct Listing {
     trusted: BTreeSet<Source>,
     /// The failing sources, and whether the reason is a denial.
     failing: BTreeMap<Source, bool>,
+    /// Sources whose last list would have removed so much that it needs a confirmation.
+    doubted: BTreeSet<Source>,
     /// Since when no required source is awaited.
     required_since: Option<Instant>,
+    /// Whether the first model was compiled. Nothing is published or reported before.
+    running: bool,
 }
 
 impl Listing {
@@ -56,8 +61,17 @@ impl Listing {
             reads_by_name(source.kind) || (is_awaited(source.kind) && routed.contains(&source.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
-        let (restored, trusted, failing) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { namespaces, required, unsynced, restored, trusted, failing, required_since: None }
+        Self {
+            namespaces,
+            required,
+            unsynced,
+            restored: BTreeMap::new(),
+            trusted: BTreeSet::new(),
+            failing: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            required_since: None,
+            running: false,
+        }
     }
 
     /// The namespaces with a source of their own for a kind.
@@ -66,7 +80,8 @@ impl Listing {
     }
 
     /// Sources that have not been listed yet.
-    pub(super) const fn unsynced(&self) -> &BTreeSet<Source> {
+    #[must_use]
+    pub const fn unsynced(&self) -> &BTreeSet<Source> {
         &self.unsynced
     }
 
@@ -95,9 +110,38 @@ impl Listing {
         Self { restored: self.restored, ..Self::new(sources) }
     }
 
-    /// The time of the restored state of a source that has not been listed since, in seconds since the epoch.
-    pub(super) fn restored(&self, source: &Source) -> Option<u64> {
+    /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
+    #[must_use]
+    pub fn restored_as_of_s(&self, source: &Source) -> Option<u64> {
         self.restored.get(source).copied()
+    }
+
+    /// The names of the objects of a source. A source of all namespaces leaves out the namespaces that have a source of
+    /// their own.
+    pub(crate) fn names_of<'a>(&self, source: &'a Source, world: &'a World) -> impl Iterator<Item = &'a ObjectRef> {
+        let apart = if source.namespace.is_none() { self.namespaces_of(source.kind) } else { BTreeSet::new() };
+        let names = world.names_of(source.kind, source.namespace.as_deref());
+        names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
+    }
+
+    /// Whether the last list of a source must be confirmed by the next one.
+    pub(crate) fn doubts(&self, source: &Source) -> bool {
+        self.doubted.contains(source)
+    }
+
+    /// A list lacks `gone` of the `held` objects of a source. Returns `true` if the next list must confirm it.
+    pub(super) fn must_be_confirmed(&mut self, source: &Source, (gone, held): (usize, usize), pace: &Pace) -> bool {
+        if pace.doubts(gone, held) && self.doubted.insert(source.clone()) {
+            return true;
+        }
+        self.doubted.remove(source);
+        false
+    }
+
+    /// The API server does not serve the kind of a source: that it has no objects needs no confirmation.
+    pub(super) fn unserved(&mut self, source: &Source, now: Instant) {
+        self.doubted.remove(source);
+        self.recovers(source, now);
     }
 
     /// Whether a source has neither been listed nor restored.
@@ -122,6 +166,16 @@ impl Listing {
         self.trusted.remove(source);
         self.reckon(now);
         first
+    }
+
+    /// Returns `true` if the first complete model has been compiled.
+    pub(super) const fn running(&self) -> bool {
+        self.running
+    }
+
+    /// The first model is about to be compiled.
+    pub(super) const fn start(&mut self) {
+        self.running = true;
     }
 
     /// Whether the first model still waits for a required source.
@@ -150,14 +204,15 @@ impl Listing {
         self.unsynced.iter().any(|source| these(source) && self.unknown(source) && !self.failing.contains_key(source))
     }
 
-    /// Whether every source has been listed, except those that are denied in a namespace of their own.
+    /// Whether reports to the cluster are written: the loop runs, and every source has been listed, except those that are
+    /// denied in a namespace of their own.
     pub(super) fn settled(&self) -> bool {
-        self.unsynced.iter().all(|source| self.denied(source))
+        self.running && self.unsynced.iter().all(|source| self.denied(source))
     }
 
-    /// The same for objects of this namespace: no source of the namespace itself may be missing.
+    /// The same for objects of this namespace: without a source of the namespace itself, reports could be wrong.
     pub(super) fn settled_in(&self, namespace: &str) -> bool {
-        self.unsynced.iter().all(|source| self.denied(source) && source.namespace.as_deref() != Some(namespace))
+        self.settled() && !self.unsynced.iter().any(|source| source.namespace.as_deref() == Some(namespace))
     }
 
     fn denied(&self, source: &Source) -> bool {

@@ -66,12 +66,6 @@ impl Reconciler {
         self.model.world.know(source.kind, self.listing.knows_all_of(source.kind));
     }
 
-    /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
-    #[must_use]
-    pub fn restored_as_of_s(&self, source: &Source) -> Option<u64> {
-        self.listing.restored(source)
-    }
-
     /// Applies the resolved DNS names from before a restart.
     pub fn restore_names(&mut self, names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>) {
         for (name, addresses) in names {
@@ -99,7 +93,7 @@ impl Reconciler {
 
     /// Applies a list: its objects exist; if it is complete, all others of the source are gone.
     fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
-        let mut gone: BTreeSet<ObjectRef> = self.names_of(&source).cloned().collect();
+        let mut gone: BTreeSet<ObjectRef> = self.listing.names_of(&source, &self.model.world).cloned().collect();
         // Counted before anything is added: a list from another cluster would otherwise make up for missing objects
         // with its own.
         let held = gone.len();
@@ -108,41 +102,26 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            if self.model.options.pace.doubts(gone.len(), held) && self.doubted.insert(source.clone()) {
+            if self.listing.must_be_confirmed(&source, (gone.len(), held), &self.model.options.pace) {
                 return Some(source);
             }
-            self.doubted.remove(&source);
             gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         }
         self.synced(&source, received);
         None
     }
 
-    /// The names of the objects of a source. A source of all namespaces leaves out the namespaces that have a source of
-    /// their own.
-    pub(crate) fn names_of<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a ObjectRef> {
-        let apart = if source.namespace.is_none() { self.listing.namespaces_of(source.kind) } else { BTreeSet::new() };
-        let names = self.model.world.names_of(source.kind, source.namespace.as_deref());
-        names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
-    }
-
-    /// Whether the last list of a source must be confirmed by the next one.
-    pub(crate) fn doubts(&self, source: &Source) -> bool {
-        self.doubted.contains(source)
-    }
-
     /// The API server does not serve this kind: nothing waits for it, and its objects are gone.
     fn unserved(&mut self, source: &Source, received: Instant) {
-        let gone: Vec<ObjectRef> = self.names_of(source).cloned().collect();
+        let gone: Vec<ObjectRef> = self.listing.names_of(source, &self.model.world).cloned().collect();
         gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
-        self.doubted.remove(source);
-        self.listing.recovers(source, received);
+        self.listing.unserved(source, received);
         self.synced(source, received);
     }
 
     /// A source has been listed.
     fn synced(&mut self, source: &Source, received: Instant) {
-        let restored = self.listing.restored(source).is_some();
+        let restored = self.listing.restored_as_of_s(source).is_some();
         if !self.listing.synced(source, received) {
             return;
         }
@@ -153,6 +132,6 @@ impl Reconciler {
             self.attach_dependents(&dependents, Cause::Listed { listed: source.kind }, Lane::Slow, received);
         }
         // Reports that waited for this source can be written now.
-        self.look_again();
+        self.pending_reports().look_again();
     }
 }

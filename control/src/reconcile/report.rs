@@ -9,15 +9,13 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
 use tidegate_config::project::{Projected, PublicAddress};
 
-use super::Reconciler;
+use super::infrastructure::Making;
 use super::listing::Listing;
 use super::model::Model;
 use crate::attachment::{Key, ListenerRef, Verdict};
-use crate::compile::{Compiled, Unit};
+use crate::compile::Unit;
 use crate::options::{Options, Publish};
 use crate::sources::parent_of;
-use crate::topology::Topology;
-use crate::world::World;
 
 /// Public addresses, in order.
 pub type Addresses = Arc<[PublicAddress]>;
@@ -163,21 +161,27 @@ fn hashed(addresses: &[PublicAddress]) -> Option<(Addresses, u64)> {
     Some((addresses.into_iter().collect(), hasher.finish()))
 }
 
-/// The state that desired statuses are based on.
-#[derive(Clone, Copy)]
-struct Known<'a> {
-    world: &'a World,
-    topology: &'a Topology,
-    compiled: &'a Compiled,
-    listing: &'a Listing,
-    reporting: &'a Reporting,
+/// The desired reports to the cluster. There are none before the first model.
+#[derive(Clone, Copy, Debug)]
+pub struct DesiredReports<'a> {
+    pub(super) model: &'a Model,
+    pub(super) listing: &'a Listing,
+    pub(super) reporting: &'a Reporting,
+    pub(super) making: &'a Making,
 }
 
-impl Known<'_> {
+impl DesiredReports<'_> {
+    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known;
+    /// and until every kind has been listed, except those denied in other namespaces.
+    #[must_use]
+    pub fn status(self, object: &ObjectRef) -> Option<Desired> {
+        self.listing.settled_in(&object.name.namespace).then(|| self.known_status(object)).flatten()
+    }
+
     /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known.
-    fn desired_status(self, object: &ObjectRef) -> Option<Desired> {
+    fn known_status(self, object: &ObjectRef) -> Option<Desired> {
         let observed = self.reporting.observed.get(object).copied();
-        match self.compiled.verdicts.get(object) {
+        match self.model.compiled.verdicts.get(object) {
             Some(Verdict::Served(_)) if object.kind.has_addresses() => {
                 let (addresses, hash) = self.reporting.addresses.as_ref()?;
                 (observed != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
@@ -198,7 +202,7 @@ impl Known<'_> {
     /// Whether the Gateways in the namespace of a ListenerSet's parent are read, and were listed.
     fn reads_parent(self, set: &ObjectRef) -> bool {
         let read = self.listing.namespaces_of(Kind::Gateway);
-        let parent = self.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
+        let parent = self.model.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
         parent.is_some_and(|parent| {
             let namespace = &parent.name.namespace;
             (read.is_empty() || read.contains(namespace)) && self.listing.settled_in(namespace)
@@ -214,7 +218,7 @@ impl Known<'_> {
 
     fn desired(self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
         let controller = self.reporting.controller.clone()?;
-        let generation = self.world.generation_of(object).unwrap_or_default();
+        let generation = self.model.world.generation_of(object).unwrap_or_default();
         Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false })
     }
 
@@ -230,45 +234,46 @@ impl Known<'_> {
         for listener in &mut status.listeners {
             let name = ListenerRef { owner: object.clone(), section: Arc::clone(&listener.name) };
             let key = Key::Listener(Arc::new(name));
-            listener.attached_routes = self.topology.dependents(&key).count() as u64;
+            listener.attached_routes = self.model.topology.dependents(&key).count() as u64;
         }
         Arc::new(status)
     }
 
     /// Whether Gateways use a class.
     fn in_use(self, class: &ObjectRef) -> bool {
-        let mut dependents = self.topology.dependents(&Key::Object(class.clone()));
-        let class_of = |gateway: &ObjectRef| self.world.gateways.get(&gateway.name).map(|gateway| &gateway.class);
+        let mut dependents = self.model.topology.dependents(&Key::Object(class.clone()));
+        let class_of = |gateway: &ObjectRef| self.model.world.gateways.get(&gateway.name).map(|gateway| &gateway.class);
         dependents.any(|object| object.kind == Kind::Gateway && class_of(object) == Some(&class.name))
     }
 }
 
-impl Reconciler {
-    /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known;
-    /// and until every kind has been listed, except those denied in other namespaces.
-    #[must_use]
-    pub fn desired_status(&self, object: &ObjectRef) -> Option<Desired> {
-        let Self { model: Model { world, topology, compiled, .. }, listing, reporting, .. } = self;
-        let known = Known { world, topology, compiled, listing, reporting };
-        self.knows_all_of(&object.name.namespace).then(|| known.desired_status(object)).flatten()
-    }
+/// The objects about which something may have to be reported to the cluster.
+#[derive(Debug)]
+pub struct PendingReports<'a> {
+    pub(super) model: &'a mut Model,
+    pub(super) listing: &'a Listing,
+    pub(super) reporting: &'a mut Reporting,
+    pub(super) making: &'a mut Making,
+}
 
+impl PendingReports<'_> {
     /// The objects whose status may have to be written since the last call.
-    pub fn pending_status_updates(&mut self) -> PendingStatusUpdates {
-        let Reporting { judged, counting, rewritten, queued_all, .. } = &mut self.reporting;
+    pub fn status_updates(&mut self) -> PendingStatusUpdates {
+        let Reporting { judged, counting, rewritten, queued_all, .. } = &mut *self.reporting;
         let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
         let queued_all = std::mem::replace(queued_all, true);
-        if !self.complete() {
+        if !self.listing.settled() {
             self.reporting.queued_all = false;
             return PendingStatusUpdates::default();
         }
+        let Self { model, listing, reporting, making } = &*self;
+        let reports = DesiredReports { model, listing, reporting, making };
         let differing = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
-            objects.filter(|object| self.desired_status(object).is_some()).cloned().collect()
+            objects.filter(|object| reports.status(object).is_some()).cloned().collect()
         };
         if !queued_all {
-            let judged = self.model.compiled.verdicts.keys();
-            let said =
-                self.reporting.observed.keys().filter(|object| !self.model.compiled.verdicts.contains_key(*object));
+            let judged = model.compiled.verdicts.keys();
+            let said = reporting.observed.keys().filter(|object| !model.compiled.verdicts.contains_key(*object));
             return PendingStatusUpdates { all: differing(&mut judged.chain(said)), ..PendingStatusUpdates::default() };
         }
         let changed = differing(&mut judged.iter());
@@ -277,31 +282,19 @@ impl Reconciler {
         PendingStatusUpdates { all: Vec::new(), changed, counting, rewritten }
     }
 
-    /// Queues every object for the next [`Reconciler::pending_status_updates`], and every object with findings for the
-    /// next [`Reconciler::changed_findings`].
+    /// Queues every object, every object with findings and every Gateway for the next call.
     pub fn look_again(&mut self) {
         self.reporting.queued_all = false;
         self.reporting.queued_findings = false;
         self.making.look_again();
     }
 
-    /// Drops the queued reports: this process does not write them.
-    pub fn unreported(&mut self) {
+    /// Drops what is queued: this process does not write reports.
+    pub fn drop_all(&mut self) {
         self.reporting.judged.clear();
         self.reporting.counting.clear();
         self.reporting.rewritten.clear();
         self.making.forget();
         self.model.compiled.findings.take_moved();
-    }
-
-    /// Whether reports to the cluster are written: every source is listed, except those denied in a namespace of their
-    /// own.
-    pub(super) fn complete(&self) -> bool {
-        self.running && self.listing.settled()
-    }
-
-    /// Whether reports about objects of a namespace are written: with a missing source they could be wrong.
-    pub(super) fn knows_all_of(&self, namespace: &str) -> bool {
-        self.running && self.listing.settled_in(namespace)
     }
 }

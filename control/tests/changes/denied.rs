@@ -52,7 +52,7 @@ impl Bench {
     #[track_caller]
     fn check_tells(&self, namespace: &str, want: bool) {
         let name = ObjectName::new(namespace, "web");
-        let told = self.reconciler.findings_to_report(&ObjectRef::new(Kind::Ingress, name)).is_some();
+        let told = self.reconciler.desired_reports().findings(&ObjectRef::new(Kind::Ingress, name)).is_some();
         assert_eq!(told, want, "{namespace}");
     }
 }
@@ -146,12 +146,19 @@ fn a_denied_namespace_does_not_suppress_the_statuses_of_others() {
     bench.denies(&[Kind::Secret], "blog");
     bench.check_runs(15, true);
     let names = |all: Vec<ObjectRef>| all.iter().map(|object| object.name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names(bench.reconciler.pending_status_updates().all), ["shop/web"]);
+    assert_eq!(names(bench.reconciler.pending_reports().status_updates().all), ["shop/web"]);
     let found = |bench: &mut Bench| {
-        bench.reconciler.changed_findings().all.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()
+        bench
+            .reconciler
+            .pending_reports()
+            .changed_findings()
+            .all
+            .iter()
+            .map(|it| it.name.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(found(&mut bench), ["shop/web"]);
     bench.lists(&[Kind::Secret], "blog");
-    assert_eq!(names(bench.reconciler.pending_status_updates().all), ["blog/web", "shop/web"]);
+    assert_eq!(names(bench.reconciler.pending_reports().status_updates().all), ["blog/web", "shop/web"]);
     assert_eq!(found(&mut bench), ["blog/web", "shop/web"]);
 }

@@ -269,10 +269,10 @@ fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown(
     bench.now += std::time::Duration::from_secs(60);
     bench.reconcile();
     let object = ObjectRef::new(Kind::ListenerSet, ObjectName::new("a", "more"));
-    assert_eq!(bench.reconciler.desired_status(&object), None, "the Gateway may exist");
+    assert_eq!(bench.reconciler.desired_reports().status(&object), None, "the Gateway may exist");
     bench.listed_in(denied, &[], true);
     bench.reconcile();
-    assert!(bench.reconciler.desired_status(&object).is_some(), "it does not exist");
+    assert!(bench.reconciler.desired_reports().status(&object).is_some(), "it does not exist");
 }
 
 /// The number of parents in the status to write to a route; `None` if there is nothing to write.

@@ -70,24 +70,28 @@ fn restored_state_serves_at_once_and_reports_nothing() {
     settle(&mut reconciler, now);
     assert!(reconciler.running());
     assert_eq!(hosts(&reconciler), ["web.example"]);
-    assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
+    assert_eq!(reconciler.listing().restored_as_of_s(&all_of(Kind::Ingress)), Some(1000));
     // The Service of the route is missing, which only an Event may report.
     assert_eq!(reconciler.model().compiled().findings.objects().count(), 1);
     for kind in KINDS {
-        assert_eq!(reconciler.pending_status_updates().all.len(), 0, "no status is written before {kind} is known");
         assert_eq!(
-            reconciler.changed_findings(),
+            reconciler.pending_reports().status_updates().all.len(),
+            0,
+            "no status is written before {kind} is known"
+        );
+        assert_eq!(
+            reconciler.pending_reports().changed_findings(),
             ChangedFindings::default(),
             "no Event is sent before {kind} is known"
         );
-        assert_eq!(reconciler.pending_infrastructure(), [], "no Service is made before {kind} is known");
+        assert_eq!(reconciler.pending_reports().infrastructure(), [], "no Service is made before {kind} is known");
         let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
         assert_eq!(reconciler.observe(resumed, now), None);
         settle(&mut reconciler, now);
     }
-    assert_eq!(reconciler.restored_as_of_s(&all_of(Kind::Ingress)), None);
-    assert_eq!(reconciler.pending_status_updates().all.len(), 1, "now it is");
-    assert_eq!(reconciler.changed_findings().all.len(), 1);
+    assert_eq!(reconciler.listing().restored_as_of_s(&all_of(Kind::Ingress)), None);
+    assert_eq!(reconciler.pending_reports().status_updates().all.len(), 1, "now it is");
+    assert_eq!(reconciler.pending_reports().changed_findings().all.len(), 1);
 }
 
 #[test]
@@ -150,14 +154,14 @@ fn a_restarted_loop_still_knows_the_state_as_restored() {
     settle(&mut reconciler, now);
     reconciler.start_over(KINDS.map(all_of));
     for kind in KINDS {
-        assert_eq!(reconciler.restored_as_of_s(&all_of(kind)), Some(1000), "{kind}");
+        assert_eq!(reconciler.listing().restored_as_of_s(&all_of(kind)), Some(1000), "{kind}");
     }
     settle(&mut reconciler, now);
     assert!(!reconciler.running(), "what a panic left is not made into a model before it is listed");
     for kind in KINDS {
         let objects = if kind == Kind::Ingress { vec![ingress("web")] } else { Vec::new() };
         reconciler.observe(listed(kind, objects, now), now);
-        assert_eq!(reconciler.restored_as_of_s(&all_of(kind)), None);
+        assert_eq!(reconciler.listing().restored_as_of_s(&all_of(kind)), None);
     }
     settle(&mut reconciler, now);
     assert_eq!(hosts(&reconciler), ["web.example"]);

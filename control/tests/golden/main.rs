@@ -288,7 +288,7 @@ fn every_case_compiles_to_its_golden() {
 fn made(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     for (object, _) in reconciler.model().topology().attachments() {
-        let Some(Made { desired, stale, .. }) = reconciler.desired_infrastructure(object) else { continue };
+        let Some(Made { desired, stale, .. }) = reconciler.desired_reports().infrastructure(object) else { continue };
         for (service, _) in stale {
             writeln!(out, "{object} has no Service {service} any more").unwrap();
         }
@@ -310,7 +310,7 @@ fn made(reconciler: &Reconciler) -> String {
 fn statuses(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     let verdicts = reconciler.model().compiled().verdicts.keys();
-    let desired = verdicts.filter_map(|object| Some((object, reconciler.desired_status(object)?)));
+    let desired = verdicts.filter_map(|object| Some((object, reconciler.desired_reports().status(object)?)));
     for (object, desired) in desired {
         let Desired::Status { status, .. } = desired else { continue };
         writeln!(out, "{object}").unwrap();

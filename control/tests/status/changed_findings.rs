@@ -29,14 +29,21 @@ impl Table {
     fn check_found(&mut self, all: &[&str], changed: &[&str]) -> &mut Self {
         self.settle();
         let names = |names: &[&str]| names.iter().map(|name| object(name)).collect();
-        assert_eq!(self.reconciler.changed_findings(), ChangedFindings { all: names(all), changed: names(changed) });
-        assert_eq!(self.reconciler.changed_findings(), ChangedFindings::default(), "each is named once");
+        assert_eq!(
+            self.reconciler.pending_reports().changed_findings(),
+            ChangedFindings { all: names(all), changed: names(changed) }
+        );
+        assert_eq!(
+            self.reconciler.pending_reports().changed_findings(),
+            ChangedFindings::default(),
+            "each is named once"
+        );
         self
     }
 
     /// The number of findings to report about an object, if they are known.
     fn told(&self, name: &str) -> Option<usize> {
-        self.reconciler.findings_to_report(&object(name)).map(|standing| standing.findings.len())
+        self.reconciler.desired_reports().findings(&object(name)).map(|standing| standing.findings.len())
     }
 }
 
@@ -67,9 +74,9 @@ fn unread_changes_are_not_kept() {
     let mut table = Table::with(Options::default());
     table.start(vec![("bad", ingress("tidegate", 1))]).check_found(&["bad"], &[]);
     table.apply(Kind::Ingress, "new", ingress("tidegate", 1)).settle();
-    table.reconciler.unreported();
+    table.reconciler.pending_reports().drop_all();
     table.check_found(&[], &[]);
-    table.reconciler.look_again();
+    table.reconciler.pending_reports().look_again();
     table.check_found(&["bad", "new"], &[]);
 }
 
@@ -97,7 +104,7 @@ fn the_findings_of_one_object_are_limited() {
     let mut table = Table::with(Options::default());
     table.start(vec![("few", ingress("tidegate", 3)), ("many", ingress("tidegate", 500))]).settle();
     assert_eq!(table.told("many"), Some(25));
-    let Some(ObjectFindings { uid, findings }) = table.reconciler.findings_to_report(&object("few")) else {
+    let Some(ObjectFindings { uid, findings }) = table.reconciler.desired_reports().findings(&object("few")) else {
         panic!("it is known")
     };
     assert_eq!(uid.map(|uid| uid.to_string()).as_deref(), Some("00000000-0000-0000-0000-000000000003"));

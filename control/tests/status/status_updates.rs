@@ -94,8 +94,12 @@ impl Table {
         let names = |names: &[&str]| names.iter().map(|name| named(name)).collect();
         let [all, changed, rewritten] = [all, changed, rewritten].map(names);
         let want = PendingStatusUpdates { all, changed, counting: Vec::new(), rewritten };
-        assert_eq!(self.reconciler.pending_status_updates(), want);
-        assert_eq!(self.reconciler.pending_status_updates(), PendingStatusUpdates::default(), "each is named once");
+        assert_eq!(self.reconciler.pending_reports().status_updates(), want);
+        assert_eq!(
+            self.reconciler.pending_reports().status_updates(),
+            PendingStatusUpdates::default(),
+            "each is named once"
+        );
         self
     }
 }
@@ -120,9 +124,9 @@ fn only_differing_statuses_are_pending() {
     table.apply(Kind::Ingress, "new", ingress("tidegate", &[])).check(&[], &["new"], &[]);
     table.apply(Kind::Ingress, "new", ingress("nginx", &[])).check(&[], &[], &[]);
     table.delete("wrong").check(&[], &[], &[]);
-    assert_eq!(table.reconciler.desired_status(&named("wrong")), None, "it is gone");
-    assert_eq!(table.reconciler.desired_status(&named("new")), None, "it is not ours");
-    assert!(table.reconciler.desired_status(&named("right")).is_some());
+    assert_eq!(table.reconciler.desired_reports().status(&named("wrong")), None, "it is gone");
+    assert_eq!(table.reconciler.desired_reports().status(&named("new")), None, "it is not ours");
+    assert!(table.reconciler.desired_reports().status(&named("right")).is_some());
 }
 
 #[test]
@@ -155,7 +159,7 @@ fn all_follow_the_addresses_of_a_service() {
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2"])).check(&["one"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&["2.2.2.2", "3.3.3.3"])).check(&["one", "two"], &[], &[]);
     table.apply(Kind::Service, "lb", lb(&[])).check(&[], &[], &[]);
-    assert!(table.reconciler.desired_status(&named("one")).is_some(), "the last addresses are still right");
+    assert!(table.reconciler.desired_reports().status(&named("one")).is_some(), "the last addresses are still right");
 }
 
 #[test]
@@ -165,6 +169,6 @@ fn after_a_restart_every_status_is_compared_again() {
     table.reconciler.start_over(KINDS.map(|kind| Source { kind, namespace: None }));
     table.check(&[], &[], &[]);
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
-    table.reconciler.look_again();
+    table.reconciler.pending_reports().look_again();
     table.check(&["one"], &[], &[]);
 }
