@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use super::Reconciler;
 use super::attachment_diff::AttachmentDiff;
 use super::backlog::Reason;
-use super::{Reconciler, rank};
 use crate::addresses::KUBERNETES;
 use crate::attachment::{Attachment, Key};
 use crate::compile::Unit;
@@ -34,7 +34,7 @@ impl Reconciler {
         let keys = [Key::Object(object.clone()), in_namespace, Key::Any(object.kind)];
         for key in keys {
             let dependents = self.model.topology.dependents(&key).cloned().collect();
-            self.attach_all(&dependents, &reason);
+            self.backlog.attach_all(&dependents, &reason, &self.model);
         }
     }
 
@@ -47,7 +47,8 @@ impl Reconciler {
         received: Instant,
     ) {
         if self.running() {
-            self.attach_all(objects, &Reason { cause: Arc::new(cause), lane, received, own: false });
+            let reason = Reason { cause: Arc::new(cause), lane, received, own: false };
+            self.backlog.attach_all(objects, &reason, &self.model);
         }
     }
 
@@ -56,7 +57,7 @@ impl Reconciler {
     pub(super) fn recheck_endpoint_addresses(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
         for service in self.model.compiled.used_services(&self.model.held) {
-            self.compile_later(Unit::Service(service), &reason);
+            self.backlog.compile(Unit::Service(service), &reason, &self.model);
         }
     }
 
@@ -68,20 +69,6 @@ impl Reconciler {
         for service in services {
             self.wake_waiting(&service, &reason);
             self.endpoints_changed(service.name, &reason);
-        }
-    }
-
-    /// Attaches the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
-    /// resulting units wait in the slow lane, so that live changes are not delayed.
-    fn attach_all(&mut self, objects: &BTreeSet<ObjectRef>, reason: &Reason) {
-        if objects.len() <= self.model.options.pace.share.slow_batch_max {
-            objects.iter().for_each(|object| self.backlog.attach_next(object, reason));
-            return;
-        }
-        let reason = Reason { lane: Lane::Slow, ..reason.clone() };
-        for object in objects {
-            let rank = rank::of_object(&self.model.options.order, object, &self.model.topology);
-            self.backlog.attach_later(object, &reason, rank);
         }
     }
 
@@ -113,7 +100,7 @@ impl Reconciler {
             self.backlog.note_leaving(&unit, services.into_iter());
         }
         for unit in diff.units {
-            self.compile_later(unit, reason);
+            self.backlog.compile(unit, reason, &self.model);
         }
         for owner in diff.owners {
             self.reporting.counts_differ(owner);
@@ -121,9 +108,9 @@ impl Reconciler {
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {
             let dependents = self.model.topology.dependents(key).cloned().collect();
-            self.attach_all(&dependents, &others);
+            self.backlog.attach_all(&dependents, &others, &self.model);
         }
-        self.attach_all(&disturbed, &others);
+        self.backlog.attach_all(&disturbed, &others, &self.model);
         // Dependencies of a Service, such as settings of its routes, do not change its endpoints.
         if object.kind == Kind::Service && reason.own {
             self.endpoints_changed(object.name.clone(), reason);
@@ -137,23 +124,14 @@ impl Reconciler {
     /// The endpoints of a Service may have changed; that matters if it is used.
     fn endpoints_changed(&mut self, service: ObjectName, reason: &Reason) {
         if self.model.uses(&service) {
-            self.compile_later(Unit::Service(service), reason);
+            self.backlog.compile(Unit::Service(service), reason, &self.model);
         }
     }
 
     /// An awaited object has arrived.
     fn wake_waiting(&mut self, object: &ObjectRef, reason: &Reason) {
         for unit in self.waits.awaiting(object) {
-            self.compile_later(unit, reason);
+            self.backlog.compile(unit, reason, &self.model);
         }
-    }
-
-    pub(super) fn compile_later(&mut self, unit: Unit, reason: &Reason) {
-        let rank = if reason.lane == Lane::Slow {
-            rank::of_unit(&self.model.options.order, &unit, &self.model.topology)
-        } else {
-            0
-        };
-        self.backlog.compile(unit, reason, rank);
     }
 }

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use tidegate_config::object::{ObjectName, ObjectRef};
 
+use super::model::Model;
+use super::rank;
 use crate::compile::Unit;
 use crate::history::Cause;
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
@@ -129,12 +131,26 @@ impl Backlog {
         for service in services {
             let cause = Arc::new(Cause::Released { service: service.clone() });
             let reason = Reason { cause, lane: Lane::Slow, received, own: false };
-            self.compile(Unit::Service(service), &reason, u64::MAX);
+            self.add(Unit::Service(service), &reason, u64::MAX);
+        }
+    }
+
+    /// Attaches the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
+    /// resulting units wait in the slow lane, so that live changes are not delayed.
+    pub(super) fn attach_all(&mut self, objects: &BTreeSet<ObjectRef>, reason: &Reason, model: &Model) {
+        if objects.len() <= model.options.pace.share.slow_batch_max {
+            objects.iter().for_each(|object| self.attach_next(object, reason));
+            return;
+        }
+        let reason = Reason { lane: Lane::Slow, ..reason.clone() };
+        for object in objects {
+            let rank = rank::of_object(&model.options.order, object, &model.topology);
+            self.attach_later(object, &reason, rank);
         }
     }
 
     /// Queues an object to be attached.
-    pub(super) fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
+    fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
         match self.objects.get_mut(object) {
             None => drop(self.objects.insert(object.clone(), reason.clone())),
             Some(before) => before.join(reason),
@@ -148,7 +164,13 @@ impl Backlog {
     }
 
     /// Queues a unit for compilation.
-    pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, rank: u64) {
+    pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, model: &Model) {
+        let slow = reason.lane == Lane::Slow;
+        let rank = if slow { rank::of_unit(&model.options.order, &unit, &model.topology) } else { 0 };
+        self.add(unit, reason, rank);
+    }
+
+    fn add(&mut self, unit: Unit, reason: &Reason, rank: u64) {
         let waiting = self.units.entry(unit.clone()).or_default();
         waiting.own |= reason.own;
         waiting.causes.note(&reason.cause);
