@@ -229,3 +229,157 @@ impl Listing {
         self.required_since = if self.waits() { None } else { self.required_since.or(Some(now)) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use tidegate_config::project::project;
+
+    use self::Happens::{Denied, Fails, Listed, Recovers, Restored};
+    use super::*;
+    use crate::clock;
+
+    const CLUSTER: [&str; 4] = ["Ingress", "Service", "EndpointSlice", "Secret"];
+    const TWO_NAMESPACES: [&str; 6] =
+        ["Ingress in a", "Service in a", "EndpointSlice in a", "Ingress in b", "Service in b", "EndpointSlice in b"];
+
+    #[derive(Clone, Copy)]
+    enum Happens {
+        Listed,
+        Fails,
+        Denied,
+        Recovers,
+        Restored,
+    }
+
+    /// A source by its name for people.
+    fn source(name: &str) -> Source {
+        let (kind, namespace) = name.split_once(" in ").map_or((name, None), |(kind, of)| (kind, Some(of.into())));
+        let kind = Kind::ALL.into_iter().find(|it| it.as_str() == kind).expect("a kind");
+        Source { kind, namespace }
+    }
+
+    /// Applies one event a second. Checks until when the first model waits for optional sources, if it does not wait for
+    /// required ones, and of which of the namespaces `a` and `b` objects are reported on once the loop runs.
+    #[track_caller]
+    fn check(sources: &[&str], events: &[(Happens, &[&str])], until: &str, reports: &str) {
+        let start = clock::now();
+        let mut now = start;
+        let mut listing = Listing::new(sources.iter().map(|name| source(name)));
+        for (happens, name) in events.iter().flat_map(|(happens, names)| names.iter().map(|name| (*happens, *name))) {
+            now += Duration::from_secs(1);
+            let source = source(name);
+            match happens {
+                Listed => assert!(listing.synced(&source, now), "the first list of {name}"),
+                Fails => listing.fails(source, false, now),
+                Denied => listing.fails(source, true, now),
+                Recovers => listing.recovers(&source, now),
+                Restored => listing.restores(source, 1000, now),
+            }
+        }
+        let patience = listing.patience(&Pace::default());
+        let got = patience.map_or_else(|| "no end".to_owned(), |end| format!("{} s", (end - start).as_secs()));
+        assert_eq!(got, until);
+        let reported = |listing: &Listing| ["a", "b"].map(|of| if listing.settled_in(of) { of } else { "" }).concat();
+        assert_eq!(reported(&listing), "", "no model, no reports");
+        listing.start();
+        assert_eq!(reported(&listing), reports);
+    }
+
+    #[test]
+    fn the_first_model_waits_for_required_sources_without_limit_and_for_others_for_a_while() {
+        check(&CLUSTER, &[], "no end", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..2])], "no end", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..2]), (Fails, &["EndpointSlice"])], "no end", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..3])], "123 s", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..3]), (Fails, &["Secret"])], "18 s", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..3]), (Denied, &["Secret"])], "18 s", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..3]), (Fails, &["Secret"]), (Recovers, &["Secret"])], "123 s", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER)], "3 s", "ab");
+    }
+
+    #[test]
+    fn sources_are_required_where_routes_can_be() {
+        let addresses = ["Ingress in a", "Service in a", "EndpointSlice in a", "Service in b", "EndpointSlice in b"];
+        check(&addresses, &[(Listed, &addresses[..3])], "123 s", "");
+        check(&addresses[1..], &[(Listed, &addresses[1..3])], "no end", "");
+        check(&addresses[1..], &[(Listed, &addresses[1..])], "4 s", "ab");
+        let by_name = ["Ingress in a", "Deployment in b"];
+        check(&by_name, &[(Listed, &by_name[..1])], "no end", "");
+        check(&by_name, &[(Listed, &by_name)], "2 s", "ab");
+    }
+
+    #[test]
+    fn a_source_that_is_denied_in_its_namespace_does_not_block_others() {
+        let (a, b) = TWO_NAMESPACES.split_at(3);
+        check(&TWO_NAMESPACES, &[(Listed, a)], "no end", "");
+        check(&TWO_NAMESPACES, &[(Listed, a), (Denied, b)], "21 s", "a");
+        check(&TWO_NAMESPACES, &[(Listed, a), (Fails, b)], "no end", "");
+        check(&TWO_NAMESPACES, &[(Listed, a), (Denied, b), (Recovers, b)], "no end", "");
+        check(&TWO_NAMESPACES, &[(Listed, a), (Denied, b), (Listed, b)], "6 s", "ab");
+        check(&TWO_NAMESPACES, &[(Denied, &TWO_NAMESPACES)], "no end", "");
+        check(&CLUSTER, &[(Listed, &CLUSTER[..2]), (Denied, &CLUSTER[2..])], "no end", "");
+    }
+
+    #[test]
+    fn restored_sources_serve_but_nothing_is_reported_before_they_are_listed() {
+        check(&CLUSTER, &[(Restored, &CLUSTER)], "3 s", "");
+        check(&CLUSTER, &[(Restored, &CLUSTER[..3])], "5 s", "");
+        check(&CLUSTER, &[(Restored, &CLUSTER), (Listed, &CLUSTER[..3])], "3 s", "");
+        check(&CLUSTER, &[(Restored, &CLUSTER), (Listed, &CLUSTER)], "3 s", "ab");
+    }
+
+    #[test]
+    fn restored_state_is_not_trusted_after_a_restart_of_the_loop() {
+        let (now, ingresses) = (clock::now(), source("Ingress"));
+        let mut listing = Listing::new([ingresses.clone()]);
+        listing.restores(ingresses.clone(), 1000, now);
+        assert_eq!((listing.restored_as_of_s(&ingresses), listing.waits()), (Some(1000), false));
+        listing.start();
+        let mut listing = listing.still_serving([ingresses.clone()]);
+        assert_eq!((listing.restored_as_of_s(&ingresses), listing.waits()), (Some(1000), true));
+        assert!(!listing.running());
+        listing.synced(&ingresses, now);
+        assert_eq!((listing.restored_as_of_s(&ingresses), listing.waits()), (None, false));
+    }
+
+    /// Applies lists that lack so many of so many objects. Checks which of them need a confirmation.
+    #[track_caller]
+    fn check_doubts(lists: &[(usize, usize, bool)]) {
+        let (of, pace) = (source("Ingress"), Pace::default());
+        let mut listing = Listing::new([of.clone()]);
+        for (gone, held, doubted) in lists {
+            let asked = listing.must_be_confirmed(&of, (*gone, *held), &pace);
+            assert_eq!((asked, listing.doubts(&of)), (*doubted, *doubted), "{gone} of {held} are gone");
+        }
+        listing.must_be_confirmed(&of, (30, 30), &pace);
+        listing.unserved(&of, clock::now());
+        assert!(!listing.doubts(&of));
+    }
+
+    #[test]
+    fn a_list_that_removes_most_objects_is_confirmed_by_the_next_one() {
+        check_doubts(&[(0, 0, false), (0, 30, false), (15, 30, false), (10, 12, false)]);
+        check_doubts(&[(1, 1, true), (1, 1, false), (1, 1, true)]);
+        check_doubts(&[(16, 30, true), (30, 30, false)]);
+        check_doubts(&[(16, 30, true), (2, 30, false), (16, 30, true)]);
+    }
+
+    #[test]
+    fn a_source_of_all_namespaces_leaves_out_those_with_a_source_of_their_own() {
+        let mut world = World::default();
+        for namespace in ["a", "b"] {
+            let object = json!({"metadata": {"namespace": namespace, "name": "web", "resourceVersion": "1"}});
+            world.apply(project(Kind::Service, object.to_string().as_bytes()).expect("a Service"));
+        }
+        let (all, own) = (source("Service"), source("Service in b"));
+        let names = |listing: &Listing, of: &Source| -> Vec<String> {
+            listing.names_of(of, &world).map(|object| object.name.to_string()).collect()
+        };
+        let listing = Listing::new([all.clone(), own.clone()]);
+        assert_eq!((names(&listing, &all), names(&listing, &own)), (vec!["a/web".into()], vec!["b/web".into()]));
+        assert_eq!(names(&Listing::new([all.clone()]), &all), ["a/web", "b/web"]);
+    }
+}

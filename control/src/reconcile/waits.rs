@@ -171,3 +171,74 @@ impl Known<'_> {
         services.into_iter().map(|service| ObjectRef::new(Kind::Service, service.clone())).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_config::model::HostPattern;
+
+    use super::*;
+    use crate::clock;
+
+    fn host(name: char) -> Unit {
+        Unit::Host(HostPattern::Exact(name.to_string().into()).into())
+    }
+
+    fn service(name: char) -> ObjectRef {
+        ObjectRef::new(Kind::Service, ObjectName::new("shop", name.to_string()))
+    }
+
+    fn hosts(names: &str) -> BTreeSet<Unit> {
+        names.chars().map(host).collect()
+    }
+
+    /// A host that waits until so many seconds after `start` for these Services.
+    fn wait(start: Instant, (name, seconds, services): (char, u64, &str)) -> (Unit, Wait) {
+        let until = start + Duration::from_secs(seconds);
+        (host(name), Wait { until, awaited: services.chars().map(service).collect() })
+    }
+
+    /// The hosts `a`, `b` and `c`, which wait until second 1, 3 and 2.
+    fn waits(start: Instant) -> Waits {
+        let mut waits = Waits::default();
+        waits.begin([('a', 1, "x"), ('b', 3, "xy"), ('c', 2, "y")].map(|of| wait(start, of)).into());
+        waits
+    }
+
+    /// Ends waits in a second and those of some hosts. Checks which end, and when the next of the others does.
+    #[track_caller]
+    fn check(second: u64, compiled: &str, ended: &str, next: Option<u64>) {
+        let start = clock::now();
+        let mut waits = waits(start);
+        let got = waits.end(start + Duration::from_secs(second), &hosts(compiled));
+        assert_eq!(got.into_keys().collect::<BTreeSet<_>>(), hosts(ended));
+        let left: BTreeSet<Unit> = waits.iter().map(|(unit, _)| unit.clone()).collect();
+        assert_eq!(left, &hosts("abc") - &hosts(ended));
+        assert_eq!(waits.first_end(), next.map(|seconds| start + Duration::from_secs(seconds)));
+        assert_eq!(waits.is_empty(), next.is_none());
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_or_if_its_host_is_compiled_anyway() {
+        check(0, "", "", Some(1));
+        check(0, "c", "c", Some(1));
+        check(0, "ac", "ac", Some(3));
+        check(1, "", "a", Some(2));
+        check(2, "", "ac", Some(3));
+        check(2, "bz", "abc", None);
+        check(9, "", "abc", None);
+    }
+
+    #[test]
+    fn an_object_is_awaited_by_the_hosts_whose_current_wait_names_it() {
+        let start = clock::now();
+        let mut waits = waits(start);
+        let awaiting = |waits: &Waits, of| waits.awaiting(&service(of)).into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(['x', 'y', 'z'].map(|of| awaiting(&waits, of)), [hosts("ab"), hosts("bc"), hosts("")]);
+        waits.begin([wait(start, ('a', 5, "z"))].into());
+        assert_eq!(['x', 'y', 'z'].map(|of| awaiting(&waits, of)), [hosts("b"), hosts("bc"), hosts("a")]);
+        waits.end(start, &hosts("b"));
+        assert_eq!(['x', 'y', 'z'].map(|of| awaiting(&waits, of)), [hosts(""), hosts("c"), hosts("a")]);
+    }
+}
