@@ -274,6 +274,7 @@ mod tests {
 
     use super::*;
     use crate::clock;
+    use crate::options::Options;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -311,9 +312,9 @@ mod tests {
     /// (`uses`).
     #[track_caller]
     fn check(of: &str, left: &[(&str, &str)], uses: &[(&str, &str)], want: &[&str]) {
-        let mut backlog = Backlog::default();
+        let (mut backlog, model) = (Backlog::default(), Model::new(Options::default()));
         for (unit, from) in left {
-            backlog.compile(host(unit), &reason(true), 0);
+            backlog.compile(host(unit), &reason(true), &model);
             backlog.note_leaving(&host(unit), std::iter::once(service(from)));
         }
         let mut batch = Batch { units: BTreeSet::from([Unit::Service(service(of))]), ..Batch::default() };
@@ -346,7 +347,7 @@ mod tests {
     #[test]
     fn a_unit_that_was_taken_along_waits_no_longer() {
         let mut backlog = Backlog::default();
-        backlog.compile(host("a"), &reason(false), 0);
+        backlog.compile(host("a"), &reason(false), &Model::new(Options::default()));
         backlog.note_leaving(&host("a"), std::iter::once(service("old")));
         let mut batch = Batch { units: BTreeSet::from([Unit::Service(service("old"))]), ..Batch::default() };
         backlog.pull_in_related(&mut batch, |_| BTreeSet::from([service("old")]));

@@ -278,7 +278,7 @@ fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown(
 /// The number of parents in the status to write to a route; `None` if there is nothing to write.
 fn parents_to_write(bench: &Bench, name: &str) -> Option<usize> {
     let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
-    match bench.reconciler.desired_status(&object)? {
+    match bench.reconciler.desired_reports().status(&object)? {
         Desired::Status { status, .. } => Some(status.parents.len()),
         Desired::Addresses(_) => panic!("addresses for a route"),
     }
