@@ -6,6 +6,7 @@ use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
 use tidegate_control::{Desired, Event, Source, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
+use crate::manifests;
 
 /// A loop with a Gateway that has these listeners.
 pub(crate) fn running(listeners: &Value) -> Bench {
@@ -14,10 +15,15 @@ pub(crate) fn running(listeners: &Value) -> Bench {
 
 /// The same with these addresses for Gateways.
 fn running_from(pool: &[&str], listeners: &Value) -> Bench {
+    running_with(pool, GatewayServices::Off, listeners)
+}
+
+/// The same with these Services for Gateways.
+fn running_with(pool: &[&str], services: GatewayServices, listeners: &Value) -> Bench {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: pool.iter().map(|address| address.parse().unwrap()).collect(),
-        services: GatewayServices::Off,
+        services,
         optional: false,
     };
     let sources = Sources { gateway: Some(gateway), ..Sources::default() };
@@ -307,4 +313,39 @@ fn a_route_that_has_left_our_gateways_loses_our_part_of_its_status() {
         check(&elsewhere, &[theirs], None);
         check(&elsewhere, &[], None);
     }
+}
+
+#[test]
+fn a_gateway_is_looked_at_again_when_its_service_or_endpoints_change() {
+    let listeners = json!([{"name": "one", "port": 80, "protocol": "HTTP"}]);
+    let mut bench = running_with(&["192.0.2.1"], GatewayServices::Headless, &listeners);
+    let uid = "00000000-0000-0000-0000-000000000001";
+    let owner = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": uid,
+                       "controller": true});
+    let service = json!({
+        "metadata": {
+            "namespace": "shop", "name": "edge-tidegate", "ownerReferences": [owner],
+            "annotations": {"tidegate.io/gateway-controller": "tidegate.io/gateway"},
+        },
+        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
+    });
+    let check = |bench: &mut Bench, want: &[&str]| {
+        bench.reconcile();
+        let pending = bench.reconciler.pending_reports().infrastructure();
+        assert_eq!(pending.iter().map(|gateway| gateway.name.to_string()).collect::<Vec<_>>(), want);
+    };
+    check(&mut bench, &["shop/edge"]);
+    check(&mut bench, &[]);
+    bench.apply(Kind::Service, service);
+    check(&mut bench, &["shop/edge"]);
+    bench.apply(Kind::EndpointSlice, manifests::slice("edge-tidegate", &["192.0.2.1"]));
+    check(&mut bench, &["shop/edge"]);
+    bench.apply(Kind::EndpointSlice, manifests::slice("another", &["192.0.2.1"]));
+    check(&mut bench, &[]);
+    bench.delete(Kind::EndpointSlice, "edge-tidegate");
+    check(&mut bench, &["shop/edge"]);
+    bench.delete(Kind::Service, "edge-tidegate");
+    check(&mut bench, &["shop/edge"]);
+    bench.delete(Kind::EndpointSlice, "another");
+    check(&mut bench, &[]);
 }
