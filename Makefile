@@ -10,7 +10,7 @@ ARGS ?=
 
 help:
 	@echo 'make dev    serve examples/ on this machine, without a cluster'
-	@echo 'make test   every test; says at the end what it left out'
+	@echo 'make test   every test; lists the skipped ones at the end'
 	@echo 'make fmt    format'
 	@echo 'make lint   clippy, warnings are errors'
 	@echo 'make doc    the documentation of every crate'

@@ -27,11 +27,12 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Serves the Ingresses of a cluster.
+    /// Serves the Ingresses and Gateway API routes of a cluster.
     Run(Box<RunArgs>),
     /// Serves a cached copy of a cluster's objects for reads and watches, and routes no traffic.
     Lite(Box<LiteArgs>),
-    /// Serves a folder of manifests without a cluster: an embedded API server, and an echo process for every replica.
+    /// Serves a folder of manifests without a cluster, with an embedded API server and an echo process for every
+    /// replica.
     Dev(Box<DevArgs>),
     /// Explains how a running process would route a URL, and why.
     Explain(ExplainArgs),
@@ -69,17 +70,17 @@ pub(crate) struct RunArgs {
 
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct DevArgs {
-    /// The folder of manifests (.yaml, .yml, .json); its changes are followed.
+    /// The folder of manifests (.yaml, .yml, .json); changes of its files take effect at once.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// The address of the embedded API server; port 0 is any free port.
+    /// The address of the embedded API server; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:0")]
     pub(crate) api: String,
     /// Starts the embedded API server without the CustomResourceDefinitions of the Gateway API.
     #[arg(long, env = "TIDEGATE_WITHOUT_GATEWAY_API", value_parser = BoolishValueParser::new())]
     pub(crate) without_gateway_api: bool,
-    /// A folder in which the embedded API server keeps its objects over restarts. Only its user can read it; Secrets in
-    /// it are not encrypted.
+    /// A folder in which the embedded API server keeps its objects across restarts. Only its user can read it; Secrets
+    /// in it are not encrypted.
     #[arg(long, value_name = "DIR", env = "TIDEGATE_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Runs the command of the annotation `tidegate.io/command` for Pods of Deployments whose template has it, on this machine and as the
@@ -118,11 +119,12 @@ pub(crate) struct EdgeArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Sockets")]
 pub(crate) struct SocketArgs {
-    /// The addresses for plain HTTP; several times for several sockets, `off` for none; port 0 is any free port
-    /// [default: 0.0.0.0:8080; dev: 127.0.0.1:8080, or any free port].
+    /// An address for plain HTTP; repeatable. `off` opens no socket; port 0 picks a free port [default: 0.0.0.0:8080;
+    /// dev: 127.0.0.1:8080, or any free port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", value_delimiter = ',')]
     pub(crate) http: Vec<String>,
-    /// The addresses for HTTPS, in the same form [default: 0.0.0.0:8443; dev: 127.0.0.1:8443, or any free port].
+    /// An address for HTTPS, in the same form; repeatable [default: 0.0.0.0:8443; dev: 127.0.0.1:8443, or any free
+    /// port].
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTPS", value_delimiter = ',')]
     pub(crate) https: Vec<String>,
     /// With --source deis, the address for connections to the platform's builder, or `off`; it is open only while there
@@ -130,7 +132,7 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_DEIS_BUILDER_ADDRESS")]
     pub(crate) deis_builder_address: Option<String>,
     /// Requires a PROXY protocol header (version 1 or 2) at the start of every connection to the addresses above, as
-    /// load balancers that pass TCP on send it. The header names the client if the connection comes from
+    /// TCP load balancers send it. The header names the client if the connection comes from
     /// --trusted-proxies and is ignored otherwise; a connection without one is closed.
     #[arg(long, env = "TIDEGATE_PROXY_PROTOCOL", value_parser = BoolishValueParser::new())]
     pub(crate) proxy_protocol: bool,
@@ -160,11 +162,11 @@ pub(crate) struct StatusArgs {
     /// the status has 127.0.0.1].
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_PUBLISH_SERVICE")]
     pub(crate) publish_service: Option<String>,
-    /// Addresses for the status of each Ingress, instead of those of a Service; several times for several.
+    /// An address for the status of each Ingress, instead of those of a Service; repeatable.
     #[arg(long, value_name = "IP|HOST", env = "TIDEGATE_PUBLISH_STATUS_ADDRESS", value_delimiter = ',')]
     pub(crate) publish_status_address: Vec<String>,
-    /// The Lease for the election of the replica that writes; edges of different classes need different ones. Without a
-    /// namespace it is in that of the pod, or of the kubeconfig's context.
+    /// The Lease for the leader election; edges of different classes need different Leases. The default namespace is
+    /// that of the pod, or of the kubeconfig's context.
     #[arg(long, value_name = "[NAMESPACE/]NAME", env = "TIDEGATE_LEASE", default_value = "tidegate")]
     pub(crate) lease: String,
 }
@@ -173,10 +175,10 @@ pub(crate) struct StatusArgs {
 #[command(next_help_heading = "Pace")]
 pub(crate) struct PaceArgs {
     /// The time that the first snapshot waits for Secrets and IngressClasses that cannot be listed, and for a namespace
-    /// that may not be read; it begins when every other kind has been listed. Routing works without them.
+    /// without read access; it begins when every other kind has been listed. Routing works without them.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_GRACE", default_value = "15s")]
     pub(crate) optional_kinds_grace: String,
-    /// The time that the first snapshot waits for the same kinds while their lists are merely slow; not less than
+    /// The time that the first snapshot waits for the same kinds while their lists are merely slow; at least
     /// --optional-kinds-grace.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_SLOW_GRACE", default_value = "2m")]
     pub(crate) optional_kinds_slow_grace: String,
@@ -184,16 +186,16 @@ pub(crate) struct PaceArgs {
     /// it.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
     pub(crate) sweep_share_max: String,
-    /// The number of objects that a complete list may remove unconfirmed, whatever their share, as long as it leaves
-    /// any.
+    /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
+    /// would remove all of them.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
-    /// The interval between two lists of a kind, lengthened by up to a half at random. Lists are made beside the watch
-    /// and find changes that it missed.
+    /// The interval between two relists of a kind, plus up to half of it at random. Relists run beside the watch and
+    /// find changes that it missed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
     pub(crate) list_again: String,
-    /// The duration of a round of the audit, lengthened by up to a half at random: while no change waits, the audit
-    /// compiles everything that is served again, a little at a time, and compares the results.
+    /// The duration of an audit round, plus up to half of it at random: while no change waits, the audit recompiles
+    /// everything that is served, a little at a time, and compares the results.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_AUDIT_ROUND", default_value = "5m")]
     pub(crate) audit_round: String,
     /// The number of live changes compiled between two publications.
@@ -216,12 +218,13 @@ pub(crate) struct KeepArgs {
     /// The number of generations kept for `rollback`.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_GENERATIONS", default_value = "300")]
     pub(crate) history_generations: String,
-    /// The number of routes that kept generations may hold and that serve no longer, at about a kilobyte each, beyond
-    /// as many as the largest generation has. The last two generations and the one that was held last do not count.
+    /// The maximum number of routes that are kept for `rollback` and no longer serve, about a kilobyte each, in
+    /// addition to as many as the largest generation has. The last two generations and the most recently held one do
+    /// not count.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_ROUTES", default_value = "50000")]
     pub(crate) history_routes: String,
-    /// The number of entries in the history of route changes, not less than --history-generations, and in that of
-    /// endpoint changes.
+    /// The number of entries in the history of route changes and in that of endpoint changes; at least
+    /// --history-generations.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_HISTORY_PUBLICATIONS", default_value = "10000")]
     pub(crate) history_publications: String,
 }
@@ -257,13 +260,13 @@ pub(crate) struct EndpointArgs {
 }
 
 #[derive(clap::Args, Debug, Default)]
-#[command(next_help_heading = "Ending")]
+#[command(next_help_heading = "Shutdown")]
 pub(crate) struct DrainArgs {
-    /// The time after SIGTERM during which the process still accepts connections, while it is not ready, so that load
-    /// balancers stop sending traffic, and asks clients to close theirs [default: 5s; dev: 0s].
+    /// The time after SIGTERM during which the process is not ready but still accepts connections, so that load
+    /// balancers stop sending traffic; it asks clients to close their connections meanwhile [default: 5s; dev: 0s].
     #[arg(long, value_name = "TIME", env = "TIDEGATE_SHUTDOWN_DELAY")]
     pub(crate) shutdown_delay: Option<String>,
-    /// The time after --shutdown-delay for requests in flight to end.
+    /// The time after --shutdown-delay for requests in flight to finish.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_GRACE", default_value = "30s")]
     pub(crate) grace: String,
 }
@@ -274,12 +277,12 @@ pub(crate) struct ProcessArgs {
     /// The number of threads that carry traffic [default: one per CPU].
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_THREADS")]
     pub(crate) threads: Option<String>,
-    /// The name of this edge in CDN-Loop. A request that has passed it three times is refused. Edges behind one another
+    /// The name of this edge in the CDN-Loop header. A request that has passed it three times is refused. Chained edges
     /// may have different names.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_LOOP_TOKEN", default_value = "tidegate")]
     pub(crate) loop_token: String,
     /// The driver of requests: with `both`, the native driver carries plain requests and the full driver the rest; with
-    /// `full`, the full driver carries all of them, should the native one be under suspicion.
+    /// `full`, the full driver carries all requests, for use when the native driver is suspected of a fault.
     #[arg(long, value_name = "both|full", env = "TIDEGATE_DRIVER", default_value = "both")]
     pub(crate) driver: String,
     /// Adds `Server: tidegate` to responses without a Server header and to the edge's own answers.
@@ -304,19 +307,19 @@ pub(crate) struct ProcessArgs {
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// The number of concurrent connections from one client address, or IPv6 network of 64 bits; 0 for no limit.
+    /// The maximum number of concurrent connections from one client address, or IPv6 /64 network; 0 for no limit.
     /// Trusted proxies are exempt.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_CLIENT_CONNECTIONS_MAX", default_value = "0")]
     pub(crate) client_connections_max: String,
-    /// The number of concurrent requests of one client address at endpoints; 0 for no limit.
+    /// The maximum number of concurrent requests from one client address to endpoints; 0 for no limit.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_CLIENT_REQUESTS_MAX", default_value = "0")]
     pub(crate) client_requests_max: String,
     /// The share of all connections, requests and memory, in percent, that one client address may hold once half of
     /// them are in use; 100 for no limit.
     #[arg(long, value_name = "PERCENT", env = "TIDEGATE_CLIENT_SHARE_MAX", default_value = "25")]
     pub(crate) client_share_max: String,
-    /// The number of concurrent requests at the endpoints of one Service port, unless the Service has an annotation
-    /// `tidegate.io/requests-max`; 0 for no limit.
+    /// The maximum number of concurrent requests to the endpoints of one Service port, unless the Service has an
+    /// annotation `tidegate.io/requests-max`; 0 for no limit.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SERVICE_REQUESTS_MAX", default_value = "1024")]
     pub(crate) service_requests_max: String,
 }
@@ -330,14 +333,15 @@ pub(crate) struct ClusterArgs {
     /// The context of the kubeconfig [default: its current one].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTEXT", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
-    /// A namespace to serve; several times for several [default: all].
+    /// A namespace to serve; repeatable [default: all].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", value_delimiter = ',')]
     pub(crate) namespace: Vec<String>,
-    /// The way that Secrets are read: `all` lists and watches them; `referenced` gets by name those that Ingresses
-    /// refer to, so that a role needs to allow nothing more than `get`.
+    /// How Secrets are read: `all` lists and watches them; `referenced` gets by name the Secrets that Ingresses refer
+    /// to, so that a role needs to allow only `get`.
     #[arg(long, value_name = "all|referenced", env = "TIDEGATE_WATCH_SECRETS", default_value = "all")]
     pub(crate) watch_secrets: String,
-    /// With `--watch-secrets referenced`, the interval at which a Secret is read again, lengthened by up to a half at random.
+    /// With `--watch-secrets referenced`, the interval at which a Secret is read again, plus up to half of it at
+    /// random.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_SECRETS_AGAIN", default_value = "5m")]
     pub(crate) secrets_again: String,
     /// Allows objects to name loopback addresses, which lead to this process's own host.

@@ -12,8 +12,8 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flags.md");
 
 const HEAD: &str = "# Flags\n\n\
     Written by `UPDATE_GOLDEN=1 cargo test -p tidegate-app flags`; a test keeps it current.\n\n\
-    A flag wins over its variable. Times are written as `250ms`, `5s` or `1m 30s`. Lists in variables are separated \
-    by commas; a switch is turned on by `true` and off by `false`.\n";
+    A flag wins over its variable. Times are written as `250ms`, `5s` or `1m 30s`. Lists in variables are \
+    comma-separated; `true` turns a switch on, `false` turns it off.\n";
 
 fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"))

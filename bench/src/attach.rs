@@ -29,11 +29,10 @@ pub struct Args {
     /// The size of the measurement; a smoke run fails when one changed route does not write exactly one status.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of routes that are created at once, each with a Service and endpoint of its own; several for several
-    /// runs.
+    /// The number of routes that are created at once, each with a Service and endpoint of its own; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1000,5000")]
     routes: Vec<usize>,
-    /// The number of listeners of the Gateway, all of which accept every route; several for several runs.
+    /// The number of listeners of the Gateway, all of which accept every route; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u16).range(2..=64))]
     listeners: Vec<u16>,
     /// The number of rounds; in each, Tidegate is restarted.

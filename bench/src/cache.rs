@@ -25,7 +25,7 @@ pub struct Args {
     /// The size of the measurement; a smoke run fails if an unnecessary write is made.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of Ingresses, each with a Service and a slice of its own; several for several runs.
+    /// The number of Ingresses, each with a Service and a slice of its own; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     ingresses: Vec<u64>,
     /// The number of batches of each size, and of complete reads.

@@ -14,7 +14,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Measures the cost of one change and of one look-up, by counts.
+    /// Measures the cost of one change and of one look-up, by counts of operations.
     Swaps(swaps::Args),
     /// Measures the cost of a step of the control loop's queue behind a list of keys, and the time that a live change
     /// waits there.
@@ -35,9 +35,9 @@ enum Command {
     Start(start::Args),
     /// Measures the time from the write of a route to its first right response.
     Propagate(propagate::Args),
-    /// The time until many HTTPRoutes serve on one Gateway, and until their statuses are written.
+    /// Measures the time until many HTTPRoutes serve on one Gateway, and until their statuses are written.
     Attach(attach::Args),
-    /// A data plane alone, for what counts it.
+    /// Runs a data plane alone, for the commands that count its work.
     #[command(subcommand, hide = true)]
     Subject(subject::Command),
 }
@@ -69,7 +69,7 @@ fn with_processes(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
         tokio::select! {
             done = command => done,
             interrupted = tokio::signal::ctrl_c() => { interrupted?; anyhow::bail!("interrupted") }
-            _ = terminate.recv() => anyhow::bail!("told to end"),
+            _ = terminate.recv() => anyhow::bail!("terminated by a signal"),
         }
     })
 }

@@ -55,7 +55,7 @@ pub struct Args {
     /// zero.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of routes, each with a Service and endpoint of its own; several for several runs.
+    /// The number of routes, each with a Service and endpoint of its own; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
     /// The number of rounds; in each, every proxy is restarted and measured once.

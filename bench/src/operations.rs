@@ -41,7 +41,7 @@ impl Counting {
         let valgrind = callgrind::available();
         anyhow::ensure!(valgrind || !self.check, "instructions are judged too, and valgrind is not installed");
         if !valgrind {
-            eprintln!("left out: instructions, because valgrind is not installed");
+            eprintln!("skipped: instructions, because valgrind is not installed");
         }
         Ok(valgrind)
     }

@@ -31,11 +31,11 @@ pub struct Args {
     /// The size of the measurement; a smoke run fails when Tidegate is cut off.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of existing routes; several for several runs (up to 100000).
+    /// The number of existing routes; comma-separated (up to 100000).
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     routes: Vec<usize>,
     /// The number of applications of the Deis router with three domains each, in place of routes by Ingresses, and
-    /// writes of one of them; for Tidegate alone. Several for several runs.
+    /// writes of one of them; for Tidegate alone. Comma-separated.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
     /// The number of routes that are written, one after the other; the proxies take turns.

@@ -32,13 +32,13 @@ pub struct Args {
     /// The size of the measurement; a run of any size fails when an object or an event is missing.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of Services; several for several runs.
+    /// The number of Services; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     objects: Vec<u64>,
     /// The number of open watches, in the run with the fewest objects.
     #[arg(long, default_value_t = 1000)]
     watches: usize,
-    /// The number of changes sent to all of them, fewer than may wait for a watch (1,024).
+    /// The number of changes sent to all of them, fewer than the queue of a watch holds (1,024).
     #[arg(long, default_value_t = 500)]
     changes: u64,
     /// The number of rounds; in each, every process is restarted and measured once.

@@ -17,7 +17,7 @@ impl Size {
     /// # Errors
     /// Names the missing parts.
     pub(crate) fn complete(self, left_out: &[String]) -> anyhow::Result<()> {
-        anyhow::ensure!(self == Self::Full || left_out.is_empty(), "left out of a smoke run: {}", left_out.join("; "));
+        anyhow::ensure!(self == Self::Full || left_out.is_empty(), "skipped in a smoke run: {}", left_out.join("; "));
         Ok(())
     }
 }

@@ -18,14 +18,14 @@ pub struct Args {
     /// The size of the measurement; a smoke run fails when a started proxy does not have all of its routes.
     #[arg(long, value_enum, default_value = "full")]
     size: Size,
-    /// The number of routes, each with a Service and endpoint of its own; several for several runs.
+    /// The number of routes, each with a Service and endpoint of its own; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     routes: Vec<usize>,
     /// The number of applications of the Deis router with three domains each, in place of those routes; for Tidegate
     /// alone.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
-    /// Starts Tidegate alone, from its cluster cache on disk, after its API server has gone.
+    /// Starts Tidegate alone, from its cluster cache on disk, after its API server has stopped.
     #[arg(long, conflicts_with = "apps")]
     cached: bool,
     /// The number of rounds; in each, every proxy is started once.

@@ -37,7 +37,7 @@ pub struct Args {
     /// The number of rounds; in each, the proxies take turns.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// The duration of load in one turn, in seconds: as long at full speed as at the fixed rate.
+    /// The duration of load in one turn, in seconds, both at full speed and at the fixed rate.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// The fixed rate in requests per second, for small responses.
@@ -49,7 +49,7 @@ pub struct Args {
     /// The number of requests that are counted.
     #[arg(long, default_value_t = 2000)]
     count_requests: usize,
-    /// Leaves out the bare Pingora.
+    /// Skips the bare Pingora.
     #[arg(long)]
     no_bare: bool,
     #[command(flatten)]

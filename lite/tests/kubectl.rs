@@ -45,7 +45,7 @@ struct Cluster {
 
 async fn cluster() -> Option<Cluster> {
     if Command::new("kubectl").arg("version").arg("--client").output().await.is_err() {
-        println!("left out: kubectl is not on this machine");
+        println!("skipped: kubectl is not on this machine");
         return None;
     }
     let door = Door::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();

@@ -23,7 +23,7 @@ func runPod(arguments []string) error {
 	delay := flags.Duration("delay", 0, "how long every answer takes; ?delay= in a query asks for more")
 	linger := flags.Duration("linger", 0, "how long it goes on after SIGTERM as if nothing had been said")
 	var listen []string
-	flags.Func("listen", "where it listens; several times for several sockets", func(text string) error {
+	flags.Func("listen", "the address to listen on; repeatable", func(text string) error {
 		listen = append(listen, text)
 		return nil
 	})

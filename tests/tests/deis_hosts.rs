@@ -37,7 +37,7 @@ async fn unknown_hosts_go_to_the_default_service() {
     // Port 80 may be privileged.
     let server = match TcpListener::bind("127.0.0.80:80").await {
         Ok(server) => server,
-        Err(error) => return eprintln!("left out, because 127.0.0.80:80 cannot be listened on: {error}"),
+        Err(error) => return eprintln!("skipped, because 127.0.0.80:80 cannot be listened on: {error}"),
     };
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = server.accept().await {

@@ -311,7 +311,7 @@ async fn a_full_disk_disables_only_the_cache() {
 /// printed line, for users without the right to mount.
 fn mounted(script: &str, argument: &Path) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        println!("left out: it takes root to mount");
+        println!("skipped: it takes root to mount");
         return None;
     }
     let mut command = Command::new("unshare");

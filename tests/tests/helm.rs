@@ -24,7 +24,7 @@ impl Helm {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build");
         let built = std::process::Command::new(build).args(["helm", "--path"]).output().unwrap();
         if !built.status.success() {
-            println!("left out: Helm is not built (tests/tools/build helm)");
+            println!("skipped: Helm is not built (tests/tools/build helm)");
             return None;
         }
         let binary = PathBuf::from(String::from_utf8(built.stdout).unwrap().trim());

@@ -144,7 +144,7 @@ fn served(server: &std::path::Path, probe: &str) -> String {
 /// A file with the server; `None` without Python.
 fn server() -> Option<tempfile::NamedTempFile> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        println!("left out: python3 is not on this machine");
+        println!("skipped: python3 is not on this machine");
         return None;
     }
     let file = tempfile::NamedTempFile::new().unwrap();

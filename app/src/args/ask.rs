@@ -9,8 +9,8 @@ pub(crate) struct ExplainArgs {
     /// The request method.
     #[arg(long, value_name = "METHOD", env = "TIDEGATE_METHOD", default_value = "GET")]
     pub(crate) method: String,
-    /// A request header, also as `-H`; several times for several. `Host` replaces the URL's host, which still gives the
-    /// address or, over TLS, the server name.
+    /// A request header, also as `-H`; repeatable. `Host` replaces the URL's host, which still gives the address or,
+    /// over TLS, the server name.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", env = "TIDEGATE_HEADER")]
     pub(crate) header: Vec<String>,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct TopologyArgs {
     /// The maximum number of Gateways and routes, at most 2000.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_LIMIT", default_value = "500")]
     pub(crate) limit: usize,
-    /// Shows only entries after this one, which the previous page has named.
+    /// Shows only entries after this one, as printed by the previous page.
     #[arg(long, value_name = "KIND/NAMESPACE/NAME", env = "TIDEGATE_AFTER")]
     pub(crate) after: Option<String>,
     #[command(flatten)]
@@ -42,8 +42,8 @@ pub(crate) struct HistoryArgs {
     /// The number of latest publications to show.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_LAST", default_value = "20")]
     pub(crate) last: usize,
-    /// Shows only publications that changed the routes or certificates of this host pattern, or may have: for each
-    /// publication the first eight hosts are recorded.
+    /// Shows only publications that changed, or may have changed, the routes or certificates of this host pattern: each
+    /// publication records only its first eight hosts.
     #[arg(long, value_name = "HOST", env = "TIDEGATE_HOST")]
     pub(crate) host: Option<String>,
     #[command(flatten)]

@@ -33,11 +33,12 @@ pub(crate) struct LiteClusterArgs {
     /// it.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
     pub(crate) sweep_share_max: String,
-    /// The number of objects that a complete list may remove unconfirmed, whatever their share, as long as it leaves
-    /// any.
+    /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
+    /// would remove all of them.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
     pub(crate) sweep_free: String,
-    /// The interval between two lists of a kind, lengthened by up to a half at random. Lists find changes that the watch missed.
+    /// The interval between two relists of a kind, plus up to half of it at random. Relists find changes that the watch
+    /// missed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
     pub(crate) list_again: String,
 }

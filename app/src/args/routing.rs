@@ -4,16 +4,15 @@
 #[command(next_help_heading = "Routing")]
 pub(crate) struct RoutingArgs {
     /// The kinds that make routes: `ingress`, `gateway` for those of the Gateway API, and `deis` for Services labelled
-    /// router.deis.io/routable=true; several between commas [default: ingress,gateway; a cluster that does not have the
-    /// Gateway API, or does not let its definitions be read, is served without it].
+    /// router.deis.io/routable=true; comma-separated [default: ingress,gateway; a cluster that does not have the
+    /// Gateway API, or denies access to its definitions, is served without it].
     #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',')]
     pub(crate) source: Vec<String>,
     /// The value of `spec.controllerName` in GatewayClasses of this controller.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_GATEWAY_CONTROLLER", default_value = "tidegate.io/gateway")]
     pub(crate) gateway_controller: String,
     /// The pool of local addresses for Gateways, one address each: single addresses and ranges such as
-    /// 192.0.2.10-192.0.2.20, between commas; or `service`: each Gateway has a Service of its own and takes its
-    /// addresses. Without a pool no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
+    /// 192.0.2.10-192.0.2.20, comma-separated; or `service`: each Gateway has a Service of its own and takes its addresses. Without a pool no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
     #[arg(long, value_name = "ADDR[-ADDR]", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
     pub(crate) gateway_addresses: Vec<String>,
     /// The type of the Services created for Gateways: `LoadBalancer`, `NodePort` or `ClusterIP` with --gateway-addresses service; with
@@ -51,11 +50,11 @@ pub(crate) struct RoutingArgs {
     #[arg(long, value_name = "RULE", env = "TIDEGATE_HOST_OWNERSHIP", default_value = "shared")]
     pub(crate) host_ownership: String,
     /// An address of this process alone (the pod's address), which no object may use as an endpoint, whatever the port;
-    /// several times for several. Without it, the process's own sockets are refused on every address of its host.
+    /// repeatable. Without it, the process's own sockets are refused on every address of its host.
     #[arg(long, value_name = "IP", env = "TIDEGATE_OWN_ADDRESS", value_delimiter = ',')]
     pub(crate) own_address: Vec<String>,
     /// A network that no object may use for endpoints, in addition to loopback, link-local addresses, the metadata
-    /// services of clouds and the API server; several times for several.
+    /// services of clouds and the API server; repeatable.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_REFUSE_ADDRESSES", value_delimiter = ',')]
     pub(crate) refuse_addresses: Vec<String>,
 }

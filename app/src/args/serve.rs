@@ -45,15 +45,15 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Cached kinds")]
 pub(crate) struct CachedArgs {
     /// Kinds to read, keep on disk and serve although they make no routes: plurals with their group, such as
-    /// `pods,configmaps,deployments.apps`, or `certificates.cert-manager.io/v1` for one version; several times for several [default: none;
-    /// lite: services, endpointslices, ingresses and ingressclasses, the kinds that an edge reads].
+    /// `pods,configmaps,deployments.apps`, or `certificates.cert-manager.io/v1` for one version; repeatable [default:
+    /// none; lite: services, endpointslices, ingresses and ingressclasses, the kinds that an edge reads].
     #[arg(long, value_name = "KINDS", env = "TIDEGATE_CACHE_KINDS", value_delimiter = ',')]
     pub(crate) cache_kinds: Vec<String>,
-    /// A label selector for such a kind, such as `pods:app=web,tier!=test`; several times for several kinds, in the
-    /// variable separated by semicolons [default: all objects].
+    /// A label selector for one of these kinds, such as `pods:app=web,tier!=test`; repeatable, and separated by
+    /// semicolons in the variable [default: all objects].
     #[arg(long, value_name = "KIND:SELECTOR", env = "TIDEGATE_CACHE_SELECTOR", value_delimiter = ';')]
     pub(crate) cache_selector: Vec<String>,
-    /// A field selector for such a kind, such as `pods:spec.nodeName=node-1`.
+    /// A field selector for one of these kinds, such as `pods:spec.nodeName=node-1`; repeatable in the same way.
     #[arg(long, value_name = "KIND:SELECTOR", env = "TIDEGATE_CACHE_FIELD_SELECTOR", value_delimiter = ';')]
     pub(crate) cache_field_selector: Vec<String>,
 }

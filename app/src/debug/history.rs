@@ -122,9 +122,9 @@ impl Display for Text<'_> {
             None => writeln!(f, "Generation {newest} serves.")?,
         }
         let Some(oldest) = oldest else { return Ok(()) };
-        write!(f, "The routes of generations {oldest} to {newest} can be taken back")?;
+        write!(f, "Generations {oldest} to {newest} can be rolled back to")?;
         match apart {
-            Some(apart) => writeln!(f, ", and those of {apart}, which were held last."),
+            Some(apart) => writeln!(f, ", and so can {apart}, which was held last."),
             None => writeln!(f, "."),
         }
     }

@@ -95,7 +95,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, reading: &mut Rea
                 find(&path, depth + 1, files, reading);
             }
         } else if manifest && files.len() == FILES_MAX {
-            return reading.complain(&path, None, format!("is left out: there are more than {FILES_MAX} files"));
+            return reading.complain(&path, None, format!("is skipped: there are more than {FILES_MAX} files"));
         } else if manifest {
             files.push(path);
         }

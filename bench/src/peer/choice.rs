@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// The proxies to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nginx,haproxy,envoy,tidegate")]
     peers: Vec<Kind>,
-    /// The work on every request; several for a row each.
+    /// The work on every request; comma-separated, one row each.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same")]
     work: Vec<Work>,
     /// The number of threads (nginx: worker processes) that carry traffic.

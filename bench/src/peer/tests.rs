@@ -90,7 +90,7 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 async fn endpoints_and_logs_see_the_same_from_every_proxy() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy", "--work", "same,bare"]).args;
     let (choices, left_out) = choose(&args).unwrap();
-    eprintln!("left out: {left_out:?}");
+    eprintln!("skipped: {left_out:?}");
     if choices.is_empty() {
         return;
     }
@@ -167,7 +167,7 @@ async fn endpoints_and_logs_see_the_same_from_every_proxy() {
 async fn grpc_streams_pass_and_broken_ones_are_counted() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy"]).args;
     let (choices, left_out) = choose(&args).unwrap();
-    eprintln!("left out: {left_out:?}");
+    eprintln!("skipped: {left_out:?}");
     if choices.is_empty() {
         return;
     }

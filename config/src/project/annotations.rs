@@ -258,8 +258,8 @@ const INGRESS: [Annotation<Draft>; 16] = [
     },
     Annotation {
         key: "allow-source-range",
-        form: "addresses and networks between commas",
-        default: |_| "everybody".to_owned(),
+        form: "comma-separated addresses and networks",
+        default: |_| "all clients".to_owned(),
         effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
         otherwise: OnInvalid::Closed,
         inert: None,

@@ -106,6 +106,6 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
         }
         Guard::RequireEndpoints => writeln!(f, "  guard    requires an endpoint (else 503)"),
         Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),
-        Guard::DenyAll => writeln!(f, "  guard    403 for everybody"),
+        Guard::DenyAll => writeln!(f, "  guard    403 for all clients"),
     }
 }

@@ -127,7 +127,7 @@ fn guards_are_shown_with_their_conditions() {
 
     let closed = json!({"tidegate.io/allow-source-range": "office"});
     let text = explained(&[ingress("web", 2026, &closed, &[("Prefix", "/")])], "http://web.example/");
-    check(&text, "guard", &["403 for everybody"]);
+    check(&text, "guard", &["403 for all clients"]);
     check(&text, "answer", &["403, by the edge itself"]);
 }
 

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Entered::Inside { control_plane, folder } => stage::run(&arguments, (all, on_demand), (control_plane, folder)),
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
-            println!("left out: the cases on a real control plane, because {lack}");
+            println!("skipped: the cases on a real control plane, because {lack}");
             stage::left_out(&arguments, all)
         }
     }

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     }
     let Some(built) = built() else {
         println!(
-            "left out: the conformance suite of the Gateway API, because it is not built: run tests/conformance/build"
+            "skipped: the conformance suite of the Gateway API, because it is not built: run tests/conformance/build"
         );
         return left_out(&arguments);
     };
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         }
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
-            println!("left out: the conformance suite of the Gateway API, because {lack}");
+            println!("skipped: the conformance suite of the Gateway API, because {lack}");
             left_out(&arguments)
         }
     }

@@ -51,7 +51,7 @@ impl Front {
         let program = proxy.program();
         let mut version = std::process::Command::new(program);
         if version.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-            println!("left out: there is no {program}");
+            println!("skipped: there is no {program}");
             return None;
         }
         for _ in 0..TRIES_MAX {

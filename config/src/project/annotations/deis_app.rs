@@ -113,8 +113,8 @@ pub(super) const APP: &[Annotation<App>] = &[
     ),
     annotation!(
         "whitelist",
-        "addresses and networks between commas",
-        "everybody, or the router's list",
+        "comma-separated addresses and networks",
+        "all clients, or the router's list",
         "Answers 403 to clients from elsewhere, before anything else is decided.",
         Closed,
         None,

@@ -37,7 +37,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     ),
     annotation!(
         "defaultWhitelist",
-        "addresses and networks between commas",
+        "comma-separated addresses and networks",
         "none",
         "The clients that may use applications, unless an application has a list of its own (`whitelistMode`).",
         Closed,
@@ -85,7 +85,7 @@ pub(super) const ROUTER: &[Annotation<Router>] = &[
     ),
     annotation!(
         "proxyRealIpCidrs",
-        "addresses and networks between commas",
+        "comma-separated addresses and networks",
         "`10.0.0.0/8`",
         "Peers whose `X-Forwarded-*` headers are trusted, besides those of `--trusted-proxies`, on every host. An empty value trusts no peer.",
         Dropped,

@@ -59,7 +59,7 @@ const MANUAL_TAIL: &str = "
 A *time* is a sum of whole numbers with the units `ms`, `s`, `m` and `h`, such as `500ms`, `30s` or `1m30s`, more than zero and at
 most `24h`; a number without a unit is refused. *Bytes* are a whole number, with `k`, `m` or `g` for powers of 1024.
 *Addresses and networks* are of IPv4 or IPv6, such as `192.0.2.7, 10.0.0.0/8, 2001:db8::/32`; a comma at the end does no harm,
-and a list that names nothing is refused, since it would let everybody in. One of more than 4096 cannot be read.
+and a list that names nothing is refused, since it would let all clients in. One of more than 4096 cannot be read.
 
 `true` may also be written `1`, `t`, `T`, `TRUE` or `True`, and `false` likewise.
 
