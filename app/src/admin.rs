@@ -32,7 +32,7 @@ pub(crate) struct Admin {
     /// Kinds that are cached and served in addition to those that routing reads.
     pub(crate) cached: watch::Receiver<CachedStates>,
     pub(crate) bound: watch::Receiver<Bound>,
-    /// Cancelled when the process is ending.
+    /// Cancelled when the process is shutting down.
     pub(crate) draining: CancellationToken,
     pub(crate) health: Health,
     pub(crate) registry: Registry,
@@ -64,7 +64,7 @@ pub(crate) fn health(health: &Health) -> Response {
     let status =
         if down.values().any(|down| down.for_good) { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
     let lines = down.iter().map(|(task, down)| {
-        let then = if down.for_good { "not started again" } else { "to be started again" };
+        let then = if down.for_good { "not restarted" } else { "to be restarted" };
         format!("task {task}: {}, {then}\n", down.why)
     });
     let text: String = lines.collect();
@@ -88,9 +88,9 @@ async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respon
 
 fn refusal(readiness: &Readiness, bound: &Bound, draining: bool) -> Option<&'static str> {
     if draining {
-        Some("the process is ending")
+        Some("the process is shutting down")
     } else if !readiness.ready {
-        Some("the first snapshot is not published")
+        Some("no snapshot has been published yet")
     } else if bound.is_lost() || bound.iter().next().is_none() {
         Some("no socket is open for traffic")
     } else {
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn readiness_requires_a_snapshot_and_a_socket() {
         let nothing = Bound::default();
-        assert_eq!(refusal(&ready(), &nothing, true), Some("the process is ending"));
-        assert_eq!(refusal(&Readiness::default(), &nothing, false), Some("the first snapshot is not published"));
+        assert_eq!(refusal(&ready(), &nothing, true), Some("the process is shutting down"));
+        assert_eq!(refusal(&Readiness::default(), &nothing, false), Some("no snapshot has been published yet"));
         assert_eq!(refusal(&ready(), &nothing, false), Some("no socket is open for traffic"));
     }
 

@@ -52,7 +52,7 @@ impl Question {
         let (status, answer) = asked
             .context("no answer in time")
             .and_then(|answered| answered)
-            .with_context(|| format!("asking the process at --debug {}", args.debug))?;
+            .with_context(|| format!("querying the process at --debug {}", args.debug))?;
         let answer = answer.trim_end();
         match status {
             StatusCode::OK => {
@@ -69,7 +69,7 @@ impl Question {
 
     async fn ask(&self, address: &DebugAddress) -> anyhow::Result<(StatusCode, String)> {
         match address {
-            DebugAddress::Off => bail!("--debug is off; nothing to ask"),
+            DebugAddress::Off => bail!("--debug is off: there is no address to query"),
             DebugAddress::Tcp(wish) => {
                 let stream = TcpStream::connect(wish.address).await?;
                 self.converse(stream, &wish.address.to_string()).await

@@ -85,5 +85,5 @@ fn bad_request(why: &str) -> Response {
 }
 
 fn not_running() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the control loop does not run now\n").into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, "the control loop is not running\n").into_response()
 }

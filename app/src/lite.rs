@@ -47,7 +47,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     }
     tasks.once("cached kinds", following);
     let (admin, api_text) = (admin.map(|at| at.to_string()), api.as_ref().map(ToString::to_string));
-    tracing::info!(admin, api = api_text, "started; kinds are served as they are listed");
+    tracing::info!(admin, api = api_text, "started; each kind is served once it is listed");
     let signal = signals.next().await;
     tracing::info!(signal, "ending");
     ending.cancel();
@@ -82,7 +82,7 @@ async fn follow(
 #[derive(Clone)]
 struct Pages {
     states: watch::Receiver<CachedStates>,
-    /// Cancelled when the process is ending.
+    /// Cancelled when the process is shutting down.
     ending: CancellationToken,
     health: Health,
 }
@@ -102,7 +102,7 @@ async fn healthz(State(pages): State<Pages>) -> Response {
 async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
     let states = pages.states.borrow().clone();
     let refusal = if pages.ending.is_cancelled() {
-        Some("the process is ending".to_owned())
+        Some("the process is shutting down".to_owned())
     } else {
         awaited(&states).map(|name| format!("{name} are not listed yet"))
     };

@@ -40,7 +40,7 @@ pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Resu
 
 /// Passes requests on this way, and counts them.
 pub(crate) fn pass_on(way: kube::Client, registry: &Registry) -> prometheus::Result<PassOn> {
-    let opts = Opts::new("tidegate_served_writes_total", "Writes passed on to the API server, by outcome.");
+    let opts = Opts::new("tidegate_served_writes_total", "Writes forwarded to the API server, by outcome.");
     let writes = IntCounterVec::new(opts, &["outcome"])?;
     registry.register(Box::new(writes.clone()))?;
     Ok(PassOn::to(move |request| {

@@ -30,7 +30,7 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let wired = Wired::start(edge, clients, cluster.namespaces)?;
     let (admin, dumps) = (wired.admin.map(|at| at.to_string()), wired.debug.as_ref().map(ToString::to_string));
     let api = wired.api.as_ref().map(ToString::to_string);
-    tracing::info!(admin, dumps, api, "started; traffic is taken when the first snapshot is published");
+    tracing::info!(admin, dumps, api, "started; traffic is accepted once the first snapshot is published");
     let bound = wired.bound();
     tokio::select! {
         over = wired.until_over(&mut signals) => over,

@@ -266,9 +266,9 @@ impl FeedCollector {
         Ok(Self {
             lite,
             routed: routed.iter().map(named).collect(),
-            objects: gauge("tidegate_served_objects", "Objects that the served API holds.")?,
-            bytes: gauge("tidegate_served_bytes", "Bytes that the JSON of those objects takes.")?,
-            watches: gauge("tidegate_served_watches", "Watches of the served API that are open.")?,
+            objects: gauge("tidegate_served_objects", "Objects held by the served API.")?,
+            bytes: gauge("tidegate_served_bytes", "Size of their JSON, in bytes.")?,
+            watches: gauge("tidegate_served_watches", "Open watches of the served API.")?,
         })
     }
 }

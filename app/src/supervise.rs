@@ -71,7 +71,7 @@ impl Supervisor {
     /// # Errors
     /// When its metric is registered already.
     pub(crate) fn new(registry: &Registry, stop: CancellationToken, draw: fn() -> f64) -> prometheus::Result<Self> {
-        let opts = Opts::new("tidegate_task_restarts_total", "Tasks that ended or panicked although they should run.");
+        let opts = Opts::new("tidegate_task_restarts_total", "Restarts of tasks that ended or panicked unexpectedly.");
         let restarts = IntCounterVec::new(opts, &["task"])?;
         registry.register(Box::new(restarts.clone()))?;
         let board = Board { down: watch::Sender::default(), restarts };
@@ -117,7 +117,7 @@ impl Supervisor {
         self.set.spawn(async move {
             let why = ending(task).await;
             if !stop.is_cancelled() {
-                tracing::error!(task = name, why, "a task ended for good; traffic goes on with the last snapshot");
+                tracing::error!(task = name, why, "a task ended permanently; traffic continues with the last snapshot");
                 board.ended(name, why, true);
             }
         });

@@ -161,7 +161,7 @@ impl Wired {
         let over = match why {
             Err(why) => Err(anyhow::anyhow!("no socket is open for traffic: {why}")),
             Ok(signal) => {
-                tracing::info!(signal, delay_s = self.drain.delay.as_secs(), "ending: unready, still accepting");
+                tracing::info!(signal, delay_s = self.drain.delay.as_secs(), "shutting down: not ready, still accepting connections");
                 let proxy = self.proxy;
                 proxy.announce_end();
                 let drained = async {
@@ -174,7 +174,7 @@ impl Wired {
                         Ok(ExitCode::SUCCESS)
                     }
                     second = signals.next_but_twins() => {
-                        tracing::warn!(signal = second, "ending at once");
+                        tracing::warn!(signal = second, "exiting at once");
                         Ok(ExitCode::FAILURE)
                     }
                 }
@@ -244,7 +244,7 @@ fn shared_out(mut budget: BudgetLimits, threads: usize, serve: Option<&mut Serve
 async fn lost(mut bound: watch::Receiver<Bound>) -> String {
     loop {
         if bound.wait_for(Bound::is_lost).await.is_err() {
-            return "the traffic threads are gone".to_owned();
+            return "the traffic threads have ended".to_owned();
         }
         let back = timeout(LISTENERS_LOST_MAX, bound.wait_for(|bound| !bound.is_lost())).await.is_ok();
         if !back {

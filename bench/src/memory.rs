@@ -144,7 +144,7 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
         let row = |choice: &Choice| Row { proxy: choice.name(), routes: *routes, turns: Vec::new() };
         let mut rows: Vec<(&Choice, Row)> = choices.iter().map(|choice| (choice, row(choice))).collect();
         for round in 1..=args.rounds {
-            // A proxy that fails once is left out from then on.
+            // A proxy that fails once is skipped from then on.
             for (choice, mut row) in std::mem::take(&mut rows) {
                 progress.say(format!("round {round}: {} with {routes} routes", row.proxy));
                 match measure(choice, (*routes, connections), &args, share, &upstream).await {

@@ -33,7 +33,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Returns `true` if instructions can be counted; otherwise prints that they are left out.
+    /// Returns `true` if instructions can be counted; otherwise prints that they are skipped.
     ///
     /// # Errors
     /// When they have to be judged and cannot be counted.

@@ -32,7 +32,7 @@ pub(crate) use choice::{Args, Choice, Kind, Source, Work, choose, versions};
 pub(crate) use objects::{one_route, own_route};
 
 /// The maximum time for a proxy to listen after its start, and then for all of its routes to be right. A proxy that
-/// takes longer is left out for that number of routes.
+/// takes longer is skipped for that number of routes.
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 /// A host that every proxy serves over TLS too, where it has a route. wrk can use no other server name than the host it connects to.
 pub(crate) const SECURE: &str = "localhost";

@@ -275,7 +275,7 @@ impl<'a> Loop<'a> {
                 }
             }
             if moved && before.stale_since_s.is_some() && stale_since_s.is_none() {
-                tracing::info!("the current state of the cluster serves, and no longer the restored one");
+                tracing::info!("serving the current state of the cluster instead of the restored one");
             }
             if moved {
                 *before = after;
@@ -323,7 +323,7 @@ impl<'a> Loop<'a> {
                 self.reconciler.hold(command, asked, routes, now);
             }
         }
-        tracing::warn!(%command, "an operator's command");
+        tracing::warn!(%command, "operator command");
         self.step(now);
         Ok(*self.told.generation.borrow())
     }

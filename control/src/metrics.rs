@@ -93,7 +93,7 @@ impl ControlMetrics {
             units_compiled.with_label_values(&[unit]);
         }
         Ok(Self {
-            generation: gauge("tidegate_snapshot_generation", "The generation that was published last.")?,
+            generation: gauge("tidegate_snapshot_generation", "The last published generation.")?,
             held_generation: gauge(
                 "tidegate_held_generation",
                 "The generation whose routes an operator holds; 0 while those of the cluster serve.",

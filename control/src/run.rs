@@ -171,7 +171,7 @@ impl State {
             }
             let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", panic_message(&*panic)));
             self.metrics.restarts.inc();
-            tracing::error!(%why, "the control loop is started again; the last snapshot serves meanwhile");
+            tracing::error!(%why, "the control loop failed and restarts; the last snapshot serves meanwhile");
             if clock::now().saturating_duration_since(started) >= SOUND_AFTER {
                 backoff.reset();
             }
@@ -253,7 +253,7 @@ impl State {
         }
         let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
         let keeping = self.kept.follow(api_server, &identity, self.cached.subscribe(), relist.clone());
-        tasks.spawn(ending("keeping where the API server is".to_owned(), keeping));
+        tasks.spawn(ending("the record of the API server's address".to_owned(), keeping));
         tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
         tasks.spawn(ending("relisting".to_owned(), async move {
             while let Some(source) = relists.recv().await {

@@ -51,22 +51,22 @@ impl SourceMetrics {
         let duration = HistogramOpts::new("tidegate_list_duration_seconds", "Duration of complete lists, in seconds.")
             .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]);
         let metrics = Self {
-            connected: gauge("tidegate_watch_connected", "Watches that are open now: 0 or 1.")?,
+            connected: gauge("tidegate_watch_connected", "1 while a watch is open.")?,
             last_event: GaugeVec::new(
                 Opts::new(
                     "tidegate_watch_last_event_timestamp_seconds",
-                    "When the last watch event or bookmark came, in seconds since the epoch.",
+                    "Time of the last watch event or bookmark, in seconds since the epoch.",
                 ),
                 &SOURCE,
             )?,
-            lists: counter("tidegate_lists_total", "Lists begun, by why.", &SOURCE_AND_REASON)?,
+            lists: counter("tidegate_lists_total", "Lists begun, by reason.", &SOURCE_AND_REASON)?,
             list_failures: counter("tidegate_list_failures_total", "Failed lists, by reason.", &SOURCE_AND_REASON)?,
             list_duration: HistogramVec::new(duration, &SOURCE)?,
             listed: gauge("tidegate_listed_objects", "Objects in the last complete list.")?,
             watch_restarts: counter("tidegate_watch_restarts_total", "Ended watches, by reason.", &SOURCE_AND_REASON)?,
             unidentified: counter(
                 "tidegate_unidentified_objects_total",
-                "Objects of lists and watches without an identity (name, namespace or resourceVersion), which were left out.",
+                "Objects of lists and watches without an identity (name, namespace or resourceVersion), which were skipped.",
                 &SOURCE,
             )?,
             cached_stale_since: IntGaugeVec::new(

@@ -54,7 +54,7 @@ impl TreeQuery {
             (Some(kind), Some(namespace), Some(name), None) => {
                 Ok(ObjectRef::new(kind, ObjectName::new(namespace, name)))
             }
-            _ => Err(format!("{text:?} is not KIND/NAMESPACE/NAME as the page before has it")),
+            _ => Err(format!("{text:?} is not KIND/NAMESPACE/NAME as the previous page printed it")),
         }
     }
 }

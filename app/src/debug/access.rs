@@ -25,7 +25,7 @@ async fn check(request: Request, next: Next) -> Response {
     if host.is_some_and(names_no_stranger) {
         next.run(request).await
     } else {
-        (StatusCode::MISDIRECTED_REQUEST, "ask by IP address or as localhost\n").into_response()
+        (StatusCode::MISDIRECTED_REQUEST, "use an IP address or localhost as the host\n").into_response()
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if !free_or_socket(path)? {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the file that exists is not a socket, and is left as it is",
+            "the existing file is not a socket and is not replaced",
         ));
     }
     if UnixStream::connect(path).is_ok() {

@@ -83,11 +83,11 @@ impl Applier {
             let types = TypeMeta { api_version: key.0.clone(), kind: key.1.clone() };
             let gvk = GroupVersionKind::try_from(&types).map_err(|why| why.to_string())?;
             let found = discovery::pinned_kind(&self.client, &gvk).await;
-            let unknown = || format!("the server knows no kind {} in {}", identity.kind, identity.api_version);
+            let unknown = || format!("the server has no kind {} in {}", identity.kind, identity.api_version);
             let (resource, capabilities) = found.map_err(|_| unknown())?;
             self.kinds.insert(key.clone(), (resource, capabilities.scope));
         }
-        let (resource, scope) = self.kinds.get(&key).ok_or("the kind is not known")?;
+        let (resource, scope) = self.kinds.get(&key).ok_or("the kind is unknown")?;
         let namespace = if identity.namespace.is_empty() { NAMESPACE } else { &identity.namespace };
         Ok(match scope {
             Scope::Cluster => Api::all_with(self.client.clone(), resource),

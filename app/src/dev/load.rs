@@ -61,7 +61,7 @@ impl Load {
         let _watcher = match watch_folder(&self.folder, changed) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
-                tracing::warn!(%error, "changes of files are not followed");
+                tracing::warn!(%error, "changes to files are not watched");
                 None
             }
         };

@@ -76,9 +76,9 @@ async fn echo(program: &Path, pod: &str, log: &ContainerLog, ignored: bool) -> i
         let mut line = String::new();
         // A port is five digits.
         (&mut stdout).take(16).read_line(&mut line).await?;
-        line.trim().parse().map_err(|_| io::Error::other("it said no port"))
+        line.trim().parse().map_err(|_| io::Error::other("it reported no port"))
     };
-    let port = timeout(START, said).await.map_err(|_| io::Error::other("it said no port in time"))??;
+    let port = timeout(START, said).await.map_err(|_| io::Error::other("it reported no port in time"))??;
     let writer = log.begin();
     if ignored {
         writer.line(format!("{COMMAND} is ignored: `tidegate dev` runs commands only with --run-commands").as_bytes());

@@ -90,7 +90,7 @@ fn select(
         let found = kinds.iter_mut().find(|kind| kind.to_string() == name);
         let found = found.ok_or_else(|| Misread::new(flag, text, "names no kind of --cache-kinds"))?;
         if selector(found).replace(wanted.into()).is_some() {
-            return Err(Misread::new(flag, text, "is a second selector of its kind"));
+            return Err(Misread::new(flag, text, "is a second selector for the same kind"));
         }
     }
     Ok(())

@@ -71,7 +71,7 @@ fn ports(text: &str) -> Result<(u16, u16), Misread> {
         _ => Err(Misread::new(
             "--gateway-ports",
             text,
-            "is not two ports with a hyphen between them, the lower one first",
+            "is not two ports separated by a hyphen, the lower one first",
         )),
     }
 }
@@ -86,15 +86,15 @@ fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
         let (Ok(first), Ok(last)) = range else {
-            return Err(Misread::new(ADDRESSES, text, "is not an IP address, or two with a hyphen between them"));
+            return Err(Misread::new(ADDRESSES, text, "is neither an IP address nor two separated by a hyphen"));
         };
         if first.is_ipv4() == last.is_ipv4() && first > last {
-            return Err(Misread::new(ADDRESSES, text, "is a range whose end comes before its beginning"));
+            return Err(Misread::new(ADDRESSES, text, "is a range whose end is lower than its start"));
         }
         let range = match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => IpAddrRange::from(Ipv4AddrRange::new(first, last)),
             (IpAddr::V6(first), IpAddr::V6(last)) => IpAddrRange::from(Ipv6AddrRange::new(first, last)),
-            _ => return Err(Misread::new(ADDRESSES, text, "is a range from one family of addresses to another")),
+            _ => return Err(Misread::new(ADDRESSES, text, "is a range across address families")),
         };
         addresses.extend(range.take(GATEWAY_ADDRESSES_MAX + 1));
         if addresses.len() > GATEWAY_ADDRESSES_MAX {

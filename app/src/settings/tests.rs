@@ -96,12 +96,12 @@ fn errors_name_flag_value_and_reason() {
 #[test]
 fn errors_about_gateways_name_the_range() {
     check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway nor deis");
-    let no_address = "is not an IP address, or two with a hyphen between them";
+    let no_address = "is neither an IP address nor two separated by a hyphen";
     for (text, why) in [
         ("edge", no_address),
         ("192.0.2.1-", no_address),
-        ("192.0.2.1-192.0.1.1", "is a range whose end comes before its beginning"),
-        ("192.0.2.1-2001:db8::1", "is a range from one family of addresses to another"),
+        ("192.0.2.1-192.0.1.1", "is a range whose end is lower than its start"),
+        ("192.0.2.1-2001:db8::1", "is a range across address families"),
         ("10.0.0.0-10.0.16.0", "would make more than 4096 addresses"),
         ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "would make more than 4096 addresses"),
     ] {
@@ -139,7 +139,7 @@ fn gateways_get_services_or_local_addresses() {
     let headless = "is neither LoadBalancer, NodePort nor ClusterIP, which --gateway-addresses service can have";
     let headless = format!("--gateway-services \"headless\": {headless}");
     check_with(&[service, publish, "--gateway-services=headless"], &headless);
-    let ports = "is not two ports with a hyphen between them, the lower one first";
+    let ports = "is not two ports separated by a hyphen, the lower one first";
     for text in ["7", "0-9", "9-8", "1-70000"] {
         let why = format!("--gateway-ports {text:?}: {ports}");
         check_with(&[service, publish, "--gateway-ports", text], &why);

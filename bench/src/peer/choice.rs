@@ -1,4 +1,4 @@
-//! The choice of proxies: selected by flags, left out if they are not installed, and started.
+//! The choice of proxies: selected by flags, skipped if they are not installed, and started.
 
 use std::path::{Path, PathBuf};
 
@@ -135,7 +135,7 @@ impl Args {
     }
 }
 
-/// The proxies that can be measured here, and those that were left out, with the reason.
+/// The proxies that can be measured here, and the skipped ones with the reason.
 ///
 /// # Errors
 /// When Tidegate cannot be built.

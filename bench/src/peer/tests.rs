@@ -1,4 +1,4 @@
-//! Tests that proxies do the same work. Those that are not installed are left out by name.
+//! Tests that proxies do the same work. Those that are not installed are skipped by name.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -319,7 +319,7 @@ impl fmt::Display for Problem {
             Self::HostOwned { host, owner, shared: false } => {
                 write!(f, "host {host} belongs to the namespace of {owner}, which is older")
             }
-            Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is shown for it"),
+            Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is presented for it"),
             Self::CertificateMissing { secret, host } => {
                 write!(f, "Secret {secret} does not exist, so {host} falls back to another certificate")
             }
@@ -329,15 +329,15 @@ impl fmt::Display for Problem {
             Self::CertificateElsewhere { secret, host } => {
                 write!(f, "the certificate of Secret {secret} does not name {host}, which falls back to another")
             }
-            Self::AddressRefused { address, why } => write!(f, "address {address} is left out: {why}"),
+            Self::AddressRefused { address, why } => write!(f, "address {address} is not used: {why}"),
             Self::NameUnresolved { name, why } => write!(f, "{name} has no addresses ({why})"),
-            Self::ClassUnknown { class } => write!(f, "IngressClass {class} does not exist, so it has no routes"),
+            Self::ClassUnknown { class } => write!(f, "IngressClass {class} does not exist, so this object has no routes"),
             Self::WithoutEffect { value, why } => write!(f, "{value:?} has no effect: {why}"),
             Self::NoHost { why } => write!(f, "{why}, so it has no routes"),
             Self::RouterMissing { router } => {
                 write!(
                     f,
-                    "the Deployment {router} does not exist, which may restrict access to applications, so every request is refused"
+                    "Deployment {router} does not exist; it may restrict access to applications, so every request is refused"
                 )
             }
             Self::SetAside { why } => {

@@ -184,7 +184,7 @@ fn literal(text: &str) -> Result<Cow<'_, str>, &'static str> {
     if !text.starts_with('/') {
         return Err("does not start with a slash");
     }
-    normalize(text).map(|normal| normal.path).ok_or("is not a valid path of a request")
+    normalize(text).map(|normal| normal.path).ok_or("is not a valid request path")
 }
 
 /// A path in the form in which it is compared.

@@ -21,7 +21,7 @@ impl CacheMetrics {
     /// # Errors Returns an error if one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let metrics = Self {
-            usable: IntGauge::new("tidegate_cache_usable", "Whether the cache on disk can be written: 0 or 1.")?,
+            usable: IntGauge::new("tidegate_cache_usable", "1 while the cache on disk is writable.")?,
             written: IntCounter::new("tidegate_cache_written_bytes_total", "Bytes written to the file of the cache.")?,
             batches: IntCounterVec::new(
                 Opts::new("tidegate_cache_batches_total", "Batches written to the cache, by result."),
@@ -30,16 +30,16 @@ impl CacheMetrics {
             values: IntCounter::new("tidegate_cache_values_total", "Values written to the cache or removed from it.")?,
             unchanged: IntCounter::new(
                 "tidegate_cache_unchanged_total",
-                "Events that changed nothing of what the cache keeps, and were not written.",
+                "Events that did not change the kept state and were not written.",
             )?,
             pending: IntGauge::new("tidegate_cache_pending_values", "Values that wait to be written to the cache.")?,
             losses: IntCounter::new(
                 "tidegate_cache_losses_total",
-                "Times that the cache could not follow; what it missed comes with the next list.",
+                "Times that the cache could not keep up; the next list restores the missed changes.",
             )?,
             last_written: Gauge::new(
                 "tidegate_cache_last_write_timestamp_seconds",
-                "When the cache was last written, in seconds since the epoch.",
+                "Time of the last write to the cache, in seconds since the epoch.",
             )?,
         };
         for result in ["ok", "failed"] {

@@ -200,7 +200,7 @@ fn read_source(
         Err(_) => unread += 1,
     })?;
     if unread > 0 {
-        tracing::warn!(%source, unread, "kept objects cannot be read and are left out; the source is listed again");
+        tracing::warn!(%source, unread, "kept objects cannot be read and are skipped; the source is listed again");
     }
     let resume = position.resource_version.filter(|_| unread == 0).map(Arc::from);
     Ok(RestoredSource { source, objects, raw, resume, as_of_s: position.as_of_s })

@@ -260,7 +260,7 @@ impl Writer {
                 self.store = Some(store);
                 self.failed = None;
                 self.metrics.usable.set(1);
-                tracing::info!(folder = %self.options.folder.display(), "the cluster cache is written again");
+                tracing::info!(folder = %self.options.folder.display(), "writing to the cluster cache succeeds again");
                 let mut lost = Vec::new();
                 for (name, slot) in &mut self.slots {
                     if slot.listed && !slot.pending.replaces() {

@@ -40,8 +40,8 @@ impl Asked {
         let absolute = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let uri: Uri = absolute.parse().map_err(|error| format!("{url:?} is not a URL: {error}"))?;
         let server_name = uri.authority().and_then(|authority| Some(request_host(authority.as_str())?.into_owned()));
-        let server_name = server_name.ok_or_else(|| format!("{url:?} has no valid host of a request"))?;
-        let path = normalize(uri.path()).ok_or_else(|| format!("{:?} is not a valid path of a request", uri.path()))?;
+        let server_name = server_name.ok_or_else(|| format!("{url:?} has no valid host"))?;
+        let path = normalize(uri.path()).ok_or_else(|| format!("{:?} is not a valid request path", uri.path()))?;
         let path = path.path.into_owned();
         let (protocol, of_bytes) = match uri.scheme_str() {
             Some("https") => (BindProtocol::Https, false),
@@ -56,7 +56,7 @@ impl Asked {
             None => server_name.clone(),
             Some(host) => {
                 let name = host.to_str().ok().and_then(|host| Some(request_host(host)?.into_owned()));
-                name.ok_or_else(|| "the Host header has no valid host of a request".to_owned())?
+                name.ok_or_else(|| "the Host header has no valid host".to_owned())?
             }
         };
         Ok(Self { url: url.to_owned(), uri, method, headers, host, server_name, path, protocol, of_bytes })
@@ -124,7 +124,7 @@ fn method(text: Option<&str>) -> Result<Method, String> {
     let method =
         Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is not a method (RFC 9110 section 9)"))?;
     match method {
-        Method::CONNECT | Method::TRACE => Err(format!("{method} is answered 405, wherever it would go")),
+        Method::CONNECT | Method::TRACE => Err(format!("{method} is answered 405 on every route")),
         method => Ok(method),
     }
 }
@@ -166,14 +166,14 @@ mod tests {
         check("https://a.example", Some("PUT"), &["X-A:b", "x-a: c"], Ok(("a.example", "PUT")));
         check("http://192.0.2.1/", Some("purge"), &["host: B.example:80"], Ok(("b.example", "purge")));
         check("a.example", Some("G T"), &[], Err("\"G T\" is not a method (RFC 9110 section 9)"));
-        check("a.example", Some("TRACE"), &[], Err("TRACE is answered 405, wherever it would go"));
+        check("a.example", Some("TRACE"), &[], Err("TRACE is answered 405 on every route"));
         check("ftp://a.example", None, &[], Err("\"ftp\" is not http, https, tls, tcp or udp"));
         check("a.example", None, &["x-a"], Err("a header is written as \"Name: value\""));
         check("a.example", None, &["x a: b"], Err("\"x a\" is not a header name (RFC 9110 section 5.1)"));
         let value = "the value of x-a is not a valid header value (RFC 9110 section 5.5)";
         check("a.example", None, &["x-a: secret\n"], Ok(("a.example", "GET")));
         check("a.example", None, &["x-a: sec\nret"], Err(value));
-        check("a.example", None, &["host: a b"], Err("the Host header has no valid host of a request"));
+        check("a.example", None, &["host: a b"], Err("the Host header has no valid host"));
         let twice = ["host: a.example", "Host: b.example"];
         check("a.example", None, &twice, Err("a request with two Host headers is answered 400"));
         let many = ["x-a: b"; HEADERS_MAX + 1];

@@ -125,13 +125,13 @@ fn share(snapshot: &Snapshot, share: &WeightedBackend) -> Share {
 impl fmt::Display for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.tls {
-            Some(TlsMode::Passthrough) => writeln!(f, "  tls      passed on")?,
-            Some(TlsMode::Terminate) => writeln!(f, "  tls      ends at the edge")?,
+            Some(TlsMode::Passthrough) => writeln!(f, "  tls      passthrough")?,
+            Some(TlsMode::Terminate) => writeln!(f, "  tls      terminated at the edge")?,
             Some(TlsMode::Http) | None => {}
         }
         let (word, fate) =
             if self.datagrams { ("dropped", "datagrams are dropped") } else { ("closed", "connections are closed") };
-        let Some(route) = &self.route else { return writeln!(f, "  route    none, so that {fate}") };
+        let Some(route) = &self.route else { return writeln!(f, "  route    none, so {fate}") };
         writeln!(f, "  object   {}, {}", route.object, route.field)?;
         if let Some(rule) = &route.rule {
             writeln!(f, "  rule     {rule}")?;

@@ -97,12 +97,12 @@ fn write_guard(f: &mut fmt::Formatter<'_>, guard: &Guard) -> fmt::Result {
     match guard {
         Guard::AllowSources(networks) => {
             let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
-            writeln!(f, "  guard    403 for clients from elsewhere than {}", networks.join(", "))
+            writeln!(f, "  guard    403 for clients outside {}", networks.join(", "))
         }
         Guard::RequireTls { status } => writeln!(f, "  guard    {status} to https for plain-text requests"),
         Guard::Listeners(names) => {
             let names: Vec<&str> = names.iter().map(|name| &*name.0).collect();
-            writeln!(f, "  guard    404 but over {}", names.join(", "))
+            writeln!(f, "  guard    404 except over {}", names.join(", "))
         }
         Guard::RequireEndpoints => writeln!(f, "  guard    requires an endpoint (else 503)"),
         Guard::ExternalAuth(service) => writeln!(f, "  guard    asks {service}"),

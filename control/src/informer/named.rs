@@ -325,7 +325,7 @@ impl PollState {
         let waits = match &failed {
             Some(failure) => {
                 if self.failing.is_empty() {
-                    tracing::warn!(secret = %name, %failure, "a Secret cannot be read; it stays as it was, and is tried again");
+                    tracing::warn!(secret = %name, %failure, "a Secret cannot be read; its last state stays in effect, and the read is retried");
                 }
                 let times = self.failing.failed(name, failure.about());
                 match failure.about() {

@@ -232,7 +232,7 @@ impl Definition {
                 Err(failure) if after.is_none() && self.reached.is_some() => {
                     let pause = pauses.after(&failure, self.chance.u64(..)).length;
                     self.list_due = clock::now() + pause;
-                    tracing::warn!(definition = %self.name, %failure, "a list that was due failed; the watch goes on");
+                    tracing::warn!(definition = %self.name, %failure, "a relist failed; the watch continues");
                     false
                 }
                 Err(failure) => {

@@ -67,10 +67,10 @@ impl Meter {
             slow: lane("slow")?,
             adds: counter("workqueue_adds_total", "Keys that began to wait.")?,
             retries: counter("workqueue_retries_total", "Keys that were asked for after a delay.")?,
-            dropped: counter("tidegate_queue_dropped_total", "Keys asked for when the queue had ended.")?,
+            dropped: counter("tidegate_queue_dropped_total", "Keys added after the queue had ended.")?,
             waited: histogram(
                 "workqueue_queue_duration_seconds",
-                "Time from when a key was first asked for until it was taken.",
+                "Time from the first addition of a key until it was taken.",
             )?,
             worked: histogram("workqueue_work_duration_seconds", "Time from when a key was taken until it was done.")?,
             working,
@@ -186,7 +186,7 @@ impl Unfinished {
         let all = gauge("workqueue_unfinished_work_seconds", "How long the keys in work have been so, all together.")?;
         let longest = gauge(
             "workqueue_longest_running_processor_seconds",
-            "How long the key that has been in work the longest has been so.",
+            "The longest time that a key has been in work so far.",
         )?;
         Ok(Self { working, all, longest })
     }

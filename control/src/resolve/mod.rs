@@ -182,7 +182,7 @@ impl Resolver {
         loop {
             match self.upstream.connect() {
                 Ok(dns) => return dns,
-                Err(why) => tracing::error!(%why, "the DNS client cannot be created; it is tried again"),
+                Err(why) => tracing::error!(%why, "the DNS client cannot be created; it is retried"),
             }
             tokio::time::sleep(backoff.next(self.chance.u64(..))).await;
         }

@@ -175,7 +175,7 @@ async fn again_and_again(informer: CachedInformer, restarted: Restarted, stop: C
     while !stop.is_cancelled() {
         let life = informer.clone().run(restarted.take().unwrap_or_default(), stop.clone());
         if let Err(panic) = AssertUnwindSafe(life).catch_unwind().await {
-            tracing::error!(kind = %informer.wanted, why = panic_message(&*panic), "the informer of a cached kind panicked; it is started again");
+            tracing::error!(kind = %informer.wanted, why = panic_message(&*panic), "the informer of a cached kind panicked; it restarts");
             stop.run_until_cancelled(tokio::time::sleep(AGAIN_AFTER)).await;
         }
     }

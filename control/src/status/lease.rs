@@ -55,7 +55,7 @@ impl Campaign {
                 Err(why) if self.failing => tracing::debug!(lease = self.name, %why, "the election fails still"),
                 Err(why) => {
                     self.failing = true;
-                    tracing::warn!(lease = self.name, %why, "the election fails; it goes on");
+                    tracing::warn!(lease = self.name, %why, "an attempt of the leader election failed; it is retried");
                 }
             }
             let until = self.election.until();

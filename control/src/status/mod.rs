@@ -105,7 +105,7 @@ impl LogFirstFailure {
         if self.0.swap(true, Ordering::Relaxed) {
             tracing::debug!(?object, why = refusal.why(), "{what}");
         } else {
-            tracing::warn!(?object, why = refusal.why(), "{what}; it is tried again");
+            tracing::warn!(?object, why = refusal.why(), "{what}; it is retried");
         }
     }
 }
@@ -235,7 +235,7 @@ impl Reporter {
 
     fn begin(&self, leading: bool) {
         if self.view.reports.wanted.swap(leading, Ordering::AcqRel) != leading {
-            tracing::info!(leading, lease = %self.lease, "the leadership has changed");
+            tracing::info!(leading, lease = %self.lease, "leadership changed");
         }
         self.metrics.leader.set(i64::from(leading));
     }

@@ -40,7 +40,7 @@ fn write_listener(f: &mut fmt::Formatter<'_>, listener: &ListenerNode) -> fmt::R
     let on = if sockets.is_empty() { String::new() } else { format!(" on {}", sockets.join(", ")) };
     writeln!(f, "    listener {name}{set}: {protocol} {port} for {host}{on}")?;
     if let Some(why) = idle {
-        writeln!(f, "      takes nothing: {why}")?;
+        writeln!(f, "      accepts nothing: {why}")?;
     }
     routes.iter().try_for_each(|route| write_route(f, "      ", route))
 }

@@ -33,7 +33,7 @@ impl Bench {
     }
 }
 
-const TOLD: &str = "EndpointSlice shop/old: endpoints: address 10.0.0.1 is left out: it is the API server";
+const TOLD: &str = "EndpointSlice shop/old: endpoints: address 10.0.0.1 is not used: it is the API server";
 
 #[test]
 fn endpoints_are_left_out_once_the_api_server_has_their_address() {
@@ -42,7 +42,7 @@ fn endpoints_are_left_out_once_the_api_server_has_their_address() {
     bench.api_server_at(&["10.0.0.1:80"]);
     bench.check("no endpoint");
     bench.check_found(&[TOLD]);
-    assert_eq!(bench.changes.causes.first[0].to_string(), "the API server is reached elsewhere");
+    assert_eq!(bench.changes.causes.first[0].to_string(), "the API server has other addresses");
     bench.api_server_at(&["10.0.0.1:443", "10.0.0.2:80"]);
     bench.check("10.0.0.1");
     bench.check_found(&[]);
@@ -60,7 +60,7 @@ fn addresses_of_a_dns_name_are_left_out_too() {
     bench.api_server_at(&["10.0.0.9:80"]);
     bench.check("no endpoint");
     bench.check_found(&[
-        "Service shop/old: spec.externalName: address 10.0.0.9 of api.example is left out: it is the API server",
+        "Service shop/old: spec.externalName: address 10.0.0.9 of api.example is not used: it is the API server",
     ]);
 }
 
@@ -88,7 +88,7 @@ fn only_the_kubernetes_service_routes_to_its_endpoints() {
 #[test]
 fn the_default_service_of_deis_is_left_out_too() {
     const TOLD: &str = "Deployment deis/deis-router: metadata.annotations[router.deis.io/nginx.defaultServiceIP]: \
-                        address 10.0.0.1 is left out: it is the API server";
+                        address 10.0.0.1 is not used: it is the API server";
     let sources = Sources { ingress: None, deis: Some(deis()), gateway: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {

@@ -122,7 +122,7 @@ fn guards_are_shown_with_their_conditions() {
     let annotations = json!({"tidegate.io/allow-source-range": "10.0.0.0/8", "tidegate.io/ssl-redirect": "true"});
     let text = explained(&[ingress("web", 2026, &annotations, &[("Prefix", "/")])], "http://web.example/");
     let redirect = "308 to https for plain-text requests";
-    check(&text, "guard", &["403 for clients from elsewhere than 10.0.0.0/8", redirect]);
+    check(&text, "guard", &["403 for clients outside 10.0.0.0/8", redirect]);
     check(&text, "answer", &["308, by the edge itself"]);
 
     let closed = json!({"tidegate.io/allow-source-range": "office"});
@@ -234,11 +234,11 @@ fn tcp_and_tls_routes_are_explained() {
     check(&text, "lost", &[lost]);
     for url in ["tls://a.pass.example:443", "https://a.pass.example/"] {
         let text = explained(url);
-        check(&text, "tls  ", &["passed on"]);
+        check(&text, "tls  ", &["passthrough"]);
         check(&text, "object", &["TLSRoute shop/pass, spec.rules[0]"]);
     }
     check_addresses(&objects, explained);
-    check(&explained("tls://b.pass.example"), "route", &["none, so that connections are closed"]);
+    check(&explained("tls://b.pass.example"), "route", &["none, so connections are closed"]);
     let db = VirtualHost::new(TableName::Named("shop/edge/db".into()), HostPattern::Any);
     let new = ObjectRef::new(Kind::Service, ObjectName::new("shop", "new"));
     let wait = Wait { unit: Unit::Stream(db), until: SystemTime::UNIX_EPOCH, awaited: vec![new] };

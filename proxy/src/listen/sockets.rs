@@ -202,7 +202,7 @@ impl Sockets<'_> {
         let drifted: Vec<BindKey> = missing.chain(wrong.map(|(key, _)| *key)).collect();
         for key in drifted {
             self.traffic.metrics.bind_drift.inc();
-            tracing::error!(thread = self.thread, bind = %key.address, "a socket differs from the snapshot; it is closed or opened again");
+            tracing::error!(thread = self.thread, bind = %key.address, "a socket differs from the snapshot; it is closed or reopened");
             if let Some(open) = self.open.remove(&key) {
                 self.leave(&key, open);
             }
@@ -228,7 +228,7 @@ impl Sockets<'_> {
                 tracing::debug!(thread = self.thread, bind = %key.address, "listening");
             }
             Err(error) => {
-                tracing::warn!(thread = self.thread, bind = %key.address, %error, "cannot listen; trying again");
+                tracing::warn!(thread = self.thread, bind = %key.address, %error, "cannot listen; retrying");
                 self.failed.insert(key);
             }
         }

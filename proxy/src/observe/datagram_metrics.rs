@@ -179,8 +179,8 @@ impl FlowMetrics {
         let of = |name, help, last| counters(registry, name, help, &["bind", "namespace", "object", last]);
         Ok(Self {
             flows: of("tidegate_udp_flows_total", "UDP flows that have ended", "outcome")?,
-            datagrams: of("tidegate_udp_datagrams_total", "UDP datagrams that were passed on", "direction")?,
-            bytes: of("tidegate_udp_bytes_total", "Bytes of UDP datagrams that were passed on", "direction")?,
+            datagrams: of("tidegate_udp_datagrams_total", "Forwarded UDP datagrams", "direction")?,
+            bytes: of("tidegate_udp_bytes_total", "Bytes of forwarded UDP datagrams", "direction")?,
             series: RouteSeries::new(sweep_trigger),
         })
     }

@@ -136,7 +136,7 @@ impl Metrics {
         read_gauge(
             registry,
             "tidegate_endpoints_ejected",
-            "Endpoints skipped for a while because they refused connections.",
+            "Endpoints ejected for a short time because they accepted no connection.",
             move || endpoints.ejected(clock::now()) as u64,
         )?;
         let series = |object: &str| Arc::new(ObjectSeries::new(&requests, &durations, ["", "", "", object]));
@@ -314,11 +314,11 @@ pub(crate) fn show_budget(registry: &Registry, budget: &Arc<Budget>) -> Result<(
         let budget = Arc::clone(budget);
         read_gauge(registry, name, help, move || read(&budget))
     };
-    show("tidegate_budget_sockets", "Sockets of clients and to endpoints that are charged to traffic.", |b| {
+    show("tidegate_budget_sockets", "Sockets of clients and endpoints charged to the traffic budget.", |b| {
         b.taken().files()
     })?;
     show("tidegate_budget_sockets_max", "The limit of these sockets.", |b| b.max().files())?;
-    show("tidegate_budget_memory_bytes", "Memory that is charged to traffic.", |b| b.taken().memory_kib() * 1024)?;
+    show("tidegate_budget_memory_bytes", "Memory charged to the traffic budget.", |b| b.taken().memory_kib() * 1024)?;
     show("tidegate_budget_memory_max_bytes", "The limit of this memory.", |b| b.max().memory_kib() * 1024)
 }
 

@@ -2,7 +2,7 @@
 //! rollouts, and the faults of a cluster.
 //!
 //! One cluster and one Tidegate serve all cases, one after the other. A client requests another host all the while, and
-//! no case may cost it a request. If the cluster cannot run, the cases are left out by name.
+//! no case may cost it a request. If the cluster cannot run, the cases are skipped by name.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

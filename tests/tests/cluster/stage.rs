@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments, cases: (&[Case], &[Case]), place: (Path
     libtest_mimic::run(arguments, trials).exit_code()
 }
 
-/// Reports the cases as left out if they cannot run.
+/// Reports the cases as skipped if they cannot run.
 pub(crate) fn left_out(arguments: &Arguments, cases: &[Case]) -> ExitCode {
     let trial = |(name, _): &Case| Trial::test(*name, || Ok(())).with_ignored_flag(true);
     libtest_mimic::run(arguments, cases.iter().map(trial).collect()).exit_code()

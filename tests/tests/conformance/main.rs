@@ -1,7 +1,7 @@
 //! The conformance suite of the Gateway API against `tidegate run` on a real control plane, with exactly the rights of `deploy/`.
 //! `tests/conformance/run` is the command for it; `docs/conformance/README.md` explains the parts that are real.
 //!
-//! If the suite or the cluster cannot run, the cases are left out by name.
+//! If the suite or the cluster cannot run, the cases are skipped by name.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -48,7 +48,7 @@ fn built() -> Option<String> {
     Some(path.trim().to_owned())
 }
 
-/// Reports the cases as left out if they cannot run.
+/// Reports the cases as skipped if they cannot run.
 fn left_out(arguments: &Arguments) -> ExitCode {
     let trial = |name: &str| Trial::test(name, || Ok(())).with_ignored_flag(true);
     libtest_mimic::run(arguments, stage::CASES.into_iter().map(trial).collect()).exit_code()

@@ -5,7 +5,7 @@
 //!
 //! Expressions in domains (`regexDomain`) and the default service have tests of their own (`deis_hosts.rs`).
 //!
-//! It is left out by name if the machine has no nginx, and fails in that case if the environment has `CI`.
+//! It is skipped by name if the machine has no nginx, and fails in that case if the environment has `CI`.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -139,7 +139,7 @@ pub(in crate::dev) fn told(written: kube::Result<()>, gone_is_fine: bool, name: 
         Ok(()) => true,
         Err(kube::Error::Api(status)) if gone_is_fine && status.is_not_found() => true,
         Err(error) => {
-            tracing::debug!(%name, %error, "a write was refused; it is tried again");
+            tracing::debug!(%name, %error, "a write was refused; it is retried");
             false
         }
     }

@@ -73,7 +73,7 @@ const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its
 
 /// The reason why keys below `ssl.` have no effect on a Service.
 const OF_ROUTER: &str =
-    "the Deis router read it on a Service and used it nowhere; it acts on the router's Deployment alone";
+    "the Deis router ignored it on a Service; it takes effect only on the router's Deployment";
 
 const POLICIES: [&str; 9] = [
     "no-referrer",

@@ -181,7 +181,7 @@ pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch
         "~" | "~*" if !may_be_expression => Err("exceeds the limit of expressions".to_owned()),
         "~" => expression(path, RegexCase::Sensitive),
         "~*" => expression(path, RegexCase::Insensitive),
-        _ => Err("is not a path, nor one behind =, ^~, ~ or ~*".to_owned()),
+        _ => Err("is not a path, optionally preceded by =, ^~, ~ or ~*".to_owned()),
     }
 }
 

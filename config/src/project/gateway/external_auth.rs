@@ -73,7 +73,7 @@ pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Re
             let http = http.unwrap_or_default();
             let path = http.path.unwrap_or_default();
             if !is_prefix(&path) {
-                return Err(fault("http.path", &path, "is not a valid path of a request"));
+                return Err(fault("http.path", &path, "is not a valid request path"));
             }
             AuthProtocol::Http {
                 path: path.into(),

@@ -127,7 +127,7 @@ fn replacement(text: &str, field: &str) -> Result<Arc<str>, Misread> {
     }
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#' | b'"' | b'<' | b'>' | b'\\'));
     if !plain || normalize(text).is_none_or(|path| path.had_dot_segments) {
-        return Err(fault(field.to_owned(), text, "is not a valid path of a request"));
+        return Err(fault(field.to_owned(), text, "is not a valid request path"));
     }
     Ok(text.into())
 }

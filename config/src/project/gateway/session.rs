@@ -116,9 +116,9 @@ fn persistence(json: SessionJson<'_>, rule: RuleId<'_>) -> Result<SessionPersist
         }
         (Some("Header"), None, header) => SessionCarrier::Header(named(header, json.session_name)?),
         (None | Some("Cookie"), _, Some(_)) => {
-            return Err((".header", "{}".to_owned(), "is for the type Header alone"));
+            return Err((".header", "{}".to_owned(), "is valid only with type Header"));
         }
-        (Some("Header"), Some(_), _) => return Err((".cookie", "{}".to_owned(), "is for the type Cookie alone")),
+        (Some("Header"), Some(_), _) => return Err((".cookie", "{}".to_owned(), "is valid only with type Cookie")),
         (Some(kind), _, _) => return Err((".type", kind.to_owned(), "is neither Cookie nor Header")),
     };
     Ok(SessionPersistence { key, carrier, absolute_timeout, change_on_failure: true })
