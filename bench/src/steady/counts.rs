@@ -24,8 +24,8 @@ use crate::upstream::Upstream;
 /// The subjects that are counted by themselves, in a process of this binary.
 const SUBJECTS: [Subject; 4] = [
     Subject { name: BARE, words: &["pingora"], driver: None },
-    Subject { name: LEAN_SUBJECT, words: &["edge", "--access-log", "/dev/null"], driver: Some(Driver::Lean) },
-    Subject { name: NO_LOG, words: &["edge"], driver: Some(Driver::Lean) },
+    Subject { name: NATIVE_SUBJECT, words: &["edge", "--access-log", "/dev/null"], driver: Some(Driver::Native) },
+    Subject { name: NO_LOG, words: &["edge"], driver: Some(Driver::Native) },
     Subject {
         name: "tidegate, full driver",
         words: &["edge", "--access-log", "/dev/null", "--full"],
@@ -33,9 +33,9 @@ const SUBJECTS: [Subject; 4] = [
     },
 ];
 /// The subject that is deployed.
-const LEAN_SUBJECT: &str = "tidegate";
+const NATIVE_SUBJECT: &str = "tidegate";
 /// The subjects whose instructions are counted at smoke size too, for the first case.
-const UNDER_CALLGRIND: [&str; 3] = ["nginx", LEAN_SUBJECT, "tidegate, full driver"];
+const UNDER_CALLGRIND: [&str; 3] = ["nginx", NATIVE_SUBJECT, "tidegate, full driver"];
 /// The most instructions of a request over HTTP/2, as a multiple of those of one over HTTP/1.1. Far more are a sign of a large
 /// future that is copied again and again.
 const HTTP2_MOST: f64 = 4.0;
@@ -57,7 +57,7 @@ struct Subject {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Driver {
-    Lean,
+    Native,
     Full,
 }
 
@@ -79,14 +79,14 @@ struct Most {
 }
 
 /// None, except for those that come with time and not with requests.
-const LEAN: Most = Most { beyond_bare: false, allocations: 0.1, syscalls: 7.0 };
+const NATIVE: Most = Most { beyond_bare: false, allocations: 0.1, syscalls: 7.0 };
 /// A connection has some allocations, for its task, its metrics and the list of connections that may be evicted; it is
 /// accepted, watched, awaited and closed, with one more wait if its client is slow to close it.
-const LEAN_CLOSE: Most = Most { allocations: 9.5, syscalls: 17.0, ..LEAN };
+const NATIVE_CLOSE: Most = Most { allocations: 9.5, syscalls: 17.0, ..NATIVE };
 /// rustls allocates once per incoming record and once per outgoing record.
-const LEAN_TLS: Most = Most { allocations: 2.1, ..LEAN };
+const NATIVE_TLS: Most = Most { allocations: 2.1, ..NATIVE };
 /// Over HTTP/2, streams, tasks and heads are allocated by h2 and Pingora.
-const LEAN_HTTP2: Most = Most { allocations: 17.5, ..LEAN };
+const NATIVE_HTTP2: Most = Most { allocations: 17.5, ..NATIVE };
 /// Four of these belong to the module that keeps chunks from clients of HTTP/1.0
 /// (`proxy/src/driver/pingora/http10.rs`): Pingora has no other place for that.
 const FULL: Most = Most { beyond_bare: true, allocations: 42.0, syscalls: 9.0 };
@@ -95,10 +95,10 @@ const FULL_CLOSE: Most = Most { syscalls: 18.0, ..FULL };
 impl Driver {
     const fn most(self, case: &Case) -> Most {
         match self {
-            Self::Lean if case.http2() => LEAN_HTTP2,
-            Self::Lean if case.tls() => LEAN_TLS,
-            Self::Lean if case.closes() => LEAN_CLOSE,
-            Self::Lean => LEAN,
+            Self::Native if case.http2() => NATIVE_HTTP2,
+            Self::Native if case.tls() => NATIVE_TLS,
+            Self::Native if case.closes() => NATIVE_CLOSE,
+            Self::Native => NATIVE,
             Self::Full if case.closes() => FULL_CLOSE,
             Self::Full => FULL,
         }
@@ -181,11 +181,11 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
         let row = rows.iter().find(|row| row.subject == subject && row.case == case);
         row.and_then(|row| row.instructions)
     };
-    let own = instructions(LEAN_SUBJECT, CASES[0]);
+    let own = instructions(NATIVE_SUBJECT, CASES[0]);
     if let (Some(own), Some(nginx)) = (own, instructions(Kind::Nginx.name(), CASES[0])) {
         ensure!(own <= nginx, "{own:.0} instructions for a request, and {nginx:.0} of nginx's");
     }
-    if let (Some(own), Some(http2)) = (own, instructions(LEAN_SUBJECT, HTTP2_CASE)) {
+    if let (Some(own), Some(http2)) = (own, instructions(NATIVE_SUBJECT, HTTP2_CASE)) {
         ensure!(http2 <= HTTP2_MOST * own, "{http2:.0} instructions for a request over HTTP/2, {own:.0} over HTTP/1.1");
     }
     for row in rows {
@@ -213,7 +213,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
 
 /// Returns `true` if the instructions are counted at smoke size too.
 fn is_always_counted(subject: &str, case: &str) -> bool {
-    (case == CASES[0] && UNDER_CALLGRIND.contains(&subject)) || (case == HTTP2_CASE && subject == LEAN_SUBJECT)
+    (case == CASES[0] && UNDER_CALLGRIND.contains(&subject)) || (case == HTTP2_CASE && subject == NATIVE_SUBJECT)
 }
 
 async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {

@@ -331,7 +331,9 @@ impl fmt::Display for Problem {
             }
             Self::AddressRefused { address, why } => write!(f, "address {address} is not used: {why}"),
             Self::NameUnresolved { name, why } => write!(f, "{name} has no addresses ({why})"),
-            Self::ClassUnknown { class } => write!(f, "IngressClass {class} does not exist, so this object has no routes"),
+            Self::ClassUnknown { class } => {
+                write!(f, "IngressClass {class} does not exist, so this object has no routes")
+            }
             Self::WithoutEffect { value, why } => write!(f, "{value:?} has no effect: {why}"),
             Self::NoHost { why } => write!(f, "{why}, so it has no routes"),
             Self::RouterMissing { router } => {

@@ -154,14 +154,14 @@ pub enum Unmet<'a> {
     /// Its method is none of these.
     Method(&'a [Arc<str>]),
     /// It has no header, or query parameter, of this name.
-    Absent(Place, &'a str),
+    Absent(ValueSource, &'a str),
     /// The first header, or query parameter, of this name has another value.
-    Differs(Place, &'a str),
+    Differs(ValueSource, &'a str),
 }
 
 /// The place of a compared value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ValueSource {
     /// In a header.
     Header,
     /// In a parameter of the query.
@@ -181,9 +181,9 @@ impl Conditions {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *head.method()) {
             return Some(Unmet::Method(&self.methods));
         }
-        let header = |m: &'a ValueMatch| m.unmet(Place::Header, head.header(&m.name));
+        let header = |m: &'a ValueMatch| m.unmet(ValueSource::Header, head.header(&m.name));
         let query = |m: &'a ValueMatch| {
-            m.unmet(Place::Query, head.query().and_then(|query| parameter(query, &m.name)).map(str::as_bytes))
+            m.unmet(ValueSource::Query, head.query().and_then(|query| parameter(query, &m.name)).map(str::as_bytes))
         };
         self.headers.iter().find_map(header).or_else(|| self.queries.iter().find_map(query))
     }
@@ -191,7 +191,7 @@ impl Conditions {
 
 impl ValueMatch {
     /// The reason why a value does not match, or `None`.
-    fn unmet(&self, place: Place, value: Option<&[u8]>) -> Option<Unmet<'_>> {
+    fn unmet(&self, place: ValueSource, value: Option<&[u8]>) -> Option<Unmet<'_>> {
         match value {
             None => Some(Unmet::Absent(place, &self.name)),
             Some(value) => (!self.value.accepts(value)).then_some(Unmet::Differs(place, &self.name)),
@@ -202,9 +202,9 @@ impl ValueMatch {
 /// Shows the name and not the value: the value that a header must have may be a secret.
 impl fmt::Display for Unmet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let noun = |place: &Place| match place {
-            Place::Header => "header",
-            Place::Query => "query parameter",
+        let noun = |place: &ValueSource| match place {
+            ValueSource::Header => "header",
+            ValueSource::Query => "query parameter",
         };
         match self {
             Self::Method(methods) => write!(f, "the method is not {}", methods.join(" or ")),

@@ -41,7 +41,7 @@ pub use backend::{
 pub use bind::{Bind, BindKey, BindProtocol, Binds};
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
-pub use condition::{Conditions, Head, Place, TextMatch, Unmet, ValueMatch, WholeRegex};
+pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource, WholeRegex};
 pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
 pub use decision::{Asker, Decision, Found, Refusal, decide};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};

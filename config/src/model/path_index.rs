@@ -56,7 +56,7 @@ enum Below {
 
 /// The place of a node in the tree.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct NodePosition {
     /// The number of elements above it.
     level: usize,
     /// The length of these elements in bytes.
@@ -71,7 +71,8 @@ impl PathIndex {
     /// The index after edits.
     pub(super) fn changed(&self, edits: Edits<'_>) -> Self {
         let (literal, scanned) = edits.partition(|route| literal(route).is_some());
-        let (literal, scanned) = (self.literal.changed(Place::default(), literal), self.scanned.changed(&scanned));
+        let (literal, scanned) =
+            (self.literal.changed(NodePosition::default(), literal), self.scanned.changed(&scanned));
         let len = literal.len + scanned.len();
         Self { literal, scanned, len }
     }
@@ -116,7 +117,7 @@ fn split(rest: &str) -> Option<(&str, &str)> {
 }
 
 impl Node {
-    fn changed(&self, place: Place, edits: Edits<'_>) -> Self {
+    fn changed(&self, place: NodePosition, edits: Edits<'_>) -> Self {
         let rest = |route: &Route| literal(route).and_then(|path| path.get(place.skip..)).unwrap_or_default().len();
         let (here, below) = edits.partition(|route| rest(route) == 0);
         let (exact, prefix) = here.partition(|route| matches!(route.path, PathMatch::Exact(_)));
@@ -162,7 +163,7 @@ impl Node {
 
 impl Below {
     /// The part below after edits, and its number of routes; `len` is the number before.
-    fn changed(&self, place: Place, edits: Edits<'_>, len: usize) -> (Self, usize) {
+    fn changed(&self, place: NodePosition, edits: Edits<'_>, len: usize) -> (Self, usize) {
         if edits.is_empty() {
             return (self.clone(), len);
         }
@@ -183,7 +184,7 @@ impl Below {
         }
     }
 
-    fn of(place: Place, routes: Vec<Arc<Route>>) -> (Self, usize) {
+    fn of(place: NodePosition, routes: Vec<Arc<Route>>) -> (Self, usize) {
         let len = routes.len();
         if len == 0 {
             return (Self::Nothing, 0);
@@ -195,7 +196,7 @@ impl Below {
         Self::Nothing.with_elements(place, Edits { come, ..Edits::default() }, 0)
     }
 
-    fn with_elements(mut self, place: Place, edits: Edits<'_>, mut len: usize) -> (Self, usize) {
+    fn with_elements(mut self, place: NodePosition, edits: Edits<'_>, mut len: usize) -> (Self, usize) {
         let mut by_element: BTreeMap<&str, Edits<'_>> = BTreeMap::new();
         let element =
             |route| literal(route).and_then(|path| path.get(place.skip..)).and_then(split).unwrap_or_default().0;
@@ -206,7 +207,7 @@ impl Below {
             by_element.entry(element(route)).or_default().come.push(route);
         }
         for (element, edits) in by_element {
-            let below = Place { level: place.level + 1, skip: place.skip + 1 + element.len() };
+            let below = NodePosition { level: place.level + 1, skip: place.skip + 1 + element.len() };
             let before = self.get(element);
             let node = before
                 .map_or_else(|| Node::default().changed(below, edits.clone()), |it| it.changed(below, edits.clone()));

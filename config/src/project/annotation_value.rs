@@ -151,7 +151,7 @@ pub(super) fn balance(text: &str) -> Result<Balance, String> {
     }
 }
 
-/// A list of networks and addresses between commas, at least one.
+/// A comma-separated list of networks and addresses, at least one.
 pub(super) fn sources(text: &str) -> Result<Box<[IpNet]>, String> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let networks: Box<[IpNet]> = entries.map(network).collect::<Result<_, _>>()?;

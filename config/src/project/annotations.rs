@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::annotation_value::{
     Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
 };
-use super::field::{Found, read as read_field};
+use super::field::{FindingList, read as read_field};
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
@@ -273,7 +273,7 @@ fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
 }
 
 /// Reads the annotations of an Ingress with this uid.
-pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found: &mut Found) -> Effects {
+pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found: &mut FindingList) -> Effects {
     let mut draft = Draft::default();
     let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, found);
     draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, found);
@@ -286,7 +286,7 @@ fn read<D>(
     table: &[Annotation<D>],
     draft: &mut D,
     annotations: &Annotations<'_>,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Fallbacks {
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {

@@ -1,7 +1,7 @@
 //! Deployment (`apps/v1`): the Deis router's own, whose annotations are settings for all applications. Others are not read.
 
 use super::annotations::deis::{self, DeisRouter};
-use super::field::{Found, Misread};
+use super::field::{FindingList, Misread};
 use super::source::Source;
 use crate::object::ObjectName;
 
@@ -14,7 +14,7 @@ pub struct Deployment {
     pub router: DeisRouter,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Deployment, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Deployment, Misread> {
     let router = deis::of_router(&source.annotations()?, found);
     Ok(Deployment { name: source.name().clone(), router })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::field::{Found, Misread, read_or_default};
+use super::field::{FindingList, Misread, read_or_default};
 use super::service::{port_number, transport};
 use super::source::Source;
 use crate::model::Transport;
@@ -98,7 +98,7 @@ enum Family {
     V6,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<EndpointSlice, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<EndpointSlice, Misread> {
     let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
     let ports = read_or_default(source.ports, "ports")?;
     let ports = found.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, found)).collect();
@@ -114,7 +114,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Endpoint
     Ok(EndpointSlice { name: source.name().clone(), service, ports, endpoints })
 }
 
-fn family(address_type: &str, found: &mut Found) -> Option<Family> {
+fn family(address_type: &str, found: &mut FindingList) -> Option<Family> {
     match address_type {
         "IPv4" => return Some(Family::V4),
         "IPv6" => return Some(Family::V6),
@@ -125,7 +125,7 @@ fn family(address_type: &str, found: &mut Found) -> Option<Family> {
 }
 
 /// A port of another protocol is ignored. One without a number stands for all ports and gives no port to connect to.
-fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
+fn port(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<SlicePort> {
     let json: PortJson = found.entry(raw, field)?;
     let transport = transport(json.protocol.as_deref())?;
     let number = json.port?;
@@ -138,7 +138,7 @@ fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<SlicePort> {
 
 /// The condition `terminating` is not read: `ready` is already false for a pod that terminates, unless its Service
 /// publishes pods that are not ready, which includes this one.
-fn endpoint(raw: &RawValue, family: Family, field: &str, found: &mut Found) -> Option<SliceEndpoint> {
+fn endpoint(raw: &RawValue, family: Family, field: &str, found: &mut FindingList) -> Option<SliceEndpoint> {
     let json: EndpointJson = found.entry(raw, field)?;
     let first = json.addresses.as_ref().and_then(|addresses| addresses.first()).map_or("", |first| &**first);
     let address = match (first.parse(), family) {

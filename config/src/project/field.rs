@@ -84,13 +84,13 @@ pub(super) fn written(raw: &RawValue) -> String {
 
 /// The findings of one object while it is read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FindingList {
     object: ObjectRef,
     findings: Vec<Finding>,
     left_out: usize,
 }
 
-impl Found {
+impl FindingList {
     /// No findings yet.
     pub(super) const fn new(object: ObjectRef) -> Self {
         Self { object, findings: Vec::new(), left_out: 0 }
@@ -130,7 +130,7 @@ impl Found {
         self.add(field, Problem::RuleDropped { value: printable(value), why: why.to_string() });
     }
 
-    /// Like [`Found::dropped`], for a value of the wrong form.
+    /// Like [`FindingList::dropped`], for a value of the wrong form.
     pub(super) fn misread(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
         self.dropped(field, value, why);
         Unreadable

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::annotations;
-use super::field::{Found, Misread, read, read_or_default, written};
+use super::field::{FindingList, Misread, read, read_or_default, written};
 use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
 use super::service::port_number;
@@ -147,7 +147,7 @@ struct PortJson {
     number: Option<i64>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Ingress, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Ingress, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
     let class = match spec.ingress_class_name {
@@ -208,7 +208,7 @@ fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, Misread> 
 struct Reader<'f> {
     object: &'f ObjectName,
     services: BTreeSet<ObjectName>,
-    found: &'f mut Found,
+    found: &'f mut FindingList,
 }
 
 impl Reader<'_> {

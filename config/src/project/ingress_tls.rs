@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::field::Found;
+use super::field::FindingList;
 use crate::model::{HostMap, HostPattern, WildcardDepth};
 use crate::object::ObjectName;
 
@@ -37,7 +37,7 @@ pub struct TlsSecret {
 }
 
 /// The sort key of a host: its name without the first label, then that label. No host sorts first.
-type Place<'a> = Option<(&'a str, &'a str)>;
+type HostSortKey<'a> = Option<(&'a str, &'a str)>;
 
 /// The description of an entry without hosts.
 const HOSTLESS: &str = "an entry without hosts";
@@ -71,10 +71,10 @@ impl Tls {
         self.range(|place| if place.is_none() { Ordering::Less } else { Ordering::Equal })
     }
 
-    fn range(&self, compare: impl Fn(Place<'_>) -> Ordering) -> &[TlsSecret] {
-        let first = self.0.partition_point(|it| compare(it.place()) == Ordering::Less);
+    fn range(&self, compare: impl Fn(HostSortKey<'_>) -> Ordering) -> &[TlsSecret] {
+        let first = self.0.partition_point(|it| compare(it.sort_key()) == Ordering::Less);
         let rest = self.0.get(first..).unwrap_or_default();
-        rest.get(..rest.partition_point(|it| compare(it.place()) == Ordering::Equal)).unwrap_or_default()
+        rest.get(..rest.partition_point(|it| compare(it.sort_key()) == Ordering::Equal)).unwrap_or_default()
     }
 }
 
@@ -85,7 +85,7 @@ impl TlsSecret {
         format!("spec.tls[{}]", self.entry)
     }
 
-    fn place(&self) -> Place<'_> {
+    fn sort_key(&self) -> HostSortKey<'_> {
         match self.host.as_ref()? {
             HostPattern::Exact(name) => {
                 let (label, parent) = name.split_once('.').unwrap_or((name, ""));
@@ -100,7 +100,7 @@ impl TlsSecret {
 impl FromIterator<TlsSecret> for Tls {
     fn from_iter<I: IntoIterator<Item = TlsSecret>>(all: I) -> Self {
         let mut all: Vec<TlsSecret> = all.into_iter().collect();
-        all.sort_by(|a, b| (a.place(), a.entry).cmp(&(b.place(), b.entry)));
+        all.sort_by(|a, b| (a.sort_key(), a.entry).cmp(&(b.sort_key(), b.entry)));
         Self(all.into())
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn read<'i>(
     ingress: &ObjectName,
     list: Option<Vec<&RawValue>>,
     rules: impl Iterator<Item = &'i HostPattern>,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Tls {
     let entries = found.entries(list, TLS_MAX, "spec.tls");
     let mut reader = Reader { ingress, taken: Taken::default(), of_host: BTreeMap::new(), all: Vec::new(), found };
@@ -145,7 +145,7 @@ struct Reader<'f> {
     /// The Secrets of each host, and of the hosts of the rules.
     of_host: BTreeMap<Option<HostPattern>, BTreeSet<ObjectName>>,
     all: Vec<TlsSecret>,
-    found: &'f mut Found,
+    found: &'f mut FindingList,
 }
 
 impl Reader<'_> {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
-use super::field::{Found, Misread, read_or_default};
+use super::field::{FindingList, Misread, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
 use super::source::{Annotations, Source, created_s};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
@@ -89,7 +89,7 @@ struct PortJson {
     app_protocol: Option<String>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Service, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let kind = match spec.kind.as_deref() {
         Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), found),
@@ -105,13 +105,13 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
     let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } = annotations::of_service(&annotations, found);
     let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
         // Its findings are shown where Deis applications are routed, and nowhere else.
-        let mut found = Found::new(source.meta.object.clone());
+        let mut found = FindingList::new(source.meta.object.clone());
         let age = Age { created_s: created_s(source.created, &mut found), name: source.name().clone() };
         let label = source.label("app");
         let app = deis::of_app(age, label.as_deref(), &annotations, &mut found);
         Arc::new(DeisApp { findings: found.into_findings().into(), ..app })
     });
-    let mut of_builder = Found::new(source.meta.object.clone());
+    let mut of_builder = FindingList::new(source.meta.object.clone());
     let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {
         // As above.
         Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
@@ -122,7 +122,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut Found) -> Result<Service,
 
 /// A name that cannot be resolved leaves the Service without endpoints: no controller makes slices for this type. A
 /// text like an IPv4 address passes the API server's checks and would be looked up in DNS as a name, without result.
-fn external_name(text: &str, found: &mut Found) -> ServiceKind {
+fn external_name(text: &str, found: &mut FindingList) -> ServiceKind {
     const FIELD: &str = "spec.externalName";
     if text.is_empty() {
         found.unusable(FIELD, "a Service of type ExternalName", "needs a name");
@@ -138,7 +138,7 @@ fn external_name(text: &str, found: &mut Found) -> ServiceKind {
     ServiceKind::Slices
 }
 
-fn port(raw: &RawValue, field: &str, found: &mut Found) -> Option<ServicePort> {
+fn port(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<ServicePort> {
     let json: PortJson = found.entry(raw, field)?;
     let transport = transport(json.protocol.as_deref())?;
     let Some(number) = json.port.and_then(port_number) else {
@@ -171,7 +171,7 @@ pub(super) fn port_number(number: i64) -> Option<u16> {
 /// `appProtocol` is either a service name of IANA, compared without case (RFC 6335 section 5.1), or has a prefix, and
 /// is compared exactly. Other names belong to other programs and make no finding, unless they look like a variant of
 /// HTTP.
-fn app_protocol(text: &str, field: &str, found: &mut Found) -> AppProtocol {
+fn app_protocol(text: &str, field: &str, found: &mut FindingList) -> AppProtocol {
     const LIKE_HTTP: [&str; 4] = ["http", "grpc", "h2", "ws"];
     match text {
         "" => return AppProtocol::Http,

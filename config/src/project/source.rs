@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Meta;
-use super::field::{Found, Misread, read, read_or_default};
+use super::field::{FindingList, Misread, read, read_or_default};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
 /// The reason why bytes do not identify an object. It has none of the bytes, which may be a Secret's.
@@ -183,7 +183,7 @@ impl<'a> Source<'a> {
 
 /// The creation time, in seconds since the Unix epoch. An object without one counts as the youngest, so that it wins
 /// over no other.
-pub(super) fn created_s(raw: Option<&RawValue>, found: &mut Found) -> i64 {
+pub(super) fn created_s(raw: Option<&RawValue>, found: &mut FindingList) -> i64 {
     const FIELD: &str = "metadata.creationTimestamp";
     let Some(raw) = raw else { return i64::MAX };
     match read::<String>(raw, FIELD) {

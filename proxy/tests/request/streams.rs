@@ -95,11 +95,11 @@ async fn check_lives(bed: &Bed, send: &mut SendRequest<Bytes>, listener: &TcpLis
     endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
     assert_eq!(rest(response(answered).await.body_mut()).await.unwrap(), 2);
     bed.until_metric("tidegate_requests_in_flight 0").await;
-    check_lean(bed);
+    check_native(bed);
 }
 
 #[track_caller]
-fn check_lean(bed: &Bed) {
+fn check_native(bed: &Bed) {
     let metrics = bed.metrics();
     assert!(
         !metrics.contains(r#"tidegate_requests_by_driver_total{driver="full"} "#)
@@ -169,7 +169,7 @@ async fn a_client_that_reads_slowly_is_not_reset() {
         sleep(MOMENT / 6).await;
     }
     assert_eq!(read, BYTES);
-    check_lean(&bed);
+    check_native(&bed);
 }
 
 #[tokio::test]
@@ -336,7 +336,7 @@ async fn a_stream_on_a_closed_idle_connection_is_retried() {
     }
     let numbers = [upstream.seen().await.number, upstream.seen().await.number, upstream.seen().await.number];
     assert_eq!(numbers, [1, 2, 1]);
-    check_lean(&bed);
+    check_native(&bed);
 }
 
 #[tokio::test]

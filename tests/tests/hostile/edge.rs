@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, READY};
 /// The value of `--driver`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Driver {
-    /// The lean driver, and the full one for the requests that the lean one leaves to it.
+    /// The native driver, and the full one for the requests that the native one leaves to it.
     Both,
     /// The full driver alone.
     Full,

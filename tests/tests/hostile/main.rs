@@ -30,10 +30,10 @@ mod streams;
 mod targets;
 mod written;
 
-/// Makes two tests of each rule: one with the lean driver beside the full one, one with the full driver alone.
+/// Makes two tests of each rule: one with the native driver beside the full one, one with the full driver alone.
 macro_rules! in_both_drivers {
     ($($module:ident::$rule:ident),* $(,)?) => {
-        mod lean_and_full {
+        mod native_and_full {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $rule() {
                 crate::$module::$rule(crate::edge::Driver::Both).await;

@@ -42,7 +42,7 @@ pub(crate) fn quantile(times: &mut [Duration], share: f64) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes HOSTILE_MINUTES, 30 without it; .ci/full runs it"]
-async fn all_attacks_at_once_lean_and_full() {
+async fn all_attacks_at_once_native_and_full() {
     all_attacks_at_once(Driver::Both).await;
 }
 

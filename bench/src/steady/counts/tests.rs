@@ -42,7 +42,7 @@ fn more_instructions_than_nginx_fail_the_check() {
 #[test]
 fn many_more_instructions_over_http2_fail_the_check() {
     for (http2, fine) in [(Some(110_000.0), true), (Some(150_000.0), false), (None, false)] {
-        let of = |case, instructions| Row { instructions, ..row(LEAN_SUBJECT, case, 0.0, Some(6.0)) };
+        let of = |case, instructions| Row { instructions, ..row(NATIVE_SUBJECT, case, 0.0, Some(6.0)) };
         let rows = [
             row(BARE, CASES[0], 70.0, None),
             row(BARE, HTTP2_CASE, 70.0, None),

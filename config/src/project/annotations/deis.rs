@@ -20,7 +20,7 @@ use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
 use crate::model::{Compression, EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
-use crate::project::field::Found;
+use crate::project::field::FindingList;
 use crate::project::source::{Annotations, annotation_field};
 
 pub(super) const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
@@ -175,7 +175,7 @@ impl Default for DeisBuilder {
 }
 
 /// Reads the annotations of a builder; `None` if there are none.
-pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut Found) -> Option<DeisBuilder> {
+pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut FindingList) -> Option<DeisBuilder> {
     let mut builder = Builder::default();
     read(OF_BUILDER, BUILDER, &mut builder, annotations, found);
     let usual = DeisBuilder::default();
@@ -192,7 +192,7 @@ pub(in crate::project) fn of_app(
     age: Age,
     label: Option<&str>,
     annotations: &Annotations<'_>,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> DeisApp {
     let name = label.unwrap_or(&age.name.name);
     let namespace = &age.name.namespace;
@@ -222,8 +222,8 @@ pub(in crate::project) fn of_app(
     }
 }
 
-/// The entries of a list between commas; a list that is too long is cut, with a finding.
-fn bounded<'l>(list: &'l str, field: &str, found: &mut Found) -> Vec<&'l str> {
+/// The entries of a comma-separated list; a list that is too long is cut, with a finding.
+fn bounded<'l>(list: &'l str, field: &str, found: &mut FindingList) -> Vec<&'l str> {
     let mut all: Vec<&str> = entries(list).collect();
     if let Some(entry) = all.get(LIST_MAX) {
         found.dropped(field, entry, format_args!("exceeds the limit of {LIST_MAX} entries"));
@@ -233,7 +233,7 @@ fn bounded<'l>(list: &'l str, field: &str, found: &mut Found) -> Vec<&'l str> {
 }
 
 /// The domains that can be read, each once. An invalid domain does not affect the others.
-fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
+fn domains(list: Option<&str>, found: &mut FindingList) -> Box<[DeisDomain]> {
     let field = annotation_field("router.deis.io/domains");
     let Some(list) = list else {
         found.no_host(&field, "is missing, although the Service is labelled routable");
@@ -252,7 +252,7 @@ fn domains(list: Option<&str>, found: &mut Found) -> Box<[DeisDomain]> {
     domains.into_iter().collect()
 }
 
-fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<str>, ObjectName)]> {
+fn certificates(list: &str, app: &ObjectName, found: &mut FindingList) -> Box<[(Arc<str>, ObjectName)]> {
     let field = annotation_field("router.deis.io/certificates");
     let mut certificates = BTreeMap::new();
     for entry in bounded(list, &field, found) {
@@ -268,7 +268,7 @@ fn certificates(list: &str, app: &ObjectName, found: &mut Found) -> Box<[(Arc<st
 }
 
 /// Paths on another application's host. An invalid path does not affect the others.
-fn locations(other: Option<&str>, paths: Option<&str>, found: &mut Found) -> Option<DeisLocations> {
+fn locations(other: Option<&str>, paths: Option<&str>, found: &mut FindingList) -> Option<DeisLocations> {
     let [of_domain, of_paths] = ["router.deis.io/proxyDomain", "router.deis.io/proxyLocations"].map(annotation_field);
     let (other, list) = match (other, paths) {
         (Some(other), Some(paths)) => (other, paths),
@@ -320,7 +320,7 @@ pub(super) struct Router {
 }
 
 /// Reads the annotations of the router's Deployment.
-pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut Found) -> DeisRouter {
+pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut FindingList) -> DeisRouter {
     let mut router = Router::default();
     let fallbacks = read(OF_ROUTER, &OF_DEPLOYMENT, &mut router, annotations, found);
     let dropped = |key: &str| fallbacks.dropped.iter().any(|it| it == key);

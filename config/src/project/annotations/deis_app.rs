@@ -72,8 +72,7 @@ pub(super) const BUILDER: &[Annotation<Builder>] = &[
 const BUFFERS: &str = "Tidegate streams responses through bounded buffers of its own";
 
 /// The reason why keys below `ssl.` have no effect on a Service.
-const OF_ROUTER: &str =
-    "the Deis router ignored it on a Service; it takes effect only on the router's Deployment";
+const OF_ROUTER: &str = "the Deis router ignored it on a Service; it takes effect only on the router's Deployment";
 
 const POLICIES: [&str; 9] = [
     "no-referrer",
@@ -95,7 +94,7 @@ pub(super) fn referrer_policy(text: &str) -> Result<&'static str, String> {
 pub(super) const APP: &[Annotation<App>] = &[
     annotation!(
         "domains",
-        "domains between commas",
+        "comma-separated domains",
         "none: the Service is not routed",
         "The hosts. A name without a dot stands below the router's `platformDomain`; without one it stands for every name whose first label it is. A leading `*.` stands for any number of labels.",
         Default,
@@ -104,7 +103,7 @@ pub(super) const APP: &[Annotation<App>] = &[
     ),
     annotation!(
         "certificates",
-        "`DOMAIN:NAME` between commas",
+        "comma-separated `DOMAIN:NAME`",
         "the platform's certificate for short names, none for others",
         "The certificate of a domain: the Secret `NAME-cert` in the namespace of the Service. A Secret that does not exist makes no finding: the platform leaves mappings behind.",
         Default,
@@ -185,7 +184,7 @@ pub(super) const APP: &[Annotation<App>] = &[
     ),
     annotation!(
         "proxyLocations",
-        "paths between commas",
+        "comma-separated paths",
         "none",
         "Paths of those hosts that this application serves: every path that starts with these characters. `= /x` is that path alone, `~ x` an expression, `~* x` one without case. The whitelist is that of the host; all other settings are this application's.",
         Default,

@@ -9,7 +9,7 @@ use rustls::CipherSuite;
 use super::cipher_list::{cipher_list, is_tls13};
 use super::deis_value::{one_of, positive, size};
 use crate::model::{ConnectionsMax, EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
-use crate::project::field::Found;
+use crate::project::field::FindingList;
 use crate::project::source::annotation_field;
 
 pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
@@ -123,7 +123,7 @@ pub(super) fn log_format(text: &str) -> Result<Arc<LogFormat>, String> {
 
 impl Edge {
     /// The settings of all connections, with findings about unsupported entries of lists.
-    pub(super) fn settings(self, found: &mut Found) -> EdgeSettings {
+    pub(super) fn settings(self, found: &mut FindingList) -> EdgeSettings {
         let mut tell = |key: &str, gone: Vec<String>, why: &str| {
             if !gone.is_empty() {
                 found.without_effect(&annotation_field(&format!("router.deis.io/nginx.{key}")), &gone.join(" "), why);
@@ -189,7 +189,7 @@ pub(super) struct DefaultService {
 
 impl DefaultService {
     /// The destination of those requests, and its name in reports.
-    pub(super) fn settings(self, found: &mut Found) -> Option<(IpAddr, Arc<str>)> {
+    pub(super) fn settings(self, found: &mut FindingList) -> Option<(IpAddr, Arc<str>)> {
         if self.enabled != Some(true) {
             return None;
         }
@@ -225,7 +225,7 @@ mod tests {
     fn a_version_without_a_listed_cipher_suite_gets_all_of_its_suites() {
         let edge = |versions: &str, list: &str| {
             let (protocols, ciphers) = (protocols(versions).ok(), ciphers(list).ok());
-            let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let mut found = FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
             let tls = Edge { protocols, ciphers, ..Edge::default() }.settings(&mut found).tls;
             (tls.cipher_suites.is_some(), found.into_findings().len())
         };
@@ -242,7 +242,7 @@ mod tests {
     fn the_connection_limit_is_per_worker() {
         let check = |per_worker: &str, number: &str, want: Option<u64>| {
             let (connections, workers) = (connections(per_worker).ok(), workers(number).ok());
-            let mut found = Found::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let mut found = FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
             let edge = Edge { connections, workers, ..Edge::default() }.settings(&mut found);
             assert_eq!(edge.connections_max.map(|max| max.in_all(4)), want, "{per_worker} of {number}");
         };
@@ -266,7 +266,7 @@ mod tests {
             crate::object::Kind::Deployment,
             crate::object::ObjectName::new("deis", "deis-router"),
         );
-        let settings = most.settings(&mut Found::new(object));
+        let settings = most.settings(&mut FindingList::new(object));
         assert_eq!(settings.request_head.bytes_max, Some(HEAD_BYTES_MAX));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::deis_value::{DeisDomain, EXPRESSION_BYTES_MAX, no_expression};
 use crate::model::HostExpression;
-use crate::project::field::Found;
+use crate::project::field::FindingList;
 use crate::project::source::annotation_field;
 
 /// The maximum length of its text in bytes, and the maximum number of domains that it replaces. The compiled size has a
@@ -26,7 +26,7 @@ pub(super) fn expression(
     created_s: i64,
     domains: &[DeisDomain],
     text: Option<&str>,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Option<DeisExpression> {
     let text = text.filter(|text| !text.trim().is_empty())?;
     let field = annotation_field("router.deis.io/regexDomain");

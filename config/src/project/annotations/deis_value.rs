@@ -115,7 +115,7 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "is not an IP address".to_owned())
 }
 
-/// Networks and addresses between commas. IPv6 is accepted, which the router refused.
+/// Comma-separated networks and addresses. IPv6 is accepted, which the router refused.
 pub(super) fn networks(text: &str) -> Result<Box<[IpNet]>, String> {
     sources(text)
 }
@@ -153,7 +153,7 @@ pub(super) fn domain(text: &str) -> Result<DeisDomain, String> {
     }
 }
 
-/// The entries of a list between commas, without surrounding spaces and without empty ones.
+/// The entries of a comma-separated list, without surrounding spaces and without empty ones.
 pub(super) fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Annotation, OnInvalid, TIDEGATE, read, set};
 use crate::model::ProxyHeader;
 use crate::project::annotation_value::{Zero, duration, proxy_header, whole};
-use crate::project::field::Found;
+use crate::project::field::FindingList;
 use crate::project::source::Annotations;
 
 /// The effects of a Service's annotations.
@@ -51,7 +51,7 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
 ];
 
 /// Reads the annotations of a Service, none of which restricts access.
-pub(in crate::project) fn of_service(annotations: &Annotations<'_>, found: &mut Found) -> ServiceEffects {
+pub(in crate::project) fn of_service(annotations: &Annotations<'_>, found: &mut FindingList) -> ServiceEffects {
     let mut effects = ServiceEffects::default();
     read(TIDEGATE, &SERVICE, &mut effects, annotations, found);
     effects

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::TIDEGATE;
 use crate::model::{SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
 use crate::object::Uid;
-use crate::project::field::Found;
+use crate::project::field::FindingList;
 use crate::project::source::annotation_field;
 
 /// The values of the annotations. `name` enables sessions, and the others are attributes of its cookie.
@@ -23,7 +23,7 @@ pub(super) struct SessionDraft {
 impl SessionDraft {
     /// The sessions of an Ingress with this uid. Its rules share one key: a rule to the same Service as another accepts
     /// its tokens.
-    pub(super) fn persistence(self, uid: Option<Uid>, found: &mut Found) -> Option<Arc<SessionPersistence>> {
+    pub(super) fn persistence(self, uid: Option<Uid>, found: &mut FindingList) -> Option<Arc<SessionPersistence>> {
         let Self { name, max_age, path, same_site, secure, change_on_failure } = self;
         let field = |key: &str| annotation_field(&format!("{}{key}", TIDEGATE.prefix));
         let Some(name) = name else {

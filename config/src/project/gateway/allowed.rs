@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::label_selector::LabelSelector;
 use super::reference::{GroupKind, Unreadable, group_kind};
 use crate::object::Kind;
-use crate::project::field::{Found, read};
+use crate::project::field::{FindingList, read};
 
 /// The maximum number of kinds read of one listener.
 const KINDS_MAX: usize = 8;
@@ -65,7 +65,7 @@ struct AllowedJson<'a> {
 
 impl AllowedNamespaces {
     /// Reads `namespaces`; if it is absent or has no `from`, the default applies.
-    pub(super) fn read(raw: Option<&RawValue>, field: &str, default: Self, found: &mut Found) -> Self {
+    pub(super) fn read(raw: Option<&RawValue>, field: &str, default: Self, found: &mut FindingList) -> Self {
         let Some(raw) = raw else { return default };
         let json: NamespacesJson<'_> = match read(raw, field) {
             Ok(json) => json,
@@ -100,7 +100,7 @@ impl AllowedNamespaces {
 
 impl AllowedRoutes {
     /// Reads `allowedRoutes`; the default is routes of the same namespace.
-    pub(super) fn read(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Self {
+    pub(super) fn read(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Self {
         let json: AllowedJson<'_> = match raw.map(|raw| read(raw, field)).transpose() {
             Ok(json) => json.unwrap_or_default(),
             Err(misread) => {
@@ -117,7 +117,7 @@ impl AllowedRoutes {
 }
 
 /// An empty list counts as absent, as the API defines.
-fn kinds(raw: &RawValue, field: &str, found: &mut Found) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
+fn kinds(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
     let list: Vec<&RawValue> = match read(raw, field) {
         Ok(list) => list,
         Err(misread) => {

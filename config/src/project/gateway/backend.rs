@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::reference::{Form, GroupKind, ObjectReference, Unreadable, port, reference};
 use crate::finding::{field_name, printable};
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of backends read of one rule.
 pub(super) const BACKENDS_MAX: usize = 16;
@@ -62,14 +62,14 @@ pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Resu
 }
 
 /// Adds the finding about an unreadable backend: its consequence depends on the kind of route.
-pub(super) type Tell = fn(&mut Found, &Misread) -> Unreadable;
+pub(super) type Tell = fn(&mut FindingList, &Misread) -> Unreadable;
 
 /// Reads a share.
 pub(super) fn weighted(
     raw: &RawValue,
     field: &str,
     own: &ObjectName,
-    found: &mut Found,
+    found: &mut FindingList,
     tell: Tell,
 ) -> WeightedBackend {
     let to = backend_ref(raw, field, own).map_err(|misread| tell(found, &misread));
@@ -80,9 +80,9 @@ pub(super) fn weighted(
 pub(super) fn backends<T: From<WeightedBackend>>(
     raw: Option<&RawValue>,
     field: &str,
-    found: &mut Found,
+    found: &mut FindingList,
     tell: Tell,
-    mut entry: impl FnMut(&RawValue, &str, &mut Found) -> T,
+    mut entry: impl FnMut(&RawValue, &str, &mut FindingList) -> T,
 ) -> Box<[T]> {
     let Some(raw) = raw else { return Box::default() };
     match read(raw, field) {
@@ -98,7 +98,7 @@ pub(super) fn backends<T: From<WeightedBackend>>(
 }
 
 /// A weight that cannot be read takes the default. An entry that is not an object has a finding already.
-fn weight(raw: &RawValue, field: &str, found: &mut Found) -> u32 {
+fn weight(raw: &RawValue, field: &str, found: &mut FindingList) -> u32 {
     let Some(raw) = read::<WeightJson<'_>>(raw, field).ok().and_then(|json| json.weight) else { return 1 };
     let field = format!("{field}.weight");
     match read::<i64>(raw, &field) {

@@ -12,7 +12,7 @@ use super::reference::{Form, ObjectReference, Unreadable, checked, reference};
 use crate::finding::printable;
 use crate::model::HostPattern;
 use crate::object::{Age, ObjectName};
-use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::field::{FindingList, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of targets read of one policy.
@@ -113,7 +113,7 @@ struct NameJson {
     uri: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<BackendTlsPolicy, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<BackendTlsPolicy, Misread> {
     const FIELD: &str = "spec.validation";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
@@ -134,7 +134,7 @@ fn fault(field: String, value: &str, why: &str) -> Misread {
 }
 
 /// A section name that cannot be read selects every port, so that no port is left without TLS.
-fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Option<PolicyTarget> {
+fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Option<PolicyTarget> {
     let object = reference(raw, field, own, Form::LOCAL).map_err(|misread| found.misread(&misread)).ok()?;
     let json: TargetJson<'_> = found.entry(raw, field)?;
     let section = json.section_name.and_then(|raw| {
@@ -151,7 +151,12 @@ fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> O
 }
 
 /// Reads the validation whole or not at all: without one of the names, another would be verified.
-fn validation(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Result<BackendValidation, Misread> {
+fn validation(
+    raw: &RawValue,
+    field: &str,
+    own: &ObjectName,
+    found: &mut FindingList,
+) -> Result<BackendValidation, Misread> {
     let json: ValidationJson<'_> = read(raw, field)?;
     let hostname = checked(json.hostname, field, "hostname", |text| precise_hostname(text).map(|_| ()))?;
     let field_of_names = format!("{field}.subjectAltNames");

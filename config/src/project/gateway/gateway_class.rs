@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::ObjectName;
-use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::field::{FindingList, Misread, read_or_default};
 use crate::project::source::Source;
 
 /// The parts of a GatewayClass that routing reads.
@@ -30,7 +30,7 @@ struct SpecJson<'a> {
     parameters_ref: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<GatewayClass, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GatewayClass, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     let parameters = spec

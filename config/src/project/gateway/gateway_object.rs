@@ -13,7 +13,7 @@ use super::listener::{Listener, Options, listeners, texts};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use super::status::assigned;
 use crate::object::{Age, ObjectName};
-use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::field::{FindingList, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of addresses read of one Gateway.
@@ -113,7 +113,7 @@ struct AllowedListenersJson<'a> {
     namespaces: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<Gateway, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Gateway, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     Ok(Gateway {
@@ -128,12 +128,12 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
     })
 }
 
-fn addresses(list: Option<Vec<&RawValue>>, found: &mut Found) -> Box<[GatewayAddress]> {
+fn addresses(list: Option<Vec<&RawValue>>, found: &mut FindingList) -> Box<[GatewayAddress]> {
     let entries = found.entries(list, ADDRESSES_MAX, "spec.addresses");
     entries.filter_map(|(field, raw)| Some(address(found.entry(raw, &field)?, &field, found))).collect()
 }
 
-fn address(json: AddressJson, field: &str, found: &mut Found) -> GatewayAddress {
+fn address(json: AddressJson, field: &str, found: &mut FindingList) -> GatewayAddress {
     let value = json.value.unwrap_or_default();
     let kind = json.kind.unwrap_or_else(|| "IPAddress".into());
     let why = match (&*kind, &*value) {
@@ -154,7 +154,7 @@ fn address(json: AddressJson, field: &str, found: &mut Found) -> GatewayAddress 
     GatewayAddress::Unsupported { kind, value }
 }
 
-fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut Found) -> Infrastructure {
+fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut FindingList) -> Infrastructure {
     const FIELD: &str = "spec.infrastructure";
     let Some(raw) = raw else { return Infrastructure::default() };
     let json: InfrastructureJson<'_> = match read(raw, FIELD) {
@@ -175,7 +175,7 @@ fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut Found) -
     }
 }
 
-fn allowed_listeners(raw: Option<&RawValue>, found: &mut Found) -> AllowedNamespaces {
+fn allowed_listeners(raw: Option<&RawValue>, found: &mut FindingList) -> AllowedNamespaces {
     const FIELD: &str = "spec.allowedListeners";
     let Some(raw) = raw else { return AllowedNamespaces::None };
     match read::<AllowedListenersJson<'_>>(raw, FIELD) {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{Form, ObjectReference, Unreadable, port, reference};
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of ports in `perPort`.
 const PORTS_MAX: usize = 64;
@@ -112,7 +112,7 @@ struct BackendJson<'a> {
 }
 
 /// Reads `spec.tls`.
-pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, found: &mut Found) -> GatewayTls {
+pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, found: &mut FindingList) -> GatewayTls {
     let mut reader = Reader { own, found };
     let Some(raw) = raw else { return GatewayTls::default() };
     let mut tls = GatewayTls::default();
@@ -135,7 +135,7 @@ type Frontend = (Option<ClientValidation>, Box<[(u16, Option<ClientValidation>)]
 
 struct Reader<'r> {
     own: &'r ObjectName,
-    found: &'r mut Found,
+    found: &'r mut FindingList,
 }
 
 impl Reader<'_> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::http_filter::{HttpFilters, Place, filters};
+use super::http_filter::{FilterContext, HttpFilters, filters};
 use super::http_match::{Expressions, Named, values};
 use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, rule_name, shares};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
@@ -14,7 +14,7 @@ use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
 use crate::object::Age;
-use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::field::{FindingList, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum length in bytes of the name of a service or method.
@@ -92,7 +92,7 @@ struct MethodJson {
     method: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<GrpcRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GrpcRoute, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
@@ -106,7 +106,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
-    let within = Place { own: rules.own, grpc: true, one_prefix: false, backends: false };
+    let within = FilterContext { own: rules.own, grpc: true, one_prefix: false, backends: false };
     let name = rule_name(json.name, field, rules.found);
     let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
     let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
@@ -130,7 +130,7 @@ fn grpc_match(
     raw: &RawValue,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Result<GrpcMatch, Misread> {
     let json: MatchJson<'_> = read(raw, field)?;
     let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::finding::printable;
 use crate::model::{CONNECTION_HEADERS, HeaderEdits};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of headers in one list.
 const HEADERS_MAX: usize = 16;
@@ -30,7 +30,7 @@ struct HeaderJson {
 }
 
 /// Reads edits, whole or not at all.
-pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Result<HeaderEdits, Misread> {
+pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<HeaderEdits, Misread> {
     let json: EditsJson = read(raw, field)?;
     let edits = HeaderEdits {
         remove: header_names(json.remove, HEADERS_MAX, &format!("{field}.remove"))?,
@@ -53,7 +53,7 @@ pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut Found) -> Re
 fn headers(
     list: Option<Vec<HeaderJson>>,
     field: &str,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Result<Box<[(HeaderName, HeaderValue)]>, Misread> {
     let list = within(list, HEADERS_MAX, field)?;
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(list.len());

@@ -14,7 +14,7 @@ use super::reference::{Form, ObjectReference, reference};
 use crate::finding::printable;
 use crate::model::{Filter, PathRewrite, ResponseEdits};
 use crate::object::ObjectName;
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of filters in one list.
 const FILTERS_MAX: usize = 16;
@@ -56,7 +56,7 @@ pub enum FilterFault {
 
 /// The context of a list of filters.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(super) struct FilterContext<'p> {
     /// The object.
     pub(super) own: &'p ObjectName,
     /// Whether it is a GRPCRoute, which has fewer kinds of filters.
@@ -126,7 +126,12 @@ impl<'a> FilterJson<'a> {
 }
 
 /// Reads a list of filters.
-pub(super) fn filters(raw: Option<&RawValue>, field: &str, place: Place<'_>, found: &mut Found) -> HttpFilters {
+pub(super) fn filters(
+    raw: Option<&RawValue>,
+    field: &str,
+    place: FilterContext<'_>,
+    found: &mut FindingList,
+) -> HttpFilters {
     let Some(raw) = raw else { return HttpFilters::default() };
     let mut reader = Reader { place, seen: BTreeSet::new(), fault: None, found };
     let mut all = Vec::new();
@@ -145,10 +150,10 @@ pub(super) fn filters(raw: Option<&RawValue>, field: &str, place: Place<'_>, fou
 }
 
 struct Reader<'r> {
-    place: Place<'r>,
+    place: FilterContext<'r>,
     seen: BTreeSet<&'static str>,
     fault: Option<FilterFault>,
-    found: &'r mut Found,
+    found: &'r mut FindingList,
 }
 
 impl Reader<'_> {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::{Conditions, PathMatch, RegexCase, TextMatch, ValueMatch, WholeRegex};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum length of one path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
@@ -108,7 +108,7 @@ pub(super) fn http_match(
     raw: &RawValue,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Result<HttpMatch, Misread> {
     let json: MatchJson<'_> = read(raw, field)?;
     let path = path(json.path.unwrap_or_default(), field, expressions)?;
@@ -164,7 +164,7 @@ pub(super) fn values(
     named: Named,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut Found,
+    found: &mut FindingList,
 ) -> Result<Box<[ValueMatch]>, Misread> {
     let list = list.unwrap_or_default();
     if list.len() > VALUES_MAX {

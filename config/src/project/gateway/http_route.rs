@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::backend::{WeightedBackend, backends, weighted};
-use super::http_filter::{HttpFilters, Place, filters};
+use super::http_filter::{FilterContext, HttpFilters, filters};
 use super::http_match::{HttpMatch, every_request, http_match};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::reference::section;
@@ -15,7 +15,7 @@ use super::rules::Rules;
 use super::session::{RuleId, RuleSession, session};
 use crate::model::PathMatch;
 use crate::object::Age;
-use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::field::{FindingList, Misread, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of hostnames of one route.
@@ -115,7 +115,7 @@ struct FiltersJson<'a> {
     filters: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<HttpRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<HttpRoute, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
@@ -130,23 +130,28 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Res
 }
 
 /// The name of a rule. A name that cannot be read counts as absent: traffic does not depend on it.
-pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, found: &mut Found) -> Option<Arc<str>> {
+pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, found: &mut FindingList) -> Option<Arc<str>> {
     let name = name?;
     section(&name).map_err(|why| found.ignored(&format!("{field}.name"), &name, why)).ok()?;
     Some(name)
 }
 
 /// The shares of a rule. A backend that cannot be read is answered 500.
-pub(super) fn shares(raw: Option<&RawValue>, field: &str, within: Place<'_>, found: &mut Found) -> Box<[HttpBackend]> {
+pub(super) fn shares(
+    raw: Option<&RawValue>,
+    field: &str,
+    within: FilterContext<'_>,
+    found: &mut FindingList,
+) -> Box<[HttpBackend]> {
     let field = format!("{field}.backendRefs");
-    backends(raw, &field, found, Found::answered_with_500, |raw, field, found| backend(raw, field, within, found))
+    backends(raw, &field, found, FindingList::answered_with_500, |raw, field, found| backend(raw, field, within, found))
 }
 
 /// A backend with filters of its own. An entry that is not an object has none; it has a finding already.
-fn backend(raw: &RawValue, field: &str, place: Place<'_>, found: &mut Found) -> HttpBackend {
-    let share = weighted(raw, field, place.own, found, Found::answered_with_500);
+fn backend(raw: &RawValue, field: &str, place: FilterContext<'_>, found: &mut FindingList) -> HttpBackend {
+    let share = weighted(raw, field, place.own, found, FindingList::answered_with_500);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
-    let filters = filters(json.filters, &format!("{field}.filters"), Place { backends: false, ..place }, found);
+    let filters = filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..place }, found);
     HttpBackend { share, filters }
 }
 
@@ -166,7 +171,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_request, http_match)?;
-    let within = Place {
+    let within = FilterContext {
         own: rules.own,
         grpc: false,
         one_prefix: matches!(&*matches, [HttpMatch { path: PathMatch::Prefix(_), .. }]),

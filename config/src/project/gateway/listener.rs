@@ -12,7 +12,7 @@ use super::hostname::hostname;
 use super::reference::{Form, ObjectReference, Unreadable, checked, port, reference, section};
 use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of listeners of one object.
 pub(super) const LISTENERS_MAX: usize = 64;
@@ -131,7 +131,7 @@ struct TlsJson<'a> {
 
 /// The listeners with a valid name, by which status and routes refer to them. The first of two with the same name is
 /// kept.
-pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Box<[Listener]> {
+pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut FindingList) -> Box<[Listener]> {
     let mut listeners: Vec<Listener> = Vec::new();
     for (field, raw) in found.entries(list, LISTENERS_MAX, "spec.listeners") {
         let Some(json) = found.entry::<NameJson>(raw, &field) else { continue };
@@ -152,7 +152,7 @@ pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &
     listeners.into()
 }
 
-fn listener(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Result<ListenerSpec, Misread> {
+fn listener(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerSpec, Misread> {
     let json: ListenerJson<'_> = read(raw, field)?;
     let host = match json.hostname.filter(|text| !text.is_empty()) {
         None => HostPattern::Any,
@@ -179,7 +179,7 @@ fn listener(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) ->
     Ok(ListenerSpec { host, port, protocol, tls, routes })
 }
 
-fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Result<ListenerTls, Misread> {
+fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerTls, Misread> {
     let json: TlsJson<'_> = read(raw, field)?;
     let mode = match json.mode.as_deref() {
         None | Some("Terminate") => TlsMode::Terminate,
@@ -200,12 +200,12 @@ fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut Found) -> Resu
 }
 
 /// Reads texts by key; the first ones in the order of keys if there are too many.
-pub(super) fn options(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Options {
+pub(super) fn options(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Options {
     texts(raw, field, OPTIONS_MAX, found)
 }
 
 /// Like [`options`], with a given limit.
-pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &mut Found) -> Options {
+pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &mut FindingList) -> Options {
     let Some(raw) = raw else { return Options::new() };
     let mut texts: Options = match read(raw, field) {
         Ok(texts) => texts,

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::listener::{Listener, listeners};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::{Age, Kind};
-use crate::project::field::{Found, Misread, read_or_default};
+use crate::project::field::{FindingList, Misread, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The parts of a ListenerSet that routing reads.
@@ -29,7 +29,7 @@ struct SpecJson<'a> {
     listeners: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<ListenerSet, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ListenerSet, Misread> {
     const PARENT: &str = "spec.parentRef";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();

@@ -10,7 +10,7 @@ use super::hostname::hostname;
 use super::reference::{Form, ObjectReference, checked, port, reference, section};
 use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The maximum number of parents of one route.
 const PARENTS_MAX: usize = 32;
@@ -47,7 +47,7 @@ struct ParentJson {
 
 /// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, the route would
 /// attach to more listeners.
-pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Arc<[ParentRef]> {
+pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut FindingList) -> Arc<[ParentRef]> {
     let mut parents: Vec<ParentRef> = Vec::new();
     for (field, raw) in found.entries(list, PARENTS_MAX, "spec.parentRefs") {
         match parent(raw, &field, own) {
@@ -77,7 +77,7 @@ fn section_name(text: &str) -> Result<(), &'static str> {
 }
 
 /// The hostnames of a route, up to a limit.
-pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut Found) -> Hostnames {
+pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut FindingList) -> Hostnames {
     let list = list.unwrap_or_default();
     if list.is_empty() {
         return Hostnames::Any;

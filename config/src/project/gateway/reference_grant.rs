@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{GroupKind, ObjectReference, checked, group_kind, label, name};
 use crate::object::ObjectName;
-use crate::project::field::{Found, Misread, read, read_or_default};
+use crate::project::field::{FindingList, Misread, read, read_or_default};
 use crate::project::source::Source;
 
 /// The maximum number of entries of `from`, and of `to`.
@@ -74,7 +74,7 @@ struct ToJson {
     name: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut Found) -> Result<ReferenceGrant, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ReferenceGrant, Misread> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let from = found.entries(spec.from, ENTRIES_MAX, "spec.from");
     let from = from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|misread| found.misread(&misread)).ok());

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::duration::duration;
-use crate::project::field::{Found, read};
+use crate::project::field::{FindingList, read};
 
 /// The maximum number of codes of one rule: as many as there can be.
 const CODES_MAX: usize = 200;
@@ -55,7 +55,7 @@ struct RetryJson<'a> {
 }
 
 /// Reads a setting; if it cannot be read, the default applies.
-fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found: &mut Found) -> Option<T> {
+fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found: &mut FindingList) -> Option<T> {
     let read = raw.map(|raw| read(raw, field)).transpose();
     read.unwrap_or_else(|misread| {
         found.ignored(&misread.field, &misread.value, &misread.why);
@@ -63,12 +63,12 @@ fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found
     })
 }
 
-fn time(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Option<Duration> {
+fn time(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Option<Duration> {
     let text: String = setting(raw, field, found)?;
     duration(&text).map_err(|why| found.ignored(field, &text, why)).ok()
 }
 
-pub(super) fn timeouts(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Timeouts {
+pub(super) fn timeouts(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Timeouts {
     let Some(json) = setting::<TimeoutsJson<'_>>(raw, field, found) else { return Timeouts::default() };
     Timeouts {
         request: time(json.request, &format!("{field}.request"), found),
@@ -76,7 +76,7 @@ pub(super) fn timeouts(raw: Option<&RawValue>, field: &str, found: &mut Found) -
     }
 }
 
-pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut Found) -> Option<Retry> {
+pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Option<Retry> {
     let json: RetryJson<'_> = setting(raw, field, found)?;
     let mut codes: Vec<u16> = Vec::new();
     for (field, raw) in found.entries(json.codes, CODES_MAX, &format!("{field}.codes")) {

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::http_match::Expressions;
 use crate::object::{ObjectName, Uid};
 use crate::project::Meta;
-use crate::project::field::{Found, Misread};
+use crate::project::field::{FindingList, Misread};
 
 /// The maximum number of rules of one route.
 const RULES_MAX: usize = 16;
@@ -22,12 +22,12 @@ pub(super) struct Rules<'r> {
     pub(super) uid: Option<Uid>,
     expressions: Expressions,
     matches_left: usize,
-    pub(super) found: &'r mut Found,
+    pub(super) found: &'r mut FindingList,
 }
 
 impl<'r> Rules<'r> {
     /// The state before the first rule.
-    pub(super) fn of(route: &'r Meta, found: &'r mut Found) -> Self {
+    pub(super) fn of(route: &'r Meta, found: &'r mut FindingList) -> Self {
         let (own, uid) = (&route.object.name, route.uid);
         Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
     }
@@ -58,7 +58,7 @@ impl<'r> Rules<'r> {
         list: Option<Vec<&RawValue>>,
         field: &str,
         every: impl Fn() -> M,
-        one: impl Fn(&RawValue, &str, &mut Expressions, &mut Found) -> Result<M, Misread>,
+        one: impl Fn(&RawValue, &str, &mut Expressions, &mut FindingList) -> Result<M, Misread>,
     ) -> Result<Box<[M]>, Misread> {
         let list = list.unwrap_or_default();
         if list.is_empty() {

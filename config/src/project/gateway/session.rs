@@ -15,7 +15,7 @@ use crate::finding::printable;
 use crate::model::{CONNECTION_HEADERS, SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
 use crate::object::Uid;
 use crate::project::cookie::{is_name, is_path};
-use crate::project::field::{Found, Misread, read};
+use crate::project::field::{FindingList, Misread, read};
 
 /// The session persistence of a rule that configures it.
 pub type RuleSession = Result<Arc<SessionPersistence>, SessionRefused>;
@@ -86,7 +86,12 @@ struct HeaderJson {
 /// A field below that of the sessions, its value, and the error.
 type Fault = (&'static str, String, &'static str);
 
-pub(super) fn session(raw: Option<&RawValue>, field: &str, rule: RuleId<'_>, found: &mut Found) -> Option<RuleSession> {
+pub(super) fn session(
+    raw: Option<&RawValue>,
+    field: &str,
+    rule: RuleId<'_>,
+    found: &mut FindingList,
+) -> Option<RuleSession> {
     let session = read::<SessionJson<'_>>(raw?, field).and_then(|json| {
         persistence(json, rule).map_err(|(below, value, why)| Misread {
             field: format!("{field}{below}"),

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::backend::{WeightedBackend, backends, weighted};
 use super::http_route::rule_name;
 use crate::object::ObjectName;
-use crate::project::field::{Found, read};
+use crate::project::field::{FindingList, read};
 
 /// The maximum number of rules of one route.
 const RULES_MAX: usize = 1;
@@ -31,7 +31,11 @@ struct RuleJson<'a> {
 }
 
 /// The rule of a route, if it has a valid one.
-pub(super) fn stream_rule(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut Found) -> Option<StreamRule> {
+pub(super) fn stream_rule(
+    list: Option<Vec<&RawValue>>,
+    own: &ObjectName,
+    found: &mut FindingList,
+) -> Option<StreamRule> {
     let (field, raw) = found.entries(list, RULES_MAX, "spec.rules").next()?;
     let json: RuleJson<'_> = match read(raw, &field) {
         Ok(json) => json,
@@ -41,9 +45,12 @@ pub(super) fn stream_rule(list: Option<Vec<&RawValue>>, own: &ObjectName, found:
         }
     };
     let name = rule_name(json.name, &field, found);
-    let backends =
-        backends(json.backend_refs, &format!("{field}.backendRefs"), found, Found::misread, |raw, field, found| {
-            weighted(raw, field, own, found, Found::misread)
-        });
+    let backends = backends(
+        json.backend_refs,
+        &format!("{field}.backendRefs"),
+        found,
+        FindingList::misread,
+        |raw, field, found| weighted(raw, field, own, found, FindingList::misread),
+    );
     Some(StreamRule { name, backends })
 }
