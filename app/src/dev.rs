@@ -1,5 +1,5 @@
 //! `tidegate dev`: a folder of manifests, served on this machine. An embedded API server stands in for the cluster and
-//! echo processes, or commands, for the pods; everything after them is what `run` runs.
+//! echo processes, or commands, for the pods; everything after them is the same as in `run`.
 
 mod apply;
 mod banner;

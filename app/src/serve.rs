@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// The number of concurrent connections to one socket.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// The limits on strangers who reach the port.
+/// The limits on unknown clients that reach the port.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// The number of concurrent connections. A further one closes the oldest: idle connections lose their places to

@@ -161,7 +161,11 @@ impl Wired {
         let over = match why {
             Err(why) => Err(anyhow::anyhow!("no socket is open for traffic: {why}")),
             Ok(signal) => {
-                tracing::info!(signal, delay_s = self.drain.delay.as_secs(), "shutting down: not ready, still accepting connections");
+                tracing::info!(
+                    signal,
+                    delay_s = self.drain.delay.as_secs(),
+                    "shutting down: not ready, still accepting connections"
+                );
                 let proxy = self.proxy;
                 proxy.announce_end();
                 let drained = async {

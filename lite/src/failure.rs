@@ -205,7 +205,7 @@ impl Failure {
     }
 
     fn invalid_named(qualified: &str, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        // A message says once what several causes say alike.
+        // Equal texts of several causes appear once in a message.
         let mut texts: Vec<String> = Vec::new();
         for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
             if !texts.contains(&text) {

@@ -12,12 +12,12 @@ const TWICE_MAX: usize = 64;
 /// The paths of fields that one object of a text has twice, such as `spec.ports[0].port`. A text that is no JSON has none.
 pub(crate) fn twice(text: &[u8]) -> Vec<String> {
     let mut search = Search::default();
-    // What is wrong with the text beyond this is said by whoever reads its value.
+    // Other faults of the text are reported by the readers of its value.
     drop(Place(&mut search).deserialize(&mut serde_json::Deserializer::from_slice(text)));
     search.found
 }
 
-/// A fault of a request's text, beside what is wrong with its object.
+/// A fault of a request's text, apart from those of its object.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// The field that is there twice; empty if the fault is another one.

@@ -10,7 +10,7 @@ const SUFFIX: &str = "unable to parse quantity's suffix";
 
 /// Units of 10⁻⁹ in one.
 pub(crate) const NANOS: i128 = 1_000_000_000;
-/// Places to which a number is shifted at most: more are beyond what is kept.
+/// The maximum number of places by which a number is shifted: more are beyond its precision.
 const SHIFT_MAX: usize = 64;
 
 /// A quantity.
@@ -33,7 +33,7 @@ impl PartialEq for Quantity {
     }
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Factor {
     /// A power of two.
@@ -153,7 +153,7 @@ fn small(whole: &str, fraction: &str, factor: Factor) -> Option<Small> {
     Some(Small { number: number.checked_mul(factor)?, power })
 }
 
-/// The quantity of these digits in units of 10⁻⁹: rounded up, and no larger than what 128 bits hold.
+/// The quantity of these digits in units of 10⁻⁹: rounded up, and at most the largest value of 128 bits.
 fn nanos(whole: &str, fraction: &str, factor: Factor) -> i128 {
     let (whole, fraction, unit) = match factor {
         Factor::Binary(bits) => (whole.to_owned(), fraction.to_owned(), NANOS << bits),
@@ -167,7 +167,7 @@ fn nanos(whole: &str, fraction: &str, factor: Factor) -> i128 {
         nanos = nanos.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
     }
     nanos = nanos.saturating_mul(unit);
-    // From the last digit to the first, so that what is below a unit is known not to be nothing.
+    // From the last digit to the first, so that a nonzero remainder below a unit is noticed.
     let (mut below, mut rest) = (0, false);
     for digit in fraction.bytes().rev() {
         below += i128::from(digit - b'0') * unit;
@@ -179,7 +179,7 @@ fn nanos(whole: &str, fraction: &str, factor: Factor) -> i128 {
     if matches!(factor, Factor::Binary(_)) { nanos.min(i128::from(i64::MAX) * NANOS) } else { nanos }
 }
 
-/// Digits with their point moved; what is farther than any digit that counts is moved no farther.
+/// Digits with their point moved, at most past the last significant digit.
 fn shifted(whole: &str, fraction: &str, places: i32) -> (String, String) {
     let (mut whole, mut fraction) = (whole.to_owned(), fraction.to_owned());
     let count = usize::try_from(places.unsigned_abs()).unwrap_or(usize::MAX);
@@ -239,7 +239,7 @@ fn round_up(number: i128, unit: i128) -> i128 {
 fn write(nanos: i128, text: &str) -> String {
     const BINARY: &[&str] = &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: &[&str] = &["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    // What exceeds the type has lost its digits.
+    // A value beyond the type has lost its digits.
     if nanos.unsigned_abs() >= i128::MAX.unsigned_abs() {
         return text.to_owned();
     }

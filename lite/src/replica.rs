@@ -74,7 +74,7 @@ impl Lite {
         Some(Feed { lite: self.clone(), kind, limits })
     }
 
-    /// What a replica holds of each of its kinds, by group and plural.
+    /// The stored objects of each kind of a replica, by group and plural.
     #[must_use]
     pub fn figures(&self) -> Vec<((String, String), Figures)> {
         let kinds = self.store().read().kinds().clone();

@@ -47,7 +47,8 @@ pub(super) fn commands() -> Router<Debug> {
 
 /// The same routes where commands are refused because others can reach the address.
 pub(super) fn no_commands() -> Router<Debug> {
-    let refused = || async { (StatusCode::FORBIDDEN, "commands are accepted only on a loopback address or a unix socket\n") };
+    let refused =
+        || async { (StatusCode::FORBIDDEN, "commands are accepted only on a loopback address or a unix socket\n") };
     ["/debug/freeze", "/debug/thaw", "/debug/rollback"]
         .into_iter()
         .fold(Router::new(), |pages, path| pages.route(path, post(refused)))

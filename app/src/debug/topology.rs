@@ -17,7 +17,7 @@ use super::{Debug, bad_request, not_running};
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     format: Option<String>,
-    /// Shows only Gateways and routes of this namespace, and what is attached to such Gateways.
+    /// Shows only Gateways and routes of this namespace, and the routes and ListenerSets attached to such Gateways.
     namespace: Option<String>,
     /// The same by name.
     name: Option<String>,

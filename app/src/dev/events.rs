@@ -1,5 +1,5 @@
-//! Events, so that `kubectl describe` and `kubectl events` tell what happened. They are written beside everything else: nothing waits
-//! for them, and when too many wait themselves, new ones are dropped.
+//! Events, for `kubectl describe` and `kubectl events`. They are written beside everything else: nothing waits for
+//! them, and when too many wait themselves, new ones are dropped.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) struct About {
     pub(super) uid: String,
 }
 
-/// The kind of the object, which says who reports.
+/// The kind of the object, which determines the reporting component.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Deployment,
@@ -56,12 +56,12 @@ impl Recorder {
         Self(sender)
     }
 
-    /// Notes what happened; one that finds no room is dropped.
+    /// Records a normal Event; it is dropped if there is no room.
     pub(super) fn note(&self, about: About, reason: &'static str, message: impl Into<String>) {
         drop(self.0.try_send(Notice { about, warns: false, reason, message: message.into() }));
     }
 
-    /// Notes what went wrong.
+    /// Records a warning.
     pub(super) fn warn(&self, about: About, reason: &'static str, message: impl Into<String>) {
         drop(self.0.try_send(Notice { about, warns: true, reason, message: message.into() }));
     }

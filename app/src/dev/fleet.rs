@@ -296,7 +296,7 @@ impl Fleet {
         }
     }
 
-    /// Asks the server whether a Deployment still exists. What was left without one needs none.
+    /// Asks the server whether a Deployment still exists. Replicas without one need none.
     async fn exists(&self, desired: &Desired) -> bool {
         if !self.deployments.contains_key(&desired.name) {
             return true;

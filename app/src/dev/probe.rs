@@ -65,7 +65,7 @@ impl Probe {
         if enough { Readiness { ready: success, against: 0 } } else { Readiness { against, ..before } }
     }
 
-    /// Probes once: a status from 200 to 399 within the time is a success. The error says what else came.
+    /// Probes once: a status from 200 to 399 within the time is a success. The error describes any other result.
     pub(super) async fn succeeds(&self, port: u16) -> Result<(), String> {
         match timeout(self.timeout, self.ask(port)).await {
             Ok(Some(200..400)) => Ok(()),

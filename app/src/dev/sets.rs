@@ -53,7 +53,7 @@ impl Sets {
         })
     }
 
-    /// Finds out what became of the ReplicaSets of Deployments that are gone. Those that exist without an owner stay. Returns `false` if
+    /// Looks up the ReplicaSets of Deployments that are gone. Those that exist without an owner stay. Returns `false` if
     /// the server has not answered every question.
     pub(super) async fn release(
         &mut self,
@@ -143,7 +143,7 @@ impl Sets {
                 let current = template.hash == desired.revision;
                 let count = if current { desired.replicas } else { running(template.hash) };
                 if count > 0 {
-                    // An older ReplicaSet keeps what it was told when it was last scaled.
+                    // An older ReplicaSet keeps the annotations of its last scaling.
                     template.desired.replicas = desired.replicas;
                     template.desired.strategy = desired.strategy;
                 }

@@ -68,11 +68,7 @@ fn ports(text: &str) -> Result<(u16, u16), Misread> {
     let parts = text.split_once('-').map(|(first, last)| (first.trim().parse(), last.trim().parse()));
     match parts {
         Some((Ok(first), Ok(last))) if first > 0 && first <= last => Ok((first, last)),
-        _ => Err(Misread::new(
-            "--gateway-ports",
-            text,
-            "is not two ports separated by a hyphen, the lower one first",
-        )),
+        _ => Err(Misread::new("--gateway-ports", text, "is not two ports separated by a hyphen, the lower one first")),
     }
 }
 

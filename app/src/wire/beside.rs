@@ -1,4 +1,4 @@
-//! The tasks beside the threads of the proxy: what it forgets, its memory, and its closed sockets.
+//! The tasks beside the threads of the proxy: sweeps, memory, and closed sockets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::ListenerRef;
 
-/// The key of a dependency or a claim. Every route has a dozen of them, each twice, so a key is two words: what would make it larger is
-/// boxed.
+/// The key of a dependency or a claim. Every route has a dozen of them, each twice, so a key is two words: any larger
+/// part is boxed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
     /// One object, whether it exists or not.

@@ -1,4 +1,4 @@
-//! The result of a source for one object: its claims, what it depends on, and its report. Plain data, without knowledge
+//! The result of a source for one object: its claims, its dependencies, and its report. Plain data, without knowledge
 //! of the sources that make it and of the topology and the compiler that read it.
 
 mod condition;
@@ -64,11 +64,11 @@ pub struct Besides {
     pub offer: Option<Arc<Offer>>,
     /// The desired infrastructure in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
-    /// What it adds to the global settings.
+    /// Its part of the global settings.
     pub globals: Option<Arc<GlobalClaim>>,
 }
 
-/// What an object adds to the operator's settings of all clients and all connections.
+/// The part of an object in the operator's settings of all clients and all connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GlobalClaim {
     /// The certificate for server names without another one.

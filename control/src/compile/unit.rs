@@ -81,7 +81,7 @@ pub(super) trait Kind {
         Vec::new()
     }
 
-    /// Forgets what is kept of a unit to compile it from the changes of its inputs alone.
+    /// Forgets the state kept for a unit, which allows compiling it from the changes of its inputs alone.
     fn distrust(_key: &Self::Key, _compiled: &mut Compiled) {}
 
     /// Writes the name of a unit for people.

@@ -154,7 +154,7 @@ impl CachedInformer {
         resume: Option<Arc<str>>,
     ) -> Collection<'_> {
         let interest = Interest {
-            // The resource determines what is read; the source is unused.
+            // The resource determines the objects to read; the source is unused.
             source: Source { kind: Kind::FIRST, namespace: None },
             resource: Resource::new(&served.group, &served.version, &served.plural),
             label_selector: self.wanted.label_selector.as_deref().map(str::to_owned),

@@ -148,7 +148,7 @@ impl EventCorrelator {
 
     /// Writing Events in the namespace of this object was denied.
     pub(super) fn forbid(&mut self, object: &ObjectRef, now: Instant) {
-        // A namespace without attempts for as long as its pause starts anew.
+        // A namespace without attempts for as long as its pause starts over.
         self.forbidden.retain(|_, forbidden| now < forbidden.until + forbidden.pause);
         let before = self.forbidden.get(namespace(object));
         let pause = before.map_or(FORBIDDEN_FIRST, |before| (before.pause * 2).min(FORBIDDEN_MAX));

@@ -23,7 +23,8 @@ impl ReportMetrics {
     /// # Errors
     /// Returns an error if a metric of the same name is already registered.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let leader = IntGauge::new("tidegate_leader", "1 while this replica is the leader, which writes to the cluster.")?;
+        let leader =
+            IntGauge::new("tidegate_leader", "1 while this replica is the leader, which writes to the cluster.")?;
         registry.register(Box::new(leader.clone()))?;
         let dropped =
             IntCounter::new("tidegate_events_dropped_total", "Findings and objects whose Events are postponed.")?;
@@ -36,7 +37,11 @@ impl ReportMetrics {
         };
         Ok(Self {
             leader,
-            statuses: writes("tidegate_status_writes_total", "Writes of the status of Ingresses and of Gateway API objects.", &STATUS)?,
+            statuses: writes(
+                "tidegate_status_writes_total",
+                "Writes of the status of Ingresses and of Gateway API objects.",
+                &STATUS,
+            )?,
             events: writes("tidegate_event_writes_total", "Writes of Events.", &EVENT)?,
             services: writes(
                 "tidegate_gateway_service_writes_total",

@@ -191,7 +191,7 @@ impl Topology {
         self.from(Key::Scope(Box::new(first)), Key::scope).find(|scope| Some(*scope) != last)
     }
 
-    /// What each object adds to the global settings, in the order of the objects.
+    /// The part of each object in the global settings, in the order of the objects.
     pub(crate) fn globals(&self) -> impl Iterator<Item = (&ObjectRef, &GlobalClaim)> {
         let objects = self.dependents(&Key::Globals);
         objects.filter_map(|object| Some((object, &**self.attachments.get(object)?.besides().globals.as_ref()?)))

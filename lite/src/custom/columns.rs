@@ -53,7 +53,7 @@ impl Column {
         })
     }
 
-    /// What it shows of an object; null if there is nothing.
+    /// Its cell for an object; null if it is empty.
     pub(crate) fn cell(&self, object: &Value, unix_seconds: u64) -> Value {
         let Some(value) = self.path.as_ref().and_then(|path| path.first(object)).filter(|value| !value.is_null())
         else {

@@ -1,4 +1,4 @@
-//! Custom kinds: what a CustomResourceDefinition says of one version of its kind.
+//! Custom kinds: one version of a kind, as its CustomResourceDefinition describes it.
 
 mod cel;
 mod columns;
@@ -16,16 +16,16 @@ use self::replicas::ReplicaPaths;
 pub(crate) use self::schema::{List, Schema, Type};
 use crate::causes::Causes;
 
-/// Reads the schema of a version of a definition, and complains of what is wrong with it.
+/// Reads the schema of a version of a definition, and reports its faults.
 pub(crate) fn read_schema(version: &Value, field: &str, causes: &mut Causes) -> Schema {
     schema::read(&version["schema"]["openAPIV3Schema"], field, causes)
 }
 
-/// Brings an object from outside into its form: what its schema does not know is dropped and told, and what is absent has
-/// its default.
+/// Brings an object from outside into its form: fields unknown to its schema are dropped and reported, and absent
+/// fields have its default.
 ///
 /// # Errors
-/// Says what cannot be read at all.
+/// Reports values that cannot be read at all.
 pub(crate) fn fit(schema: &Schema, object: &mut Value) -> Result<Vec<String>, String> {
     schema::normalise(object);
     let mut unknown = schema::coerce(schema, object)?;
@@ -35,18 +35,18 @@ pub(crate) fn fit(schema: &Schema, object: &mut Value) -> Result<Vec<String>, St
     Ok(unknown)
 }
 
-/// What a version of a definition says beyond the names.
+/// The content of a version of a definition, besides the names.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    /// `group/version` of what is stored.
+    /// `group/version` of the stored objects.
     pub(crate) storage: String,
     /// Different for every specification that a definition has had.
     pub(crate) revision: String,
     /// Where objects have their replicas, if they can be scaled.
     pub(crate) scale: Option<ReplicaPaths>,
-    /// What is printed of objects after their names.
+    /// The columns printed after the names of objects.
     pub(crate) columns: Vec<Column>,
-    /// What objects may hold.
+    /// The allowed content of objects.
     pub(crate) schema: Arc<Schema>,
     /// `openAPIV3Schema` as it was given.
     source: Value,
@@ -59,7 +59,7 @@ impl Custom {
             storage: storage.to_owned(),
             revision: revision.to_owned(),
             columns: Column::read(version),
-            // It was checked before; what is wrong with it was refused.
+            // It was checked before; an invalid one was refused.
             schema: Arc::new(read_schema(version, "", &mut Causes::default())),
             scale: ReplicaPaths::read(&version["subresources"]["scale"]),
             source: version["schema"]["openAPIV3Schema"].clone(),
@@ -77,12 +77,13 @@ impl Custom {
         }
     }
 
-    /// Fills in what is absent of an object that already has its form.
+    /// Fills in the defaults of an object that already has its form.
     pub(crate) fn fill(&self, object: &mut Value) {
         schema::fill(&self.schema, object);
     }
 
-    /// Drops from a stored object of any version what this one does not have, and fills in what is absent.
+    /// Drops the fields that this version does not have from a stored object of any version, and fills in defaults of
+    /// absent fields.
     pub(crate) fn convert(&self, object: &mut Value) {
         drop(schema::prune(&self.schema, object));
         schema::fill(&self.schema, object);

@@ -90,7 +90,7 @@ fn steps(text: &str) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// A name up to the next dot or bracket that no backslash protects, and what follows it.
+/// A name up to the next dot or bracket that no backslash protects, and the rest.
 fn name(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut letters = text.char_indices();

@@ -1,4 +1,4 @@
-//! A CustomResourceDefinition becomes kinds. What is read here has passed the checks of `rules::definition`.
+//! A CustomResourceDefinition becomes kinds. The definition has passed the checks of `rules::definition`.
 
 use serde_json::Value;
 

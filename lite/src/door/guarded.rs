@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a client may take nothing of what waits for it, unless something else is said. Whoever reads gets a watch's next line or a
-/// list's next part within moments, even over a slow link.
+/// The default time for which a client may read nothing although data waits for it. A client that reads gets a watch's
+/// next line or a list's next part within moments, even over a slow link.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client that is silent is asked after this long whether it is still there, then so often, and so many times.
@@ -20,7 +20,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// A stream whose writes have to get on. TLS goes around it: what matters is how much the peer takes.
+/// A stream whose writes must make progress. TLS wraps it: the bytes that the peer takes count.
 #[derive(Debug)]
 pub(super) struct Guarded<S> {
     stream: S,
@@ -34,7 +34,7 @@ impl<S> Guarded<S> {
         Self { stream, timeout, stalled: None }
     }
 
-    /// What a write came to, once it is known how long the peer has taken nothing.
+    /// The outcome of a write, given the time for which the peer has taken nothing.
     fn progress<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;

@@ -1,5 +1,5 @@
-//! Holds an object against the table of fields: what is unknown, what has a wrong type, and the form in which the real server keeps
-//! the rest.
+//! Compares an object with the table of fields: unknown fields, wrong types, and the form in which the real server
+//! keeps the rest.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::format::{Format, Misread};
 use super::schema::{Retain, Shape, Width, types};
 use crate::json::go_name;
 
-/// What does not fit the table in an object.
+/// The differences of an object from the table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Misfits {
     /// Paths of fields that the type does not have, such as `spec.foo`.
@@ -24,7 +24,7 @@ pub(crate) fn misfits(of: &'static str, object: &Value) -> Misfits {
     Misfits { unknown: search.unknown, mistyped: search.end.or(search.first) }
 }
 
-/// A place in an object, and what was found on the way there.
+/// A place in an object, and the faults found on the way there.
 struct Search {
     /// The type that has the field.
     of: &'static str,
@@ -247,7 +247,7 @@ mod tests {
         check("Deployment", affinity, &["spec.template.spec.affinity.what"], None);
     }
 
-    /// What a decoder says of a value in place of the `FIELD` of an object.
+    /// The message of a decoder about a value in place of the `FIELD` of an object.
     #[track_caller]
     fn check_field(of: &'static str, field: &str, value: Value, why: Option<&str>) {
         let object = field.rsplit('.').fold(value, |below, key| match key.strip_suffix("[]") {

@@ -104,7 +104,7 @@ fn time(text: &str, micro: bool) -> Result<String, String> {
     Ok(at.format(if micro { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string())
 }
 
-/// What is wrong with a text for a time.
+/// The fault of a text for a time.
 enum Wrong {
     /// The rest of the text does not begin with this part of the layout.
     Part(String, &'static str),

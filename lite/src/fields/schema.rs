@@ -1,4 +1,4 @@
-//! Reads the table of fields once and answers about it: which fields a type has, how its lists merge, what is unknown.
+//! Reads the table of fields once and answers about it: the fields of a type, the way its lists merge, unknown fields.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -63,7 +63,7 @@ pub(crate) fn types() -> &'static BTreeMap<&'static str, Fields> {
     &TYPES
 }
 
-/// The shape of a field of a type; [`Shape::Any`] for what the table does not know.
+/// The shape of a field of a type; [`Shape::Any`] for a type unknown to the table.
 pub(crate) fn field(of: &str, name: &str) -> &'static Shape {
     TYPES.get(of).and_then(|fields| fields.get(name)).unwrap_or(&Shape::Any)
 }
@@ -74,7 +74,7 @@ pub(crate) fn values(of: &str, name: &str) -> &'static [&'static str] {
 }
 
 impl Shape {
-    /// The shape of what is below this one under a key: a field of a type, a value of a map.
+    /// The shape of the value below this one under a key: a field of a type, a value of a map.
     pub(crate) fn below(&self, key: &str) -> &Self {
         if let Self::Named(name, _) = self {
             field(name, key)

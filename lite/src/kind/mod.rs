@@ -45,7 +45,7 @@ pub(crate) struct Kind {
     pub(crate) place: Place,
 }
 
-/// What the objects of a kind look like.
+/// The shape of a kind's objects.
 #[derive(Debug)]
 pub(crate) enum Form {
     /// As the table of fields says, under this name.
@@ -61,7 +61,7 @@ pub(crate) enum Scope {
     Namespaced,
 }
 
-/// What becomes of writes.
+/// The effect of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
     Made,
@@ -76,7 +76,7 @@ pub(crate) enum Writes {
 pub(crate) enum Subresource {
     Status,
     Scale,
-    /// What the containers of a Pod have written. It is read and never written through the API.
+    /// The output of a Pod's containers. It is read and never written through the API.
     Log,
 }
 
@@ -89,7 +89,7 @@ impl Subresource {
         }
     }
 
-    /// What it can be asked to do, as discovery lists it.
+    /// Its verbs, as discovery lists them.
     pub(crate) fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::Status | Self::Scale => &["get", "patch", "update"],
@@ -98,13 +98,13 @@ impl Subresource {
     }
 }
 
-/// What a kind whose objects are kept can be asked to do, as discovery lists it.
+/// The verbs of a kind whose objects are stored, as discovery lists them.
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// The same of a custom kind, in the order in which the real server lists it.
 const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// What one can be asked to do that is only read.
+/// The verbs of a read-only kind.
 const READ_VERBS: &[&str] = &["get", "list", "watch"];
 
 static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
@@ -188,7 +188,7 @@ impl Kind {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// What can be done with objects of this kind.
+    /// The verbs of this kind.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.form {
             _ if self.writes == Writes::Refused => READ_VERBS,
@@ -214,7 +214,7 @@ impl Kind {
         }
     }
 
-    /// What its definition says of a custom kind.
+    /// The facts in the definition of a custom kind.
     pub(crate) fn custom(&self) -> Option<&Custom> {
         match &self.form {
             Form::BuiltIn(_) => None,

@@ -17,7 +17,7 @@ pub struct ReplicaKind {
     pub namespaced: bool,
     /// Whether writes of its objects are passed on.
     pub passes_writes: bool,
-    /// What else clients call it, where that is not known here.
+    /// Its other names for clients, where they are not known here.
     pub short: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl ReplicaKind {
             subresources: Vec::new(),
             generation: false,
             fields: texts(|row| &row.fields),
-            // The other server lets go of what is too old.
+            // The other server drops old entries.
             kept: None,
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
             question: false,

@@ -54,7 +54,7 @@ const fn row<K: Resource + JsonSchema>() -> Row {
     }
 }
 
-/// What is asked of the server and not kept.
+/// Requests that are answered and not stored.
 const fn question<K: Resource + JsonSchema>() -> Row {
     Row { scope: Scope::Cluster, question: true, ..row::<K>() }
 }
@@ -81,7 +81,7 @@ const fn event<K: Resource + JsonSchema>() -> Row {
     }
 }
 
-/// What runs Pods, and is in the category `all`.
+/// Kinds that run Pods and are in the category `all`.
 const fn workload<K: Resource + JsonSchema>() -> Row {
     Row { categories: &["all"], subresources: &[Subresource::Status], generation: true, ..row::<K>() }
 }

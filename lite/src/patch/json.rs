@@ -106,7 +106,7 @@ fn as_in_kubernetes<'a>(operation: &'a PatchOperation, object: &Value) -> Cow<'a
     Cow::Borrowed(operation)
 }
 
-/// Returns `true` if no value is nested too deep after an operation: only what it puts somewhere can be.
+/// Returns `true` if no value is nested too deep after an operation: only an inserted value can be.
 fn fits(object: &Value, operation: &PatchOperation) -> bool {
     let (path, value) = match operation {
         PatchOperation::Add(add) => (&add.path, Some(&add.value)),

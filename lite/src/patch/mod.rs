@@ -37,7 +37,7 @@ impl Patch {
         }
     }
 
-    /// What is wrong with the text of a patch, beside what it makes of an object.
+    /// The fault of the text of a patch, apart from the faults of the patched object.
     pub(crate) fn faults(content_type: &str, body: &[u8]) -> Vec<Fault> {
         let mut faults = Fault::twice(body);
         if content_type == "application/json-patch+json" {
@@ -51,7 +51,8 @@ impl Patch {
         faults
     }
 
-    /// What the real server shows of a patch that makes an object unreadable: the object, or for a strategic merge the patch.
+    /// The text that the real server shows for a patch that makes an object unreadable: the object, or for a strategic
+    /// merge the patch.
     pub(crate) fn shown(&self, patched: &Value) -> String {
         match self {
             Self::Json(_) | Self::Merge(_) => patched.to_string(),

@@ -1,4 +1,5 @@
-//! Roles and their bindings. They are stored, so that charts can be applied, and grant nothing: whoever has the token may do everything.
+//! Roles and their bindings. They are stored, so that charts can be applied, and grant nothing: any holder of the token
+//! may do everything.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! ConfigMaps: keys, size, and what stays as it is.
+//! ConfigMaps: keys, size and immutability.
 
 use serde_json::{Map, Value};
 

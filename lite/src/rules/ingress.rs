@@ -10,7 +10,7 @@ use crate::fields::schema;
 use crate::names::is_subdomain;
 use crate::rules::metadata::{check_label, check_subdomain};
 
-/// What an exact or prefix path may not have in it.
+/// The sequences that an exact or prefix path must not contain.
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_END: &[&str] = &["/..", "/."];
 

@@ -71,7 +71,8 @@ fn unknown_field(kind: &Kind, field: &str) -> String {
     }
 }
 
-/// The text of a field, where `at` gives what is at a path; what is absent is the empty string, as in the real server.
+/// The text of a field, where `at` gives the value at a path; an absent value is the empty string, as in the real
+/// server.
 pub(super) fn read<'a>(mut at: impl FnMut(&str) -> Option<Cow<'a, str>>, field: &str) -> Cow<'a, str> {
     match field {
         // An Event's source is the component that told it, and of newer ones the controller.

@@ -1,4 +1,4 @@
-//! What selectors look at in an object: its labels, and the fields that its kind has selectors for.
+//! The parts of an object that selectors read: its labels, and the fields that its kind has selectors for.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::field;
 
-/// What an allocation takes besides its bytes, about.
+/// The approximate overhead of an allocation besides its bytes.
 const ALLOCATION: usize = 16;
 
 /// Something that a selector can be held against.
@@ -73,7 +73,7 @@ impl Marks {
         Self { labels: labels.into(), fields: marked.into() }
     }
 
-    /// What they take, in bytes.
+    /// Their size in bytes.
     pub(crate) fn size(&self) -> usize {
         size_of::<Self>() + self.labels.len() + self.fields.len() + 2 * ALLOCATION
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::kind::KindId;
 use crate::selector::{Marks, Selectable, Selection};
 
-/// What an object takes beyond its JSON, about.
+/// The approximate size of an object beyond its JSON.
 const OVERHEAD: usize = 256;
 
 /// An object as it was at one resourceVersion, as a value or as JSON; the other form is made once, on first use.
@@ -168,15 +168,15 @@ pub(crate) struct Event {
     previous: Option<Arc<Object>>,
     /// For those that do not see every object, where there were any when it happened.
     selectable: Option<Box<SelectableEvent>>,
-    /// What watches of whole objects get that see every object.
+    /// The line for watches of whole objects that see every object.
     frame: OnceLock<Bytes>,
 }
 
-/// What several watches with selectors share of one change.
+/// The part of one change that several watches with selectors share.
 struct SelectableEvent {
     /// Before and after, of objects that are held as JSON.
     marks: [Option<Marks>; 2],
-    /// What a watch gets whose selector the object has just left.
+    /// The line for a watch whose selector no longer matches the object.
     departed: OnceLock<Arc<Object>>,
 }
 
@@ -198,7 +198,7 @@ impl Event {
         self.object.version()
     }
 
-    /// About what it takes with the line that watches get, where objects are held as JSON. It never takes more later.
+    /// Its approximate size with the line for watches, where objects are held as JSON. It never grows later.
     pub(crate) fn bytes(&self) -> usize {
         let selectable = self.selectable.as_ref().map_or(0, |selectable| {
             let marks: usize = selectable.marks.iter().flatten().map(Marks::size).sum();
@@ -213,7 +213,8 @@ impl Event {
         self.previous.as_ref()
     }
 
-    /// What this change is to somebody who sees only the objects that are selected, of a kind with these fields. `None`: nothing.
+    /// The form of this change for a client that sees only the selected objects, of a kind with these fields. `None`:
+    /// no event.
     pub(crate) fn seen_by(&self, selection: &Selection, fields: &[String]) -> Option<Change> {
         let marks = self.selectable.as_ref().map(|selectable| &selectable.marks);
         let sees = |object: &Object, nth: usize| {

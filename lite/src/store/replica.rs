@@ -59,7 +59,7 @@ impl Upstream {
         self.version
     }
 
-    /// Whether what watches tell continues the state that is known.
+    /// Whether the events of watches continue the known state.
     fn follows(&self) -> bool {
         self.state == Standing::Known && !self.doubted
     }
@@ -187,7 +187,7 @@ impl State {
         if let Some(list) = &mut upstream.list {
             list.told(key.clone(), (!gone).then(|| Arc::clone(&object)));
         }
-        // What came before the state that is known is part of it.
+        // Earlier events are part of the known state.
         if upstream.follows() && object.version() > upstream.version {
             let version = object.version();
             self.change(kind, key, gone, object, at);

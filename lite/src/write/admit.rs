@@ -40,7 +40,7 @@ pub(super) fn fit(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warn
     })
 }
 
-/// The same, for those who have words of their own for what cannot be read.
+/// The same, for callers with error messages of their own for unreadable text.
 pub(super) fn fit_text(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Unfit> {
     check_kind(kind, object).map_err(Unfit::Refused)?;
     let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, terms) };

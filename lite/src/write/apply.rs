@@ -103,7 +103,7 @@ fn yaml(text: &str) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// What is wrong with a YAML text and in which line, without the library's advice.
+/// The fault of a YAML text and its line, without the library's advice.
 fn complaint(why: &serde_saphyr::Error) -> String {
     let line = why.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
     if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = why.without_snippet() {

@@ -50,7 +50,7 @@ pub(crate) struct Terms {
     /// Check everything and change nothing.
     pub(crate) dry_run: bool,
     pub(crate) validation: Validation,
-    /// What is wrong with the text of the request, beside its object.
+    /// The faults of the request's text, besides those of its object.
     pub(crate) faults: Vec<Fault>,
     pub(crate) moment: Moment,
     /// The field manager: the owner of the fields that this changes.

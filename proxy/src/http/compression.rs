@@ -200,7 +200,7 @@ fn first<T>(each: impl Fn(&mut dyn FnMut(&[u8])), mut of: impl FnMut(&[u8]) -> O
     found
 }
 
-/// Returns `true` if `word` is among the words between commas, without their part after `=`.
+/// Returns `true` if `word` is among the comma-separated words, without their part after `=`.
 fn any_word(each: impl Fn(&mut dyn FnMut(&[u8])), word: &[u8]) -> bool {
     let is = |part: &[u8]| {
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Weights of what a client accepts (RFC 9110 section 12.4.2).
+//! Quality values in Accept headers (RFC 9110 section 12.4.2).
 
 use tidegate_config::model::Head;
 

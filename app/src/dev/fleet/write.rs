@@ -1,4 +1,5 @@
-//! What the fleet writes: ReplicaSets, Pods, EndpointSlices and the status of Deployments, where they differ from what the server has.
+//! The writes of the fleet: ReplicaSets, Pods, EndpointSlices and the status of Deployments, where they differ from the
+//! server's state.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! An upper bound of what an evaluation takes, from the expression and the sizes of the values that it is about. The library
-//! has no limit of its own; what could be too much is not begun.
+//! An upper bound of the cost of an evaluation, from the expression and the sizes of the values that it is about. The
+//! library has no limit of its own; an evaluation that could cost too much is not begun.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use super::names::entries;
 /// Bytes of a value in between; a chain of calls can make long texts of short ones.
 const BYTES_MAX: f64 = 8_388_608.0;
 
-/// What a format says of a text at most, the text aside.
+/// The maximum length of a format's message about a text, without the text.
 const VALIDATE_BYTES: f64 = 2_048.0;
 
 /// The numbers that `lists.range` makes at most, whatever it is asked for.
 const RANGE_MAX: f64 = 1_000_000.0;
 
-/// What is known of a value before it is there.
+/// The known facts about a value before it exists.
 #[derive(Clone)]
 enum Known<'a> {
     /// It is one of these values of the object.
@@ -289,7 +289,7 @@ impl<'a> Measure<'a> {
                 self.scope.insert(&one.iter_var, element);
             }
         }
-        // What a round adds is what a step makes of nothing.
+        // The growth in a round is the result of a step on an empty value.
         self.scope.insert(&one.accu_var, Known::Within { bytes: 0.0, length: 0.0 });
         let before = self.times;
         self.times *= rounds;

@@ -110,7 +110,7 @@ pub(super) fn program(text: &str) -> Result<Arc<Program>, String> {
 }
 
 /// Reads an expression on a stack of its own: a chain such as `1 + 1 + 1` is as deep a tree as it is long, and the library goes down
-/// into it by calls. What is too deep ends there.
+/// into it by calls. Deeper nesting ends there.
 fn read(text: &str) -> Result<Program, String> {
     let read = || {
         let program = env().compile(text).map_err(|why| why.to_string().trim().to_owned())?;

@@ -1,7 +1,8 @@
 //! Rules of schemas (`x-kubernetes-validations`), in CEL.
 //!
 //! The `cel` crate parses and evaluates. It has neither a check of types nor a bound of cost, so both are here: `names` refuses
-//! what a rule cannot refer to when its definition comes, and `cost` refuses to evaluate what could take too long.
+//! references of a rule that cannot exist when its definition arrives, and `cost` refuses evaluations that could take
+//! too long.
 
 mod cost;
 mod env;
@@ -35,7 +36,7 @@ pub(super) struct Rule {
     reason: Option<Reason>,
     /// Below the place of the schema, as it is written behind it: `.a.b`.
     path: String,
-    /// Whether it compares with what was there before.
+    /// Whether it compares with the previous value.
     uses_old: bool,
     /// Whether `oldSelf` is an optional, so that the rule acts without it too.
     optional_old: bool,
@@ -107,7 +108,7 @@ impl Rule {
         Some(Self { source, program, message, message_expression, reason, path, uses_old, optional_old })
     }
 
-    /// What to say of a value that the rule refuses, if its expression says nothing.
+    /// The message about a value that the rule refuses, if its expression gives none.
     fn default_message(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.source) } else { self.message.clone() }
     }

@@ -1,5 +1,5 @@
-//! What a rule may refer to: `self` and `oldSelf`, fields that the schema has, functions that there are. Whether types fit
-//! beyond that shows when the rule is evaluated.
+//! The names that a rule may refer to: `self` and `oldSelf`, fields that the schema has, functions that there are.
+//! Whether types fit beyond that shows when the rule is evaluated.
 
 use cel::Program;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
@@ -30,7 +30,7 @@ const NAMES: &[&str] = &[
 /// Groups of functions, which are nothing by themselves.
 const GROUPS: &[&str] = &["format", "ip", "lists", "optional", "sets", "strings"];
 
-/// What is known of the value of an expression.
+/// The known facts about the value of an expression.
 #[derive(Clone, Copy)]
 enum Known<'a> {
     /// It is as a schema says; the flag is set for a whole object with its metadata.
@@ -38,7 +38,7 @@ enum Known<'a> {
     Nothing,
 }
 
-/// Refuses a program that refers to what is not there.
+/// Refuses a program that refers to unknown names.
 pub(super) fn check(program: &Program, schema: &Schema, root: bool, optional_old: bool) -> Result<(), String> {
     let expression = program.expression();
     let object = Known::Schema(schema, root);

@@ -12,12 +12,12 @@ use super::{Reason, Rule, cost, env};
 use crate::causes::{Cause, Causes};
 use crate::custom::schema::{Additional, List, Schema, Type};
 
-/// What the rules of one object may take together, in the steps of `cost`: a fraction of a second.
+/// The budget of all rules of one object, in the steps of `cost`: a fraction of a second.
 const STEPS_MAX: f64 = 2_000_000.0;
 /// The message of an expression.
 const MESSAGE_MAX_BYTES: usize = 5 << 10;
 
-/// Complains of an object by the rules of its schema. `old` is what was there before.
+/// Reports the faults of an object by the rules of its schema. `old` is the previous object.
 pub(in crate::custom) fn run(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let mut run = Run { left: STEPS_MAX, causes };
     run.visit(schema, object, old, "");
@@ -74,7 +74,7 @@ impl Run<'_> {
         if rule.uses_old && old.is_none() && !rule.optional_old {
             return;
         }
-        // What has not changed is let through, unless the rule is about changes.
+        // An unchanged value passes, unless the rule is about changes.
         if !rule.uses_old && old == Some(value) {
             return;
         }
@@ -179,7 +179,7 @@ fn message(said: &cel::Value) -> Option<String> {
     (!text.is_empty() && text.len() <= MESSAGE_MAX_BYTES && !text.contains('\n')).then(|| text.to_owned())
 }
 
-/// What went wrong, without the values that the library adds.
+/// The error, without the values that the library adds.
 fn words(why: ExecutionError) -> Trouble {
     if let ExecutionError::FunctionError { message, .. } = why {
         return if message == NO_OVERLOAD { Trouble::NoOverload } else { Trouble::Failed(message) };

@@ -9,8 +9,8 @@ use crate::causes::{Cause, Causes};
 /// Causes of one refusal; a client reads no more.
 const CAUSES_MAX: usize = 200;
 
-/// What is wrong with an object. Its metadata is nobody's business here. What was there before (`old`) and has not changed is
-/// let through: an older schema may have done so.
+/// The faults of an object. Its metadata is not checked here. A value that was there before (`old`) and has not changed
+/// is let through: an older schema may have done so.
 pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     for (key, below) in &schema.properties {
         if let (Some(value), false) = (object.get(key), matches!(key.as_str(), "apiVersion" | "kind" | "metadata")) {
@@ -23,7 +23,7 @@ pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, cau
     causes.0.truncate(CAUSES_MAX);
 }
 
-/// Whether rules are not evaluated on what has been complained of: it may not have the form that they rely on.
+/// Whether rules are skipped for values with faults: they may not have the form that the rules rely on.
 pub(crate) fn blocks(causes: &Causes) -> bool {
     const BLOCKING: &[&str] = &[
         "FieldValueNotSupported",
@@ -230,7 +230,7 @@ fn check_count(path: &str, count: usize, range: super::Range, what: &str, causes
     }
 }
 
-/// What a value must be by several schemas at once. Where none of the alternatives fits, the first says why.
+/// The constraints of several schemas at once. If none of the alternatives fits, the first gives the reason.
 fn composites(checks: &Checks, value: &Value, path: &str, causes: &mut Causes) {
     let complaints = |schema: &Schema| {
         let mut causes = Causes::default();
@@ -274,7 +274,7 @@ fn composites(checks: &Checks, value: &Value, path: &str, causes: &mut Causes) {
     }
 }
 
-/// What the real server checks apart from the schema's own validation, and complains of at the end.
+/// The checks that the real server makes apart from the schema's own validation, reported at the end.
 fn lists_and_embedded(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, causes: &mut Causes) {
     if old == Some(value) {
         return;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Additional, Schema};
 
-/// Drops nulls from fields that are neither nullable nor have a default, and fills in what is absent.
+/// Drops nulls from fields that are neither nullable nor have a default, and fills in defaults of absent fields.
 pub(crate) fn fill(schema: &Schema, object: &mut Value) {
     drop_nulls(schema, object);
     default(schema, object);

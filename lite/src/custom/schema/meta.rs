@@ -27,7 +27,7 @@ pub(crate) fn coerce(schema: &Schema, object: &mut Value) -> Result<Vec<String>,
     Ok(unknown)
 }
 
-/// Checks what embedded objects must have.
+/// Checks the required fields of embedded objects.
 pub(super) fn check(path: &str, object: &Value, causes: &mut Causes) {
     for key in ["apiVersion", "kind"] {
         let field = format!("{path}.{key}");

@@ -1,4 +1,4 @@
-//! Structural schemas: what an object of a custom kind may hold. Read once, when a definition comes.
+//! Structural schemas: the allowed content of objects of a custom kind. They are read once, when a definition arrives.
 //!
 //! The rules and the words of refusals are those of the API server's own validation, which no library has: its JSON schema
 //! is a dialect with extensions, and clients and tests know its sentences.
@@ -50,7 +50,7 @@ pub(crate) struct Schema {
     pub(super) has_rules: bool,
 }
 
-/// What fields without a description of their own are.
+/// The schema of fields without a description of their own.
 #[derive(Debug)]
 pub(crate) enum Additional {
     /// Allowed, and empty of fields.
@@ -58,7 +58,7 @@ pub(crate) enum Additional {
     Schema(Box<Schema>),
 }
 
-/// What makes elements of a list the same.
+/// The identity of the elements of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum List {
     /// Nothing: the list is owned as a whole.
@@ -81,7 +81,7 @@ pub(crate) enum Type {
     Boolean,
 }
 
-/// What a value must be beyond its type.
+/// The constraints on a value beyond its type.
 #[derive(Debug, Default)]
 struct Checks {
     format: String,

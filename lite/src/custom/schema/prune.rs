@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Additional, Schema};
 
-/// What every object has, and an embedded one.
+/// The fields of every object, and of an embedded one.
 const META: &[&str] = &["apiVersion", "kind", "metadata"];
 
 /// Drops unknown fields; gives their paths, in order.
@@ -56,7 +56,7 @@ fn visit(schema: Option<&Schema>, value: &mut Value, root: bool, path: &mut Stri
     }
 }
 
-/// What is known of a field.
+/// The known facts about a field.
 enum Below<'a> {
     Known(Option<&'a Schema>),
     Kept,

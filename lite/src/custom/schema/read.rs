@@ -12,10 +12,10 @@ const DEPTH_MAX: usize = 64;
 /// Schemas in one definition's version.
 const SCHEMAS_MAX: usize = 50_000;
 
-/// What a structural schema does not have.
+/// The fields that a structural schema must not have.
 const UNSUPPORTED: &[&str] = &["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 
-/// What only describes the structure, and therefore not what is under `allOf`, `anyOf`, `oneOf` and `not`.
+/// Fields that describe only the structure, and are therefore not allowed under `allOf`, `anyOf`, `oneOf` and `not`.
 const STRUCTURE: &[(&str, &str)] = &[
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -32,7 +32,7 @@ const STRUCTURE: &[(&str, &str)] = &[
     ("x-kubernetes-validations", "must be empty to be structural"),
 ];
 
-/// Reads the schema at `field` of a definition, and says what is wrong with it.
+/// Reads the schema at `field` of a definition, and reports its faults.
 pub(crate) fn read(schema: &Value, field: &str, causes: &mut Causes) -> Schema {
     let mut reader = Reader { causes, read: 0 };
     let read = reader.structure(schema, field, Level::Root, 0);
@@ -135,7 +135,7 @@ impl Reader<'_> {
         kind
     }
 
-    /// What must hold of a structure as a whole.
+    /// The rules for a structure as a whole.
     fn invariants(&mut self, schema: &Value, read: &Schema, field: &str, level: Level) {
         let causes = &mut self.causes;
         let kind = format!("{field}.type");
@@ -198,7 +198,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A default must be what its own schema lets through.
+    /// A default must be valid by its own schema.
     fn default(&mut self, read: &Schema, field: &str) {
         let Some(default) = &read.default else { return };
         let mut filled = default.clone();
@@ -282,7 +282,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A schema under `allOf`, `anyOf`, `oneOf` or `not`: checks of what is described elsewhere.
+    /// A schema under `allOf`, `anyOf`, `oneOf` or `not`: checks of a structure that is described elsewhere.
     fn more(&mut self, schema: &Value, field: &str, depth: usize, typed: bool) -> Schema {
         if !self.enter(field, depth) {
             return Schema::default();

@@ -1,4 +1,4 @@
-//! Containers: names, ports, variables, mounts, and what belongs to some of them only.
+//! Containers: names, ports, variables, mounts, and fields of some of them only.
 
 use std::collections::BTreeSet;
 

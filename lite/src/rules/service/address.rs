@@ -28,7 +28,7 @@ pub(super) fn fill_in(spec: &mut Value, old_spec: &Value, serial: u64) {
     if list(spec, "clusterIPs").is_empty() && !text(spec, "clusterIP").is_empty() {
         spec["clusterIPs"] = json!([spec["clusterIP"]]);
     }
-    // One address is named by two fields; who changes the one alone means both.
+    // One address is named by two fields; a change of one of them means both.
     if !unchanged(spec, "clusterIP") && !text(spec, "clusterIP").is_empty() && unchanged(spec, "clusterIPs") {
         spec["clusterIPs"] = json!([spec["clusterIP"]]);
     }
@@ -164,7 +164,7 @@ fn check_stacks(spec: &Value, causes: &mut Causes) {
     }
 }
 
-/// Reports what a cluster of one stack does not have.
+/// Reports fields that a single-stack cluster does not support.
 fn check_configured(spec: &Value, causes: &mut Causes) {
     let (policy, families, addresses) = (&spec["ipFamilyPolicy"], list(spec, "ipFamilies"), list(spec, "clusterIPs"));
     let field = "spec.ipFamilyPolicy";

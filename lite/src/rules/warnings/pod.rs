@@ -55,7 +55,7 @@ const WARNINGS_MAX: usize = 1000;
 /// The number of ports with the same number that a port is compared with.
 const COMPARED_MAX: usize = 100;
 
-/// What is collected of a template.
+/// The facts collected from a template.
 struct Template<'a> {
     /// The path to it; empty for a Pod.
     path: &'a str,

@@ -1,4 +1,4 @@
-//! Formats by name: `format.NAME()` and `format.named('NAME')`, whose `validate` says what is wrong with a text.
+//! Formats by name: `format.NAME()` and `format.named('NAME')`, whose `validate` reports the faults of a text.
 
 use cel::common::types::{CelList, CelOptional, CelString};
 use cel::common::value::Val;
@@ -115,7 +115,7 @@ fn by_name(name: &CelString<'_>) -> CelOptional<'static> {
     named(name.inner()).map(|format| Box::new(format) as Box<dyn Val>).into()
 }
 
-/// What is wrong with a text by a format; nothing if it fits.
+/// The faults of a text by a format; none if it fits.
 fn validate(this: &Format, text: &CelString<'_>) -> CelOptional<'static> {
     let complaints = this.complaints(text.inner());
     if complaints.is_empty() {

@@ -1,4 +1,4 @@
-//! Addresses and networks: `ip`, `cidr`, and what is asked of them.
+//! Addresses and networks: `ip`, `cidr` and their functions.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -91,7 +91,7 @@ impl<'a, 'h> Loop<'a, 'h> {
         self.helper.next_expr(Expr::List(ListExpr::new(elements)))
     }
 
-    /// An argument, with both names bound to what the pair holds.
+    /// An argument, with both names bound to the values of the pair.
     fn bound(&mut self, argument: IdedExpr) -> IdedExpr {
         let (first, second) = (self.first.clone(), self.second.clone());
         let inner = self.bind(second, 1, argument);
@@ -117,7 +117,8 @@ impl<'a, 'h> Loop<'a, 'h> {
         })))
     }
 
-    /// The comprehension: its range, the first value of `@result`, whether it goes on, the next value, and what becomes of the last.
+    /// The comprehension: its range, the first value of `@result`, its loop condition, the next value, and the result
+    /// made from the last.
     fn over(&mut self, range: IdedExpr, parts: [IdedExpr; 4]) -> IdedExpr {
         let [accu_init, loop_cond, loop_step, result] = parts;
         let iter_range = self.call(PAIRS, vec![range]);
@@ -133,7 +134,7 @@ impl<'a, 'h> Loop<'a, 'h> {
         })))
     }
 
-    /// A list of what the last argument makes of the pairs for which the one before it, if there is one, holds.
+    /// A list of the results of the last argument, for the pairs that meet the argument before it, if there is one.
     fn gathered(
         &mut self,
         mut args: Vec<IdedExpr>,

@@ -11,7 +11,7 @@ use regex::{Regex, RegexBuilder};
 use super::failed;
 use crate::custom::cel::env::REMEMBERED_MAX;
 
-/// A compiled pattern, and what running it may take.
+/// The maximum size of a compiled pattern, and of the memory to run it.
 const PATTERN_MAX_BYTES: usize = 1 << 20;
 
 pub(super) const FUNCTIONS: &[&str] = &["find", "findAll", "matches"];

@@ -1,4 +1,4 @@
-//! URLs: `url`, and what is asked of them.
+//! URLs: `url` and its functions.
 //!
 //! The real server reads them as Go's `net/url` does: nothing is normalized, neither case nor default ports nor escapes, and a path alone
 //! is one too. The `url` crate follows the WHATWG standard, which normalizes all of them, and `http::Uri` refuses much that
@@ -50,7 +50,7 @@ pub(super) fn complaint(text: &str) -> Option<String> {
 }
 
 impl Url {
-    /// Reads a URL. What is behind `#` is a part of the path or the query, as in the first line of a request.
+    /// Reads a URL. The text behind `#` is a part of the path or the query, as in the first line of a request.
     fn parse(text: &str) -> Result<Self, String> {
         if text.bytes().any(|one| one.is_ascii_control()) {
             return Err("net/url: invalid control character in URL".to_owned());
@@ -100,7 +100,7 @@ impl Url {
     }
 }
 
-/// The scheme, if there is one, and what follows it.
+/// The scheme, if there is one, and the rest.
 fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     let letter = |one: char| one.is_ascii_alphanumeric() || matches!(one, '+' | '-' | '.');
     match text.split_once(':') {
@@ -194,7 +194,7 @@ fn get_port(this: &Url) -> CelString<'static> {
     this.host_and_port().1.to_owned().into()
 }
 
-/// The path as it is written; one with bytes that have to be escaped, escaped anew as a whole.
+/// The path as it is written; one with bytes that have to be escaped, escaped again as a whole.
 fn get_escaped_path(this: &Url) -> CelString<'static> {
     let path = this.path.as_str();
     let plain = |one: u8| one.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&one);

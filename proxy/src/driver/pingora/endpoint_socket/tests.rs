@@ -105,7 +105,7 @@ async fn bytes_beyond_the_limit_of_a_head_are_an_error() {
     }
 }
 
-/// Sends a response, reads it, and does what Pingora does at its end. Returns `true` if the pool has the connection.
+/// Sends a response, reads it, and ends it as Pingora does. Returns `true` if the pool has the connection.
 async fn released(mut pair: Pair, text: &[u8], is_over: bool) -> bool {
     pair.endpoint.write_all(text).await.unwrap();
     let mut room = vec![0; text.len()];

@@ -71,7 +71,7 @@ pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, carri
     let mut tries = 1;
     loop {
         match attempt(driver, session, carried, limits).await {
-            // The request decides; the count bounds what endpoints can make it excuse.
+            // The request decides; the count bounds the number of resets that endpoints can excuse.
             Err(error) if error.retry() && tries < limits.tries_max => tries += 1,
             ended => return ended,
         }

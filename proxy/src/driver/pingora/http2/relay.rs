@@ -97,7 +97,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Sends what an earlier attempt, or an authorisation service, has read of the body.
+    /// Sends the part of the body that an earlier attempt, or an authorisation service, has read.
     async fn resend(&mut self) -> Result<()> {
         let is_done = self.session.as_mut().is_body_done();
         let held = self.session.as_mut().get_retry_buffer();

@@ -55,8 +55,8 @@ impl Response {
         }
     }
 
-    /// Takes what arrives while the client is taking other parts. It is copied into one buffer, which the window of the
-    /// stream bounds.
+    /// Takes the data that arrives while the client is taking other parts. It is copied into one buffer, which the
+    /// window of the stream bounds.
     pub(super) fn hold(&mut self, cx: &mut Context<'_>) {
         while let Stage::Body(body) = &mut self.stage
             && self.failed.is_none()
@@ -125,7 +125,7 @@ impl Response {
         }
     }
 
-    /// The client has taken what it was given, and the endpoint may send as much again.
+    /// The client has taken the data, and the endpoint may send as much again.
     pub(super) fn taken(&mut self) {
         let given = std::mem::take(&mut self.given);
         if let Stage::Body(body) = &mut self.stage {
