@@ -313,11 +313,9 @@ impl fmt::Display for Problem {
                     "requests for {host} that match no rule go to the default backend of {winner}, which is older"
                 )
             }
-            Self::HostOwned { host, owner, shared: true } => {
-                write!(f, "host {host} is shared with {owner}, which is older")
-            }
-            Self::HostOwned { host, owner, shared: false } => {
-                write!(f, "host {host} belongs to the namespace of {owner}, which is older")
+            Self::HostOwned { host, owner, shared } => {
+                let how = if *shared { "is shared with" } else { "belongs to the namespace of" };
+                write!(f, "host {host} {how} {owner}, which is older")
             }
             Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is presented for it"),
             Self::CertificateMissing { secret, host } => {
