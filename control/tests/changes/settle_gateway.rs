@@ -130,6 +130,7 @@ fn changes_without_a_new_backend_act_at_once() {
         // The route no longer works, so moving it loses nothing.
         bench.apply(kind, route(&[("new", 1)]));
         check(&mut bench, kind, "no target");
+        bench.check_withheld(&[]);
         let mut bench = web(kind, protocol);
         bench.apply(Kind::Service, service("new"));
         bench.apply(Kind::EndpointSlice, slice("new", &["10.0.0.2"]));
