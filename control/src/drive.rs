@@ -15,16 +15,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_server::ApiServer;
 use crate::clock;
+use crate::cluster::api_server::ApiServer;
 use crate::command::{Command, Refusal};
 use crate::event::{ClosedSockets, Event, Source};
 use crate::history::{History, Publication};
-use crate::informer::SecretInterest;
+use crate::interest::Names;
+use crate::interest::SecretInterest;
 use crate::metrics::ControlMetrics;
-use crate::reconcile::Names;
 use crate::reconcile::{Reconciler, Step};
-use crate::reports::Reports;
+use crate::report_queue::Reports;
 use crate::view::{Past, Question, Readiness, SourceState, Which};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.

@@ -8,13 +8,13 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::attachment::{Key, Verdict};
-use crate::cached::CachedStates;
+use crate::cluster::cached::CachedStates;
 use crate::command::{Command, Refusal};
 use crate::explain::Refused;
 use crate::history::Publication;
 use crate::not_serving::NotServing;
 use crate::reconcile::{Desired, Made, ObjectFindings};
-use crate::reports::Reports;
+use crate::report_queue::Reports;
 use crate::tree::{Tree, TreeQuery};
 
 /// A handle to the control loop; cloning it is cheap.

@@ -1,17 +1,14 @@
 //! The DNS names to look up: those of ExternalName Services that routes use. Other names are not looked up, so that an
 //! unused Service causes no DNS queries.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectRef};
 
 use super::model::Model;
 use crate::attachment::Key;
+use crate::interest::Names;
 use crate::topology::Topology;
-
-/// The DNS names to look up, in lower case without a trailing dot, each with the namespaces of its Services.
-pub type Names = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
 
 /// The names that are looked up.
 #[derive(Debug, Default)]

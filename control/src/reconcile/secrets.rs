@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::attachment::Key;
-use crate::informer::SecretInterest;
+use crate::interest::SecretInterest;
 use crate::options::{Options, Secrets};
 use crate::topology::Topology;
 

@@ -13,13 +13,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster_cache::{keep_reached_by, open_cache};
-use crate::api_server::ApiServer;
-use crate::cached::{CachedKind, CachedStanding, CachedStates, ServedKind, Tell, unknown};
 use crate::clock;
-use crate::cluster_cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
-use crate::copies::Copies;
-use crate::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
-use crate::source_metrics::SourceMetrics;
+use crate::cluster::api_server::ApiServer;
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
+use crate::cluster::cached::{CachedKind, CachedStanding, CachedStates, ServedKind, Tell, unknown};
+use crate::cluster::copies::Copies;
+use crate::cluster::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
+use crate::cluster::source_metrics::SourceMetrics;
 
 /// The pause before an informer that panicked is restarted.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);

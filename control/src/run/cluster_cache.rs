@@ -13,12 +13,12 @@ use tokio::sync::watch::error::RecvError;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::api_server::ApiServer;
 use crate::backoff::Backoff;
-use crate::cached::{CachedKind, CachedStates, ServedKind, served};
-use crate::cluster_cache::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
+use crate::cluster::api_server::ApiServer;
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
+use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, served};
+use crate::cluster::informer::Identity;
 use crate::event::Source;
-use crate::informer::Identity;
 
 /// The timeout for opening the cache at start: a disk that hangs costs only the cache.
 const OPEN_MAX: Duration = Duration::from_secs(30);

@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 use super::State;
 use super::cached::{CachedFollower, follow};
 use super::cluster_cache::{keep_reached_by, open_cache};
-use crate::api_server::ApiServer;
-use crate::cached::CachedStates;
 use crate::clock;
-use crate::cluster_cache::{Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, seconds};
+use crate::cluster::api_server::ApiServer;
+use crate::cluster::cache::{Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, seconds};
+use crate::cluster::cached::CachedStates;
+use crate::cluster::informer::{Identity, Informer, Limits};
+use crate::cluster::resolve::Resolver;
+use crate::cluster::selection::{field_selector, label_selector};
 use crate::event::Source;
-use crate::informer::{Identity, Informer, Limits};
 use crate::options::Secrets;
-use crate::resolve::Resolver;
-use crate::selection::{field_selector, label_selector};
 
 /// The cache, if enabled, and the restored state that is not yet in use.
 #[derive(Debug, Default)]

@@ -23,7 +23,7 @@ use super::list::{List, list};
 use super::pauses::Pauses;
 use super::tee::Tee;
 use crate::clock;
-use crate::source_metrics::SourceSeries;
+use crate::cluster::source_metrics::SourceSeries;
 
 /// Makes the lists of one collection.
 #[derive(Clone)]

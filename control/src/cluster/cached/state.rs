@@ -7,7 +7,7 @@ use prometheus::IntGauge;
 use tokio::sync::watch;
 
 use super::{CachedKind, ServedKind};
-use crate::source_metrics::SourceMetrics;
+use crate::cluster::source_metrics::SourceMetrics;
 
 /// The states of all kinds, by name.
 pub type CachedStates = BTreeMap<Arc<str>, CachedState>;

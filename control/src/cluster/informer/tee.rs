@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidegate_config::object::ObjectName;
 
-use crate::cluster_cache::Sink;
-use crate::copies::{Copied, Taken, Taker};
+use crate::cluster::cache::Sink;
+use crate::cluster::copies::{Copied, Taken, Taker};
 
 /// The receivers, if they exist. Neither blocks.
 #[derive(Clone, Default)]

@@ -29,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::cluster_cache::Sink;
+use crate::cluster::cache::Sink;
 use crate::event::Event;
-use crate::reconcile::Names;
+use crate::interest::Names;
 use tracked::{Found, Tracked};
 use turns::{Turn, Turns};
 

@@ -41,8 +41,8 @@ pub use sink::Sink;
 pub use store::{Batch, Change, FORMAT, Position, Store};
 pub use unusable::Unusable;
 
-use crate::cached::{CachedKind, ServedKind};
 use crate::clock;
+use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Source;
 use budget::Budget;
 use pending::Pending;

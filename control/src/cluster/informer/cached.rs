@@ -19,12 +19,12 @@ use super::lacking::Lacking;
 use super::pauses::{Pauses, Recovery};
 use super::tee::Tee;
 use super::{Interest, Limits, Resource};
-use crate::cached::{CachedKind, CachedStanding, ServedKind, Tell};
 use crate::clock;
-use crate::cluster_cache::{Sink, SweepLimit};
-use crate::copies::Copies;
+use crate::cluster::cache::{Sink, SweepLimit};
+use crate::cluster::cached::{CachedKind, CachedStanding, ServedKind, Tell};
+use crate::cluster::copies::Copies;
+use crate::cluster::source_metrics::SourceMetrics;
 use crate::event::Source;
-use crate::source_metrics::SourceMetrics;
 use collection::Collection;
 
 /// Lists and watches one cached kind.

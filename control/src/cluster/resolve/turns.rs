@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::reconcile::Names;
+use crate::interest::Names;
 
 /// The names that are wanted, and when each is due.
 #[derive(Debug)]

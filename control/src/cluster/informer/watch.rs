@@ -19,8 +19,8 @@ use super::pauses::Pauses;
 use super::tee::Tee;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
+use crate::cluster::source_metrics::SourceSeries;
 use crate::event::Event;
-use crate::source_metrics::SourceSeries;
 
 /// A watch that resumes from a resourceVersion.
 pub(super) struct Watch<'a> {

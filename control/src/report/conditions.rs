@@ -12,7 +12,7 @@ use tidegate_config::project::gateway::{
 
 use super::FIELD_MANAGER;
 use super::send::Prepared;
-use crate::informer::Resource;
+use crate::cluster::informer::Resource;
 
 /// The API's limit of conditions in a list.
 const CONDITIONS_MAX: usize = 8;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::Limits;
 use super::api::document;
 use super::failure::Failure;
-use crate::cached::{CachedKind, ServedKind};
+use crate::cluster::cached::{CachedKind, ServedKind};
 
 /// All groups (`APIGroupList`).
 #[derive(Deserialize)]

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use tidegate_config::object::{Kind, ObjectName};
 use tokio::sync::watch;
 
+use crate::cluster::selection::sources;
 use crate::event::Source;
 use crate::options::{Options, Secrets};
-use crate::selection::sources;
 
 /// The copies of all subjects. Clones share the takers.
 pub struct Copies<S = Source>(Arc<Takers<S>>);

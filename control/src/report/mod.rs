@@ -39,7 +39,7 @@ use self::send::{Prepared, Refusal, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Workqueue};
 use crate::reconcile::Desired;
-use crate::reports::Reports;
+use crate::report_queue::Reports;
 use crate::view::{Readiness, View};
 pub use election::Terms;
 
@@ -155,7 +155,7 @@ impl fmt::Debug for Reporter {
 }
 
 impl Reporter {
-    /// A reporter for the loop behind a view. Its client should have the deadlines [`crate::client::Deadlines::WRITE`];
+    /// A reporter for the loop behind a view. Its client should have the deadlines [`crate::cluster::client::Deadlines::WRITE`];
     /// its identity must be unique, also among earlier processes in the same pod.
     ///
     /// # Errors

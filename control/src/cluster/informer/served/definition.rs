@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::Presence;
-use crate::informer::failure::Failure;
+use crate::cluster::informer::failure::Failure;
 
 /// The part of a CustomResourceDefinition that determines whether a kind is served.
 #[derive(Deserialize)]

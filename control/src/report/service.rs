@@ -14,7 +14,7 @@ use tidegate_config::project::gateway::CONTROLLER_ANNOTATION;
 use super::FIELD_MANAGER;
 use super::send::Prepared;
 use crate::attachment::{Endpoints, GatewayInfrastructure};
-use crate::informer::Resource;
+use crate::cluster::informer::Resource;
 use crate::options::ServiceType;
 
 /// The annotation with a hash of the applied object: it differs if a field is no longer applied.

@@ -21,8 +21,8 @@ use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder};
 
-use crate::api_server::{ApiServer, Lookup};
-use crate::renew::{Renewed, Stack};
+use crate::cluster::api_server::{ApiServer, Lookup};
+use crate::cluster::renew::{Renewed, Stack};
 
 /// The timeouts of the steps of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

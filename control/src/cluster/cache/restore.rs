@@ -13,7 +13,7 @@ use super::seal::Seal;
 use super::store::{Batch, Position, Store};
 use super::unusable::Unusable;
 use super::{CacheOptions, KeptSource};
-use crate::cached::{CachedKind, ServedKind};
+use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Source;
 
 /// The collection of resolved DNS names.

@@ -9,7 +9,7 @@ use super::super::api::Api;
 use super::super::failure::Failure;
 use super::super::{Interest, Limits};
 use super::Answer;
-use crate::cluster_cache::Sink;
+use crate::cluster::cache::Sink;
 use crate::event::Source;
 
 /// Requests one Secret.

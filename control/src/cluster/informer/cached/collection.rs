@@ -21,9 +21,9 @@ use super::super::pauses::Pauses;
 use super::super::tee::Tee;
 use super::super::watch::{Frame, read_frame};
 use super::CachedInformer;
-use crate::cached::CachedStanding;
 use crate::clock;
-use crate::source_metrics::SourceSeries;
+use crate::cluster::cached::CachedStanding;
+use crate::cluster::source_metrics::SourceSeries;
 
 /// The collection of one cached kind.
 pub(super) struct Collection<'a> {

@@ -24,8 +24,9 @@ use super::failure::{About, Failure};
 use super::{Limits, Recovery};
 use crate::backoff::share;
 use crate::clock;
-use crate::cluster_cache::Sink;
+use crate::cluster::cache::Sink;
 use crate::event::{Event, Source};
+use crate::interest::SecretInterest;
 use crate::queue::{Lane, Meter, Queue, Retries, Share};
 use ask::ask;
 use failing::Failing;
@@ -45,15 +46,6 @@ const DENIALS_MAX: u32 = 2;
 /// New references go before periodic refreshes.
 const SHARE: Share =
     Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
-
-/// A change to the set of Secrets that are polled.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SecretInterest {
-    /// Poll this Secret from now on, starting at once.
-    Add(ObjectName),
-    /// Stop polling it.
-    Remove(ObjectName),
-}
 
 /// Polls Secrets by name, if the permissions do not allow listing them.
 pub struct SecretPoller {

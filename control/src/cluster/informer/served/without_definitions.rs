@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::{Definition, Presence};
-use crate::cached::CachedKind;
-use crate::informer::discovery::look_up;
-use crate::informer::failure::Failure;
-use crate::informer::pauses::Pauses;
+use crate::cluster::cached::CachedKind;
+use crate::cluster::informer::discovery::look_up;
+use crate::cluster::informer::failure::Failure;
+use crate::cluster::informer::pauses::Pauses;
 
 impl Definition {
     /// The server has no definitions, like the served API of another process: its discovery documents say whether it serves the kind.

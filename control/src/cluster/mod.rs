@@ -1,0 +1,13 @@
+//! The connection to the cluster: the client of the API server, lists and watches, the look-up of DNS names, and the last
+//! known state on disk.
+
+pub(crate) mod api_server;
+pub(crate) mod cache;
+pub(crate) mod cached;
+pub mod client;
+pub(crate) mod copies;
+pub(crate) mod informer;
+mod renew;
+pub(crate) mod resolve;
+pub(crate) mod selection;
+pub(crate) mod source_metrics;
