@@ -206,9 +206,9 @@ fn shaken(bind: Option<&Bind>, asked: &Asked) -> Result<Option<TlsListener>, Str
 
 /// The route that passes on a connection as bytes. Several binds may have the port on different addresses: the one with
 /// the address of the host is meant, else one with a route.
-fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option<connections::Found<'s>> {
+fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option<connections::Passthrough<'s>> {
     let named = named(host);
-    let found = binds.iter().filter_map(|bind| Some((bind, connections::Found::on(snapshot, bind, host)?)));
+    let found = binds.iter().filter_map(|bind| Some((bind, connections::Passthrough::on(snapshot, bind, host)?)));
     let rank = |bind: &Bind, route: bool| (Some(bind.key.address.ip()) == named, route);
     found.max_by_key(|(bind, found)| rank(bind, found.route.is_some())).map(|(_, found)| found)
 }
@@ -218,7 +218,7 @@ fn of_connections(
     snapshot: &Snapshot,
     (findings, not_serving): (&[Finding], &NotServing),
     asked: &Asked,
-    found: &connections::Found<'_>,
+    found: &connections::Passthrough<'_>,
 ) -> Explanation {
     let (lost, told) = found.concerned(findings);
     Explanation {

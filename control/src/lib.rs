@@ -64,8 +64,8 @@ pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
 pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
 pub use reconcile::{
-    Addresses, Audit, ChangedFindings, Desired, DesiredReports, Listing, Made, Model, ObjectFindings, PendingReports,
-    PendingStatusUpdates, Reconciler, Step,
+    Addresses, Audit, ChangedFindings, Desired, DesiredInfrastructure, DesiredReports, Listing, Model, ObjectFindings,
+    PendingReports, PendingStatusUpdates, Reconciler, Step,
 };
 pub use reference::compile;
 pub use report::{Reporter, Terms};

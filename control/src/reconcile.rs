@@ -26,8 +26,8 @@ use audit::Round;
 use backlog::{Backlog, Batch};
 pub use changed_findings::{ChangedFindings, ObjectFindings};
 use hold::Holding;
-pub use infrastructure::Made;
-use infrastructure::Making;
+pub use infrastructure::DesiredInfrastructure;
+use infrastructure::KnownServices;
 pub use listing::Listing;
 pub use model::Model;
 use names::LookedUp;
@@ -64,7 +64,7 @@ pub struct Reconciler {
     /// The desired statuses, and the objects whose status may have to be written.
     reporting: Reporting,
     /// Gateways whose infrastructure may be incomplete.
-    making: Making,
+    gateway_services: KnownServices,
     /// The progress of the audit.
     round: Round,
 }
@@ -88,7 +88,7 @@ impl Reconciler {
     /// A reconciler that waits for the lists of these sources.
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
-        let (reporting, making) = (Reporting::new(&options), Making::new(&options));
+        let (reporting, gateway_services) = (Reporting::new(&options), KnownServices::new(&options));
         Self {
             model: Model::new(options),
             backlog: Backlog::default(),
@@ -98,7 +98,7 @@ impl Reconciler {
             secrets: FollowedSecrets::default(),
             holding: Holding::default(),
             reporting,
-            making,
+            gateway_services,
             round: Round::default(),
         }
     }
@@ -236,14 +236,14 @@ impl Reconciler {
     /// The desired reports to the cluster.
     #[must_use]
     pub const fn desired_reports(&self) -> DesiredReports<'_> {
-        let Self { model, listing, reporting, making, .. } = self;
-        DesiredReports { model, listing, reporting, making }
+        let Self { model, listing, reporting, gateway_services, .. } = self;
+        DesiredReports { model, listing, reporting, gateway_services }
     }
 
     /// The reports to the cluster that may have to be made.
     pub const fn pending_reports(&mut self) -> PendingReports<'_> {
-        let Self { model, listing, reporting, making, .. } = self;
-        PendingReports { model, listing, reporting, making }
+        let Self { model, listing, reporting, gateway_services, .. } = self;
+        PendingReports { model, listing, reporting, gateway_services }
     }
 
     /// The first model, after the required sources were listed, and the optional ones too or their grace is over.

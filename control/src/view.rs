@@ -13,7 +13,7 @@ use crate::command::{Command, Refusal};
 use crate::explain::Refused;
 use crate::history::Publication;
 use crate::not_serving::NotServing;
-use crate::reconcile::{Desired, Made, ObjectFindings};
+use crate::reconcile::{Desired, DesiredInfrastructure, ObjectFindings};
 use crate::report_queue::Reports;
 use crate::tree::{Tree, TreeQuery};
 
@@ -108,7 +108,7 @@ pub(crate) enum Question {
     Tree(TreeQuery, oneshot::Sender<Tree>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
-    DesiredInfrastructure(ObjectRef, oneshot::Sender<Option<Made>>),
+    DesiredInfrastructure(ObjectRef, oneshot::Sender<Option<DesiredInfrastructure>>),
     ObjectFindings(ObjectRef, oneshot::Sender<Option<ObjectFindings>>),
     LookAgain(oneshot::Sender<()>),
 }
@@ -183,7 +183,7 @@ impl View {
     }
 
     /// The desired infrastructure of a Gateway. `None` while the loop does not run, or a source is missing.
-    pub(crate) async fn desired_infrastructure(&self, gateway: ObjectRef) -> Option<Made> {
+    pub(crate) async fn desired_infrastructure(&self, gateway: ObjectRef) -> Option<DesiredInfrastructure> {
         self.ask(|answer| Question::DesiredInfrastructure(gateway, answer)).await.flatten()
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Services;
 
 impl Kind for Services {
     type Key = ObjectName;
-    type Made = ServiceUnit;
+    type Output = ServiceUnit;
     const LABEL: &'static str = "service";
     const ROUTING: bool = false;
 

@@ -17,7 +17,7 @@ impl Kind for Binds {
     type Key = BindKey;
     /// The listeners of the object that asks for it; of several objects, of the first. Every Gateway has an address of
     /// its own.
-    type Made = Option<BindClaim>;
+    type Output = Option<BindClaim>;
     const LABEL: &'static str = "bind";
     const ROUTING: bool = true;
 

@@ -31,7 +31,7 @@ pub(super) struct GlobalSettings;
 
 impl Kind for GlobalSettings {
     type Key = ();
-    type Made = Globals;
+    type Output = Globals;
     const LABEL: &'static str = "globals";
     const ROUTING: bool = true;
 

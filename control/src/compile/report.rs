@@ -17,7 +17,7 @@ pub(super) struct Reports;
 
 impl Kind for Reports {
     type Key = ObjectRef;
-    type Made = Option<Arc<Report>>;
+    type Output = Option<Arc<Report>>;
     const LABEL: &'static str = "object";
     const ROUTING: bool = false;
 

@@ -16,7 +16,7 @@ pub(super) struct Scopes;
 impl Kind for Scopes {
     type Key = ScopeId;
     /// The settings of its objects; the oldest object that sets a value wins.
-    type Made = Option<Arc<Settings>>;
+    type Output = Option<Arc<Settings>>;
     const LABEL: &'static str = "scope";
     const ROUTING: bool = true;
 

@@ -27,7 +27,7 @@ pub(super) struct Streams;
 
 impl Kind for Streams {
     type Key = VirtualHost;
-    type Made = StreamUnit;
+    type Output = StreamUnit;
     const LABEL: &'static str = "stream";
     const ROUTING: bool = true;
 

@@ -19,7 +19,7 @@ pub(super) trait Kind {
     /// The key of a unit.
     type Key: Clone + Ord + fmt::Debug;
     /// The compiled form, before it is stored.
-    type Made;
+    type Output;
     /// The value of the label `unit` in metrics.
     const LABEL: &'static str;
     /// Whether its units determine the routes, as opposed to the endpoints. Only these are held by a freeze or a
@@ -34,10 +34,10 @@ pub(super) trait Kind {
     fn made_of(inputs: Inputs<'_>, key: &Self::Key) -> Vec<ObjectRef>;
 
     /// Compiles a unit. Pure.
-    fn make(inputs: Inputs<'_>, compiled: &Compiled, key: &Self::Key) -> Self::Made;
+    fn make(inputs: Inputs<'_>, compiled: &Compiled, key: &Self::Key) -> Self::Output;
 
     /// Stores the unit and its findings. Returns `true` if its part of a snapshot has changed.
-    fn put(compiled: &mut Compiled, key: &Self::Key, made: Self::Made, pass: &mut Pass<'_>) -> bool;
+    fn put(compiled: &mut Compiled, key: &Self::Key, made: Self::Output, pass: &mut Pass<'_>) -> bool;
 
     /// Returns `true` if the serving part is the compiled one.
     fn serves(key: &Self::Key, compiled: &Compiled, serving: &SnapshotParts) -> bool;

@@ -59,12 +59,12 @@ pub struct Share {
 }
 
 /// The listener and route for a host on a socket.
-pub(super) struct Found<'s> {
+pub(super) struct Passthrough<'s> {
     pub(super) listener: &'s Listener,
     pub(super) route: Option<&'s Arc<StreamRoute>>,
 }
 
-impl<'s> Found<'s> {
+impl<'s> Passthrough<'s> {
     /// The listener and route for connections to a host on a socket, if they are passed on as bytes.
     pub(super) fn on(snapshot: &'s Snapshot, bind: &'s Bind, host: &str) -> Option<Self> {
         if matches!(bind.key.protocol, BindProtocol::Tcp | BindProtocol::Udp) {

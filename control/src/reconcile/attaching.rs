@@ -92,7 +92,7 @@ impl Reconciler {
             BTreeSet::new()
         };
         if diff.infrastructure {
-            self.making.differs(object);
+            self.gateway_services.differs(object);
         }
         self.names.note(&diff.links, &self.model.topology);
         self.secrets.note(&diff.links);

@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// The desired infrastructure of one Gateway.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Made {
+pub struct DesiredInfrastructure {
     /// `controllerName`, which marks the objects that we created.
     pub controller: Arc<str>,
     /// The desired objects, with the uid of the Gateway that owns them.
@@ -27,7 +27,7 @@ pub struct Made {
 
 /// The known Services of Gateways.
 #[derive(Debug, Default)]
-pub(super) struct Making {
+pub(super) struct KnownServices {
     /// The controller that creates them; `None` if the Gateway API is not a source.
     controller: Option<Arc<str>>,
     /// The Service with the endpoints of the edge.
@@ -40,7 +40,7 @@ pub(super) struct Making {
     queued_all: bool,
 }
 
-impl Making {
+impl KnownServices {
     pub(super) fn new(options: &Options) -> Self {
         let gateway = options.sources.gateway.as_ref();
         let controller = gateway.map(|gateway| Arc::clone(&gateway.controller));
@@ -112,10 +112,10 @@ impl Making {
 impl PendingReports<'_> {
     /// The Gateways whose infrastructure may be incomplete since the last call.
     pub fn infrastructure(&mut self) -> Vec<ObjectRef> {
-        let named = std::mem::take(&mut self.making.named);
-        let queued_all = std::mem::replace(&mut self.making.queued_all, true);
+        let named = std::mem::take(&mut self.gateway_services.named);
+        let queued_all = std::mem::replace(&mut self.gateway_services.queued_all, true);
         if !self.listing.settled() {
-            self.making.queued_all = false;
+            self.gateway_services.queued_all = false;
             return Vec::new();
         }
         if queued_all {
@@ -123,8 +123,10 @@ impl PendingReports<'_> {
         }
         let made =
             self.model.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());
-        let gateways: BTreeSet<&ObjectRef> =
-            made.map(|(object, _)| object).chain(self.making.services.values().map(|(gateway, _)| gateway)).collect();
+        let gateways: BTreeSet<&ObjectRef> = made
+            .map(|(object, _)| object)
+            .chain(self.gateway_services.services.values().map(|(gateway, _)| gateway))
+            .collect();
         gateways.into_iter().cloned().collect()
     }
 }
@@ -132,8 +134,8 @@ impl PendingReports<'_> {
 impl DesiredReports<'_> {
     /// The desired infrastructure of a Gateway. `None` while some kind has not been listed in its namespace.
     #[must_use]
-    pub fn infrastructure(self, gateway: &ObjectRef) -> Option<Made> {
-        let controller = Arc::clone(self.making.controller.as_ref()?);
+    pub fn infrastructure(self, gateway: &ObjectRef) -> Option<DesiredInfrastructure> {
+        let controller = Arc::clone(self.gateway_services.controller.as_ref()?);
         if !self.listing.settled_in(&gateway.name.namespace) {
             return None;
         }
@@ -145,9 +147,9 @@ impl DesiredReports<'_> {
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)
         };
-        let own = self.making.services.iter().filter(|(name, (owner, _))| owner == gateway && is_stale(name));
+        let own = self.gateway_services.services.iter().filter(|(name, (owner, _))| owner == gateway && is_stale(name));
         let stale = own.map(|(name, (_, uid))| (name.clone(), *uid)).collect();
-        Some(Made { controller, desired, stale })
+        Some(DesiredInfrastructure { controller, desired, stale })
     }
 }
 

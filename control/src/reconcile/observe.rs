@@ -76,7 +76,7 @@ impl Reconciler {
     fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.observe(&projected);
-        self.making.observe(&projected);
+        self.gateway_services.observe(&projected);
         if self.model.world.apply(projected) {
             let cause = Cause::Changed { object: key.clone(), resource_version: version };
             self.changed(&key, cause, lane, received);
@@ -85,7 +85,7 @@ impl Reconciler {
 
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.gone(&object);
-        self.making.gone(&object, &self.model.world);
+        self.gateway_services.gone(&object, &self.model.world);
         if self.model.world.delete(&object) {
             self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
         }

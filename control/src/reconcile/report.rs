@@ -9,7 +9,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
 use tidegate_config::project::{Projected, PublicAddress};
 
-use super::infrastructure::Making;
+use super::infrastructure::KnownServices;
 use super::listing::Listing;
 use super::model::Model;
 use crate::attachment::{Key, ListenerRef, Verdict};
@@ -167,7 +167,7 @@ pub struct DesiredReports<'a> {
     pub(super) model: &'a Model,
     pub(super) listing: &'a Listing,
     pub(super) reporting: &'a Reporting,
-    pub(super) making: &'a Making,
+    pub(super) gateway_services: &'a KnownServices,
 }
 
 impl DesiredReports<'_> {
@@ -253,7 +253,7 @@ pub struct PendingReports<'a> {
     pub(super) model: &'a mut Model,
     pub(super) listing: &'a Listing,
     pub(super) reporting: &'a mut Reporting,
-    pub(super) making: &'a mut Making,
+    pub(super) gateway_services: &'a mut KnownServices,
 }
 
 impl PendingReports<'_> {
@@ -266,8 +266,8 @@ impl PendingReports<'_> {
             self.reporting.queued_all = false;
             return PendingStatusUpdates::default();
         }
-        let Self { model, listing, reporting, making } = &*self;
-        let reports = DesiredReports { model, listing, reporting, making };
+        let Self { model, listing, reporting, gateway_services } = &*self;
+        let reports = DesiredReports { model, listing, reporting, gateway_services };
         let differing = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
             objects.filter(|object| reports.status(object).is_some()).cloned().collect()
         };
@@ -286,7 +286,7 @@ impl PendingReports<'_> {
     pub fn look_again(&mut self) {
         self.reporting.queued_all = false;
         self.reporting.queued_findings = false;
-        self.making.look_again();
+        self.gateway_services.look_again();
     }
 
     /// Drops what is queued: this process does not write reports.
@@ -294,7 +294,7 @@ impl PendingReports<'_> {
         self.reporting.judged.clear();
         self.reporting.counting.clear();
         self.reporting.rewritten.clear();
-        self.making.forget();
+        self.gateway_services.forget();
         self.model.compiled.findings.take_moved();
     }
 }

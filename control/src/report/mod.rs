@@ -9,7 +9,7 @@ mod events;
 mod finalizer;
 mod ingress;
 mod lease;
-mod making;
+mod infrastructure;
 mod metrics;
 mod send;
 mod service;

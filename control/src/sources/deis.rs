@@ -173,7 +173,7 @@ impl Claims<'_, '_> {
     /// not get another tenant's certificate.
     fn of(&mut self, domain: &DeisDomain, route: &Route) -> Claim {
         let host = host(self.app, domain, self.settings);
-        let Found { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
+        let HostCertificate { certificate, over_tls, missing } = self.certificate(self.app, domain, &host);
         let route = Route { guards: guards(over_tls, &route.guards), ..route.clone() };
         let terms = ClaimTerms {
             object: self.object.clone(),
@@ -212,7 +212,7 @@ impl Claims<'_, '_> {
         let mut made: [Option<Box<[Arc<Route>]>>; 2] = [None, None];
         for domain in domains.take(most) {
             let pattern = host(other, domain, self.settings);
-            let Found { over_tls, missing, .. } = self.certificate(other, domain, &pattern);
+            let HostCertificate { over_tls, missing, .. } = self.certificate(other, domain, &pattern);
             let host = VirtualHost::from(pattern);
             let made = &mut made[usize::from(over_tls)];
             let routes = made.get_or_insert_with(|| self.routes_of(other, over_tls, paths, action)).clone();
@@ -323,7 +323,7 @@ impl Claims<'_, '_> {
 
     /// The certificate for a domain of an application: the mapped one, if it exists; otherwise that of the platform,
     /// for short names only.
-    fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> Found {
+    fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> HostCertificate {
         let listed = domain.to_string();
         let mapped = app.certificates.binary_search_by(|(of, _)| (**of).cmp(&*listed)).ok();
         let mapped = mapped.and_then(|place| app.certificates.get(place)).map(|(_, secret)| secret);
@@ -331,7 +331,11 @@ impl Claims<'_, '_> {
         if let Some(secret) = mapped {
             match self.reader.secret(secret) {
                 Some(Ok(certificate)) => {
-                    return Found { certificate: Some(Arc::clone(certificate)), over_tls: true, missing: None };
+                    return HostCertificate {
+                        certificate: Some(Arc::clone(certificate)),
+                        over_tls: true,
+                        missing: None,
+                    };
                 }
                 Some(Err(fault)) => {
                     broken = true;
@@ -349,12 +353,12 @@ impl Claims<'_, '_> {
         let platform = Deis::platform_certificate(self.router);
         let platform = if short { self.reader.secret(&platform).and_then(|it| it.as_ref().ok()) } else { None };
         // If the mapped one is unusable, clients get the default certificate: the host stays available over TLS.
-        Found { certificate: platform.cloned(), over_tls: platform.is_some() || broken, missing }
+        HostCertificate { certificate: platform.cloned(), over_tls: platform.is_some() || broken, missing }
     }
 }
 
 /// The result of the search for a host's certificate.
-struct Found {
+struct HostCertificate {
     certificate: Option<Arc<Certificate>>,
     /// Whether the host is served over TLS.
     over_tls: bool,

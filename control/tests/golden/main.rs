@@ -25,7 +25,7 @@ use tidegate_config::project::{DeisRouter, Projected, project};
 use tidegate_control::options::{
     Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, ServiceType, Sources, ToPods,
 };
-use tidegate_control::{Compiled, Desired, Event, Made, Reconciler, Source};
+use tidegate_control::{Compiled, Desired, DesiredInfrastructure, Event, Reconciler, Source};
 
 fn cases(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder)
@@ -288,7 +288,10 @@ fn every_case_compiles_to_its_golden() {
 fn made(reconciler: &Reconciler) -> String {
     let mut out = String::new();
     for (object, _) in reconciler.model().topology().attachments() {
-        let Some(Made { desired, stale, .. }) = reconciler.desired_reports().infrastructure(object) else { continue };
+        let Some(DesiredInfrastructure { desired, stale, .. }) = reconciler.desired_reports().infrastructure(object)
+        else {
+            continue;
+        };
         for (service, _) in stale {
             writeln!(out, "{object} has no Service {service} any more").unwrap();
         }

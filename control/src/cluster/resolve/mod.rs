@@ -32,7 +32,7 @@ use crate::clock;
 use crate::cluster::cache::Sink;
 use crate::event::Event;
 use crate::interest::Names;
-use tracked::{Found, Tracked};
+use tracked::{LookupResult, Tracked};
 use turns::{Turn, Turns};
 
 /// The names that are wanted.
@@ -97,7 +97,7 @@ struct Work {
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
     turns: Turns,
-    lookups: FuturesUnordered<BoxFuture<'static, (Turn, [Found; 2])>>,
+    lookups: FuturesUnordered<BoxFuture<'static, (Turn, [LookupResult; 2])>>,
 }
 
 impl Resolver {
@@ -220,7 +220,7 @@ impl Work {
     }
 
     /// Takes the result of a lookup; returns the answer if it has changed.
-    fn take(&mut self, turn: &Turn, found: [Found; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
+    fn take(&mut self, turn: &Turn, found: [LookupResult; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
         // The name may no longer be wanted, or may have been dropped and wanted again during the lookup: in the second
         // case this answer is as good as that of the next lookup, which sets its own due time.
         let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
@@ -230,39 +230,39 @@ impl Work {
 }
 
 /// Looks up both address families concurrently. A name that is not a valid DNS name has no addresses.
-async fn look_up(dns: TokioResolver, turn: Turn, within: Duration) -> (Turn, [Found; 2]) {
+async fn look_up(dns: TokioResolver, turn: Turn, within: Duration) -> (Turn, [LookupResult; 2]) {
     let Ok(mut full) = Name::from_ascii(&*turn.name) else {
-        return (turn, [Found::Nothing, Found::Nothing]);
+        return (turn, [LookupResult::Nothing, LookupResult::Nothing]);
     };
     full.set_fqdn(true);
     let family = async |kind| match tokio::time::timeout(within, dns.lookup(full.clone(), kind)).await {
         Ok(answer) => found(answer),
-        Err(_elapsed) => Found::Failed,
+        Err(_elapsed) => LookupResult::Failed,
     };
     let (v4, v6) = join!(family(RecordType::A), family(RecordType::AAAA));
     (turn, [v4, v6])
 }
 
-fn found(answer: Result<Lookup, NetError>) -> Found {
+fn found(answer: Result<Lookup, NetError>) -> LookupResult {
     match answer {
         Ok(lookup) => {
             let addresses: Vec<IpAddr> = lookup.answers().iter().filter_map(|record| address(&record.data)).collect();
             // The TTL of a chain of aliases is that of its shortest-lived record.
             let ttl_s = lookup.answers().iter().map(|record| record.ttl).min().unwrap_or_default();
             if addresses.is_empty() {
-                Found::Nothing
+                LookupResult::Nothing
             } else {
-                Found::Addresses { addresses, ttl: Duration::from_secs(u64::from(ttl_s)) }
+                LookupResult::Addresses { addresses, ttl: Duration::from_secs(u64::from(ttl_s)) }
             }
         }
         Err(NetError::Dns(DnsError::NoRecordsFound(none)))
             if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
         {
-            Found::Nothing
+            LookupResult::Nothing
         }
         Err(why) => {
             tracing::debug!(%why, "a DNS look-up failed");
-            Found::Failed
+            LookupResult::Failed
         }
     }
 }

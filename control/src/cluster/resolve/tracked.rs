@@ -14,7 +14,7 @@ const LOOKUP_FAILED: &str = "DNS does not answer";
 
 /// The result of one lookup of one address family.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum LookupResult {
     /// These addresses, with their TTL.
     Addresses { addresses: Vec<IpAddr>, ttl: Duration },
     /// No addresses: an answer like any other (NXDOMAIN, or no record of the family).
@@ -65,15 +65,15 @@ impl Tracked {
     /// is unavailable must not break a working route.
     pub(super) fn take(
         &mut self,
-        found: [Found; 2],
+        found: [LookupResult; 2],
         limits: &ResolveLimits,
         now: Instant,
         draw: u64,
     ) -> (Option<Answer>, Duration) {
-        let failed = found.contains(&Found::Failed);
+        let failed = found.contains(&LookupResult::Failed);
         let mut ttl: Option<Duration> = None;
         for (family, found) in self.families.iter_mut().zip(found) {
-            if let Found::Addresses { ttl: this, .. } = &found {
+            if let LookupResult::Addresses { ttl: this, .. } = &found {
                 ttl = Some(ttl.map_or(*this, |other| other.min(*this)));
             }
             family.take(found, now, limits.keep);
@@ -105,14 +105,14 @@ impl Tracked {
 }
 
 impl Family {
-    fn take(&mut self, found: Found, now: Instant, keep: Duration) {
+    fn take(&mut self, found: LookupResult, now: Instant, keep: Duration) {
         match found {
-            Found::Addresses { addresses, .. } => {
+            LookupResult::Addresses { addresses, .. } => {
                 self.addresses = addresses;
                 self.kept_until = now.checked_add(keep);
             }
-            Found::Nothing => *self = Self::default(),
-            Found::Failed => {
+            LookupResult::Nothing => *self = Self::default(),
+            LookupResult::Failed => {
                 if self.kept_until.is_none_or(|until| now >= until) {
                     *self = Self::default();
                 }
@@ -127,15 +127,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn found(addresses: &[&str], ttl_s: u32) -> Found {
+    fn found(addresses: &[&str], ttl_s: u32) -> LookupResult {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Found::Addresses { addresses, ttl: SECOND * ttl_s }
+        LookupResult::Addresses { addresses, ttl: SECOND * ttl_s }
     }
 
     /// Takes one lookup after another, each `after_s` seconds after the previous one, and compares the answers (the
     /// addresses, or the reason; empty if unchanged) and the delays in seconds. The random draw is the lowest.
     #[track_caller]
-    fn check(steps: &[(u32, [Found; 2], &str, u64)]) {
+    fn check(steps: &[(u32, [LookupResult; 2], &str, u64)]) {
         let limits = ResolveLimits::default();
         let mut tracked = Tracked::new(&limits);
         let mut now = crate::clock::now();
@@ -160,29 +160,29 @@ mod tests {
     #[test]
     fn the_ttl_is_clamped() {
         check(&[
-            (0, [found(&["10.0.0.1"], 0), Found::Nothing], "10.0.0.1", 1),
-            (1, [found(&["10.0.0.1"], 86_400), Found::Nothing], "", 3600),
+            (0, [found(&["10.0.0.1"], 0), LookupResult::Nothing], "10.0.0.1", 1),
+            (1, [found(&["10.0.0.1"], 86_400), LookupResult::Nothing], "", 3600),
         ]);
     }
 
     #[test]
     fn a_missing_name_is_an_answer() {
         check(&[
-            (0, [Found::Nothing, Found::Nothing], NO_SUCH_NAME, 5),
-            (5, [Found::Nothing, Found::Nothing], "", 5),
-            (5, [found(&["10.0.0.1"], 9), Found::Nothing], "10.0.0.1", 9),
-            (9, [Found::Nothing, Found::Nothing], NO_SUCH_NAME, 5),
+            (0, [LookupResult::Nothing, LookupResult::Nothing], NO_SUCH_NAME, 5),
+            (5, [LookupResult::Nothing, LookupResult::Nothing], "", 5),
+            (5, [found(&["10.0.0.1"], 9), LookupResult::Nothing], "10.0.0.1", 9),
+            (9, [LookupResult::Nothing, LookupResult::Nothing], NO_SUCH_NAME, 5),
         ]);
     }
 
     #[test]
     fn a_failed_look_up_keeps_the_addresses_for_an_hour() {
         check(&[
-            (0, [Found::Failed, Found::Failed], LOOKUP_FAILED, 5),
-            (5, [found(&["10.0.0.1"], 9), Found::Nothing], "10.0.0.1", 9),
-            (9, [Found::Failed, Found::Failed], "", 5),
-            (3589, [Found::Failed, Found::Failed], "", 5),
-            (2, [Found::Failed, Found::Failed], LOOKUP_FAILED, 5),
+            (0, [LookupResult::Failed, LookupResult::Failed], LOOKUP_FAILED, 5),
+            (5, [found(&["10.0.0.1"], 9), LookupResult::Nothing], "10.0.0.1", 9),
+            (9, [LookupResult::Failed, LookupResult::Failed], "", 5),
+            (3589, [LookupResult::Failed, LookupResult::Failed], "", 5),
+            (2, [LookupResult::Failed, LookupResult::Failed], LOOKUP_FAILED, 5),
         ]);
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let (limits, now) = (ResolveLimits::default(), crate::clock::now());
         let kept: Box<[IpAddr]> = ["10.0.0.1", "2001:db8::1"].map(|address| address.parse().unwrap()).into();
         let knowing = || Tracked::new(&limits).knowing(kept.clone(), &limits, now);
-        let failed = || [Found::Failed, Found::Failed];
+        let failed = || [LookupResult::Failed, LookupResult::Failed];
         let mut tracked = knowing();
         assert_eq!(tracked.take(failed(), &limits, now, 0).0, None, "it is no news, and stands");
         let later = now + limits.keep;
@@ -199,7 +199,7 @@ mod tests {
         let same = [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)];
         assert_eq!(knowing().take(same, &limits, now, 0).0, None);
         let other: Box<[IpAddr]> = ["10.0.0.1", "2001:db8::2"].map(|address| address.parse().unwrap()).into();
-        let half = [Found::Failed, found(&["2001:db8::2"], 9)];
+        let half = [LookupResult::Failed, found(&["2001:db8::2"], 9)];
         assert_eq!(knowing().take(half, &limits, now, 0).0, Some(Ok(other)));
     }
 
@@ -207,13 +207,13 @@ mod tests {
     fn address_families_are_independent() {
         check(&[
             (0, [found(&["10.0.0.1"], 9), found(&["2001:db8::1"], 9)], "10.0.0.1 2001:db8::1", 9),
-            (9, [found(&["10.0.0.2"], 9), Found::Failed], "10.0.0.2 2001:db8::1", 5),
-            (5, [found(&["10.0.0.2"], 3), Found::Failed], "", 3),
-            (3, [Found::Nothing, Found::Failed], "2001:db8::1", 5),
-            (9, [Found::Failed, Found::Nothing], LOOKUP_FAILED, 5),
+            (9, [found(&["10.0.0.2"], 9), LookupResult::Failed], "10.0.0.2 2001:db8::1", 5),
+            (5, [found(&["10.0.0.2"], 3), LookupResult::Failed], "", 3),
+            (3, [LookupResult::Nothing, LookupResult::Failed], "2001:db8::1", 5),
+            (9, [LookupResult::Failed, LookupResult::Nothing], LOOKUP_FAILED, 5),
         ]);
         check(&[
-            (0, [Found::Failed, found(&["2001:db8::1"], 3600)], "2001:db8::1", 5),
+            (0, [LookupResult::Failed, found(&["2001:db8::1"], 3600)], "2001:db8::1", 5),
             (5, [found(&["10.0.0.1"], 3600), found(&["2001:db8::1"], 3600)], "10.0.0.1 2001:db8::1", 3600),
         ]);
     }

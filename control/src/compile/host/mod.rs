@@ -24,12 +24,12 @@ use crate::topology::Topology;
 pub struct HostUnit {
     /// Its routes and certificates, if it has a claim.
     pub(crate) routes: Option<Arc<HostRoutes>>,
-    made: Made,
+    extent: Extent,
 }
 
-/// The input of the compilation.
+/// The claims that it was compiled from.
 #[derive(Debug)]
-enum Made {
+enum Extent {
     /// All claims, with the findings about them, and their index if they are many.
     Whole(Vec<Finding>, Option<ClaimIndex>),
     /// The changed claims.
@@ -41,7 +41,7 @@ pub(super) struct Hosts;
 
 impl Kind for Hosts {
     type Key = VirtualHost;
-    type Made = HostUnit;
+    type Output = HostUnit;
     const LABEL: &'static str = "host";
     const ROUTING: bool = true;
 
@@ -61,11 +61,11 @@ impl Kind for Hosts {
         let mut claims: Vec<&Claim> = inputs.topology.claims_of(host).collect();
         claims.sort_by(|a, b| a.by_age(b));
         let Some(rights) = Rights::of(inputs.options.host_ownership, host, &claims) else {
-            return HostUnit { routes: None, made: Made::Whole(Vec::new(), None) };
+            return HostUnit { routes: None, extent: Extent::Whole(Vec::new(), None) };
         };
         let (routes, findings) = whole::compile(&rights, host, &claims);
         let index = ClaimIndex::of(rights, &claims, &routes, inputs.options.whole_host_max);
-        HostUnit { routes: Some(Arc::new(routes)), made: Made::Whole(findings, index) }
+        HostUnit { routes: Some(Arc::new(routes)), extent: Extent::Whole(findings, index) }
     }
 
     fn put(compiled: &mut Compiled, host: &VirtualHost, unit: HostUnit, pass: &mut Pass<'_>) -> bool {
@@ -73,9 +73,9 @@ impl Kind for Hosts {
             return false;
         }
         compiled.moved.remove(host);
-        match unit.made {
-            Made::Whole(findings, index) => put_whole(compiled, host, unit.routes, (findings, index), pass),
-            Made::Changed(change) => unit.routes.is_some_and(|after| put_change(compiled, host, after, change, pass)),
+        match unit.extent {
+            Extent::Whole(findings, index) => put_whole(compiled, host, unit.routes, (findings, index), pass),
+            Extent::Changed(change) => unit.routes.is_some_and(|after| put_change(compiled, host, after, change, pass)),
         }
     }
 
@@ -139,7 +139,7 @@ fn changed(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> Optio
     let after = index.routes(&change, before);
     let same = change.routes_gone.is_empty() && change.routes_come.is_empty() && after.differs_in_routes_alone(before);
     let routes = Some(if same { Arc::clone(before) } else { Arc::new(after) });
-    Some(HostUnit { routes, made: Made::Changed(change) })
+    Some(HostUnit { routes, extent: Extent::Changed(change) })
 }
 
 /// Stores a host that was compiled from all claims.
@@ -208,9 +208,9 @@ fn put_change(
 impl HostUnit {
     /// The added routes compared with `before`, without fallback and last resort.
     pub(crate) fn routes_come<'u>(&'u self, before: &HostRoutes) -> Vec<&'u Arc<Route>> {
-        match &self.made {
-            Made::Changed(change) => change.routes_come.iter().collect(),
-            Made::Whole(..) => {
+        match &self.extent {
+            Extent::Changed(change) => change.routes_come.iter().collect(),
+            Extent::Whole(..) => {
                 let was: BTreeSet<*const Route> = before.all().map(Arc::as_ptr).collect();
                 let after = self.routes.iter().flat_map(|routes| routes.routes());
                 after.filter(|route| !was.contains(&Arc::as_ptr(route))).collect()

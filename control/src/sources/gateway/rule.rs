@@ -36,7 +36,7 @@ pub(super) struct Rules<'a, 'w> {
 }
 
 /// The effect of a rule.
-pub(super) struct Made {
+pub(super) struct RuleEffect {
     pub(super) action: Action,
     pub(super) filters: Arc<[Filter]>,
     /// The conditions that a request must pass.
@@ -54,7 +54,7 @@ pub(super) struct Unusable {
     why: String,
 }
 
-impl Made {
+impl RuleEffect {
     /// Every request is answered with 500.
     fn broken() -> Self {
         Self { broken: true, ..Self::unresolved() }
@@ -107,15 +107,15 @@ impl<'a, 'w> Rules<'a, 'w> {
 
 impl Rules<'_, '_> {
     /// The effect of a rule, whose field is `field`.
-    pub(super) fn make(&mut self, field: &str, filters: &HttpFilters, backends: &[HttpBackend]) -> Made {
+    pub(super) fn make(&mut self, field: &str, filters: &HttpFilters, backends: &[HttpBackend]) -> RuleEffect {
         let Applied { edits, redirect, external_auth } = match self.filters(&format!("{field}.filters"), filters) {
             Ok(applied) => applied,
-            Err(Inapplicable::Unsupported) => return Made::broken(),
-            Err(Inapplicable::Unresolved) => return Made::unresolved(),
+            Err(Inapplicable::Unsupported) => return RuleEffect::broken(),
+            Err(Inapplicable::Unresolved) => return RuleEffect::unresolved(),
         };
         let guards = external_auth.map_or_else(Arc::default, |asked| [Guard::ExternalAuth(asked)].into());
         if let Some(redirect) = redirect {
-            return Made { action: Action::Redirect(Box::new(redirect)), filters: edits, guards, broken: false };
+            return RuleEffect { action: Action::Redirect(Box::new(redirect)), filters: edits, guards, broken: false };
         }
         let mut without_filters = Vec::new();
         let shares: Vec<WeightedTarget> =
@@ -126,7 +126,7 @@ impl Rules<'_, '_> {
         if !broken {
             self.broken_backends.append(&mut without_filters);
         }
-        Made { action, filters: edits, guards, broken }
+        RuleEffect { action, filters: edits, guards, broken }
     }
 
     /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500; the field of the latter is added

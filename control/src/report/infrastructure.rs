@@ -11,7 +11,7 @@ use super::service;
 use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
 use crate::attachment::{Endpoints, GatewayInfrastructure};
 use crate::queue::Lane;
-use crate::reconcile::Made;
+use crate::reconcile::DesiredInfrastructure;
 
 impl Reporter {
     /// Writes the desired objects while the queue exists.
@@ -52,7 +52,7 @@ impl Reporter {
     }
 
     /// Applies the desired objects of a Gateway; returns the number of writes.
-    async fn make_for(&self, gateway: &ObjectRef, made: &Made, lead: &Lead) -> Result<usize, Refusal> {
+    async fn make_for(&self, gateway: &ObjectRef, made: &DesiredInfrastructure, lead: &Lead) -> Result<usize, Refusal> {
         let mut writes = 0;
         for (name, uid) in &made.stale {
             let Some(current) = self.read(Kind::Service, name, lead).await? else { continue };
