@@ -18,7 +18,7 @@ use crate::request::answer::Answer;
 use crate::request::cors;
 use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
 use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
-use crate::request::forwarding::{Aim, Forwarding, Load, Session, head_deadline};
+use crate::request::forwarding::{Aim, Charges, Forwarding, Session, head_deadline};
 use crate::request::guard::{Admitted, Inbound, Passed, admit};
 use crate::request::hygiene::{Protocol, Sound};
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
@@ -269,8 +269,8 @@ impl Undecided {
         let compression = self.exchange.arrived.snapshot.compression(admitted.route());
         let is_http10 = self.request.protocol == Protocol::Http10;
         let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
-        let load = Load::new(&self.exchange, &backend, self.held_bytes)?;
-        Ok(Aim { admitted, share, target, backend, negotiation, load })
+        let charges = Charges::new(&self.exchange, &backend, self.held_bytes)?;
+        Ok(Aim { admitted, share, target, backend, negotiation, charges })
     }
 
     /// The backend of a target, if it has an endpoint.

@@ -6,7 +6,7 @@ mod compression;
 mod copies;
 mod deadline;
 mod edits;
-mod load;
+mod charges;
 mod retries;
 mod session;
 
@@ -29,9 +29,9 @@ use crate::upstream::balance::Draw;
 use copies::begin_copies;
 
 pub(crate) use attempt::UpstreamAttempt;
+pub(super) use charges::Charges;
 pub(crate) use compression::Coding;
 pub(super) use deadline::head_deadline;
-pub(super) use load::Load;
 pub(super) use session::Session;
 
 /// A request that goes to an endpoint.
@@ -47,7 +47,7 @@ pub(crate) struct Forwarding {
     target: Arc<Target>,
     /// The endpoints of the target.
     backend: Arc<Backend>,
-    load: Load,
+    charges: Charges,
     attempts: Attempts,
     /// The deadline of the next part of the response.
     due: Option<Instant>,
@@ -78,7 +78,7 @@ pub(super) struct Aim {
     pub(super) backend: Arc<Backend>,
     /// The facts for compression, if the route enables it.
     pub(super) negotiation: Option<Negotiation>,
-    pub(super) load: Load,
+    pub(super) charges: Charges,
 }
 
 impl Forwarding {
@@ -90,7 +90,7 @@ impl Forwarding {
         session: Option<Box<Session>>,
         draw: u64,
     ) -> Self {
-        let Aim { admitted, share, target, backend, negotiation, load } = aim;
+        let Aim { admitted, share, target, backend, negotiation, charges } = aim;
         let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
         let copies = begin_copies(&exchange, &request, !draw);
         Self {
@@ -100,7 +100,7 @@ impl Forwarding {
             share,
             target,
             backend,
-            load,
+            charges,
             attempts,
             due: None,
             attempt_end: None,
@@ -208,7 +208,7 @@ impl Forwarding {
     pub(crate) fn response_began(&mut self, status: u16, now: Instant) {
         if status == 101 {
             self.due = None;
-            self.load.becomes_tunnel(&self.exchange);
+            self.charges.becomes_tunnel(&self.exchange);
         } else {
             self.due = self.response_end();
         }
@@ -218,7 +218,7 @@ impl Forwarding {
             _ => Sign::Answer,
         };
         self.judge(sign, now);
-        self.load.end_retry();
+        self.charges.end_retry();
     }
 
     /// Assesses the endpoint of the last attempt.
@@ -246,7 +246,7 @@ impl Forwarding {
     /// Returns the charges and records the request; without its head if that is lost. Only the first call counts.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: Option<&H>, end: &End<'_>) {
         self.attempts.leave();
-        self.load.release(&self.exchange);
+        self.charges.release(&self.exchange);
         if let Some(copies) = self.copies.take() {
             copies.abandon(self.shared());
         }

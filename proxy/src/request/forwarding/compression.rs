@@ -23,7 +23,7 @@ impl Forwarding {
         let coding = match negotiation.decide(response) {
             Decision::Never => return Coding::Unchanged,
             Decision::HeadOnly => Coding::HeadOnly,
-            Decision::Compressed if self.load.charge_compression(&self.exchange) => {
+            Decision::Compressed if self.charges.charge_compression(&self.exchange) => {
                 Coding::Gzip(Gzip::new(negotiation.level()))
             }
             Decision::Compressed | Decision::NotHere => Coding::Unchanged,

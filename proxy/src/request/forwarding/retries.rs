@@ -63,7 +63,7 @@ impl Forwarding {
     }
 
     fn again(&mut self, stage: Stage) -> bool {
-        self.load.end_retry();
+        self.charges.end_retry();
         let policy = self.retry_policy();
         let tries_max = policy.map_or(usize::from(self.effective.tries_max), |policy| {
             usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
@@ -77,7 +77,7 @@ impl Forwarding {
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak of a Service under load.
         let answered = matches!(stage, Stage::Answered { .. });
         let connected = !matches!(stage, Stage::Connecting { .. });
-        let again = may && (!answered || self.load.begin_retry(&self.exchange));
+        let again = may && (!answered || self.charges.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && connected);
         if again {

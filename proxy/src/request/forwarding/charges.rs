@@ -9,16 +9,16 @@ use crate::reason::Reason;
 use crate::request::exchange::Exchange;
 use crate::upstream::service_state::{AtService, Retrying};
 
-/// The charge of a request, until [`Load::release`].
+/// The charges of a request, until [`Charges::release`].
 #[derive(Debug)]
-pub(in crate::request) struct Load {
+pub(in crate::request) struct Charges {
     /// Counts the request at its Service, and has its cost.
     at_service: AtService,
     /// Counts the retry that is under way.
     retrying: Option<Retrying>,
 }
 
-impl Load {
+impl Charges {
     /// Charges a request, with the bytes of its body that are held in the native driver; in the full one they are in a
     /// buffer that every request has.
     ///
@@ -44,7 +44,7 @@ impl Load {
         Ok(Self { at_service, retrying: None })
     }
 
-    /// Counts a retry, until [`Load::end_retry`]. Returns `false` if the Service's retry budget is used up.
+    /// Counts a retry, until [`Charges::end_retry`]. Returns `false` if the Service's retry budget is used up.
     pub(super) fn begin_retry(&mut self, exchange: &Exchange) -> bool {
         self.retrying = self.at_service.begin_retry();
         let has_room = self.retrying.is_some();
