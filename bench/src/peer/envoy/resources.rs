@@ -105,6 +105,8 @@ pub(super) fn clusters(
                 "name": "envoy.transport_sockets.tls",
                 "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                    // As a client, Envoy speaks no TLS 1.3 by default.
+                    "common_tls_context": {"tls_params": {"tls_maximum_protocol_version": "TLSv1_3"}},
                 },
             });
         }
