@@ -1,5 +1,7 @@
 //! The certificate that proxies present over TLS: generated in every run.
 
+use std::path::Path;
+
 use crate::peer::{H2C, HTTPS, SECURE, STREAMED};
 
 /// A certificate and its key.
@@ -25,5 +27,14 @@ impl Identity {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let made = rcgen::generate_simple_self_signed([SECURE, STREAMED, H2C, HTTPS].map(str::to_owned))?;
         Ok(Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })
+    }
+
+    /// Writes both into a folder, as `tls.crt` and `tls.key`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
+        std::fs::write(folder.join("tls.crt"), &self.certificate)?;
+        std::fs::write(folder.join("tls.key"), &self.key)
     }
 }

@@ -100,10 +100,25 @@ impl Target {
         matches!(self, Self::Echo | Self::Grpc)
     }
 
-    /// Returns `true` if it speaks HTTP/2.
-    const fn http2(self) -> bool {
-        matches!(self, Self::Grpc | Self::H2c)
+    /// The protocol that it speaks.
+    const fn protocol(self) -> Protocol {
+        match self {
+            Self::Grpc | Self::H2c => Protocol::Http2,
+            Self::Https => Protocol::Tls,
+            Self::Right | Self::Again | Self::Echo | Self::Own | Self::Rolled => Protocol::Http1,
+        }
     }
+}
+
+/// The protocol of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Protocol {
+    /// Plain HTTP/1.1.
+    Http1,
+    /// Plain HTTP/2.
+    Http2,
+    /// HTTP/1.1 over TLS.
+    Tls,
 }
 
 /// A route of a whole host to a target.

@@ -54,9 +54,7 @@ impl Upstream {
         let root = folder.path().to_str().context("the path of the folder is not valid UTF-8")?.to_owned();
         let (h2c, https) = (free_address()?, free_address()?);
         let nginx = Nginx::start("upstream", How::Workers(1), share, |address, folder| {
-            let identity = Identity::new()?;
-            std::fs::write(folder.join("tls.crt"), &identity.certificate)?;
-            std::fs::write(folder.join("tls.key"), &identity.key)?;
+            Identity::new()?.write(folder)?;
             Ok(server(address, h2c, https, &root, folder))
         })
         .await?;

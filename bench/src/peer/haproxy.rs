@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-use super::{Change, Route, Setting, Target, appended, error_file, log_file};
+use super::{Change, Protocol, Route, Setting, Target, appended, error_file, log_file};
 use crate::clock::now;
 use crate::cores::Share;
 use crate::identity::Identity;
@@ -309,10 +309,10 @@ backend nobody
     }
     for target in Target::SHARED {
         let (name, address) = (target.service(""), target.address(setting.upstream));
-        let protocol = match target {
-            Target::Grpc | Target::H2c => " proto h2",
-            Target::Https => " ssl verify none",
-            Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => "",
+        let protocol = match target.protocol() {
+            Protocol::Http1 => "",
+            Protocol::Http2 => " proto h2",
+            Protocol::Tls => " ssl verify none",
         };
         text += &format!("backend {name}\n    server s0 {address}{protocol}\n");
     }

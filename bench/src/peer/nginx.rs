@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{Change, Route, Setting, Target, is_secure};
+use super::{Change, Protocol, Route, Setting, Target, is_secure};
 use crate::identity::Identity;
 use crate::nginx::{How, Nginx};
 use crate::place::free_address;
@@ -59,9 +59,7 @@ impl Peer {
     pub(super) async fn start(how: How, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
         let mut sites = None;
         let nginx = Nginx::start("nginx", how, setting.share, |address, folder| {
-            let identity = Identity::new()?;
-            std::fs::write(folder.join("tls.crt"), &identity.certificate)?;
-            std::fs::write(folder.join("tls.key"), &identity.key)?;
+            Identity::new()?.write(folder)?;
             let made = Sites::new(address, folder, setting, routes)?;
             Ok(sites.insert(made).text())
         })
@@ -132,12 +130,10 @@ impl Sites {
                 servers += &kept(service, &[self.upstream]);
             }
             let tls = if is_secure(host) { self.tls() } else { String::new() };
-            let pass = match target {
-                Target::Grpc | Target::H2c => format!("{STREAMS}grpc_pass grpc"),
-                Target::Https => "proxy_pass https".to_owned(),
-                Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => {
-                    "proxy_pass http".to_owned()
-                }
+            let pass = match target.protocol() {
+                Protocol::Http1 => "proxy_pass http".to_owned(),
+                Protocol::Http2 => format!("{STREAMS}grpc_pass grpc"),
+                Protocol::Tls => "proxy_pass https".to_owned(),
             };
             let _ = writeln!(
                 servers,

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Peer, Proxy, Route, SECURE, Source, Target, is_secure};
+use super::{Peer, Protocol, Proxy, Route, SECURE, Source, Target, is_secure};
 use crate::identity::Identity;
 use crate::upstream::Upstream;
 
@@ -103,10 +103,10 @@ pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &I
     let of_target = |target: Target| {
         let name = target.service("");
         let mut service = service(name);
-        match target {
-            Target::Grpc | Target::H2c => service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c"),
-            Target::Https => service["spec"]["ports"][0]["appProtocol"] = json!("https"),
-            Target::Right | Target::Again | Target::Echo | Target::Own | Target::Rolled => {}
+        match target.protocol() {
+            Protocol::Http1 => {}
+            Protocol::Http2 => service["spec"]["ports"][0]["appProtocol"] = json!("kubernetes.io/h2c"),
+            Protocol::Tls => service["spec"]["ports"][0]["appProtocol"] = json!("https"),
         }
         [service, slice(name, &[target.address(upstream)])]
     };

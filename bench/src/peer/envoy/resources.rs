@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::{Target, Work, log_file};
+use super::super::{Protocol, Target, Work, log_file};
 use crate::identity::Identity;
 
 /// The files of its discovery, each in a folder of its own.
@@ -97,18 +97,10 @@ pub(super) fn clusters(
     rolled["eds_cluster_config"] = json!({"eds_config": discovered(folder, ENDPOINTS)});
     let shared = shared.iter().map(|(target, at)| {
         let mut cluster = fixed(target.service(""), *at);
-        if target.http2() {
-            cluster["typed_extension_protocol_options"] = http2();
-        }
-        if *target == Target::Https {
-            cluster["transport_socket"] = json!({
-                "name": "envoy.transport_sockets.tls",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-                    // As a client, Envoy speaks no TLS 1.3 by default.
-                    "common_tls_context": {"tls_params": {"tls_maximum_protocol_version": "TLSv1_3"}},
-                },
-            });
+        match target.protocol() {
+            Protocol::Http1 => {}
+            Protocol::Http2 => cluster["typed_extension_protocol_options"] = http2(),
+            Protocol::Tls => cluster["transport_socket"] = tls_to_endpoints(),
         }
         cluster
     });
@@ -129,6 +121,17 @@ fn cluster(name: &str) -> Value {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
         "connect_timeout": "5s",
+    })
+}
+
+/// The transport of endpoints that speak TLS. As a client, Envoy speaks no TLS 1.3 by default.
+fn tls_to_endpoints() -> Value {
+    json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "common_tls_context": {"tls_params": {"tls_maximum_protocol_version": "TLSv1_3"}},
+        },
     })
 }
 
