@@ -221,7 +221,7 @@ impl Reconciler {
         self.listing.running()
     }
 
-    /// The objects, and what was made of them.
+    /// The inputs of the compiler and its last output.
     #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model

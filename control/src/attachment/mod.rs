@@ -68,7 +68,7 @@ pub struct Besides {
     pub globals: Option<Arc<GlobalClaim>>,
 }
 
-/// The part of an object in the operator's settings of all clients and all connections.
+/// An object's part of the settings of all clients and all connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GlobalClaim {
     /// The certificate for server names without another one.

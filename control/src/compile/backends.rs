@@ -88,7 +88,7 @@ impl Kind for Services {
         left.map(|key| key.service.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn needed_by<'t>(service: &ObjectName, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn needed_by<'t>(service: &'t ObjectName, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         let service = ObjectRef::new(Object::Service, service.clone());
         Box::new(topology.dependents(&Key::Object(service)))
     }

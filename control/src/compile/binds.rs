@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_config::model::{Bind, BindKey, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::{Attachment, BindClaim};
 
@@ -35,7 +35,6 @@ impl Kind for Binds {
     }
 
     fn put(compiled: &mut Compiled, key: &BindKey, listeners: Option<BindClaim>, _: &mut Pass<'_>) -> bool {
-        compiled.findings.put(Unit::Bind(*key), Vec::new());
         let before = compiled.binds.contains(key).then(|| of(&compiled.parts, key)).flatten();
         if before.map(|bind| &*bind.listeners) == listeners.as_deref() {
             return false;

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use tidegate_config::model::{Certificate, EdgeSettings, Settings, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, Unit};
+use super::unit::Kind;
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::Attachment;
 use crate::topology::Topology;
@@ -53,7 +53,6 @@ impl Kind for GlobalSettings {
     }
 
     fn put(compiled: &mut Compiled, (): &(), globals: Globals, _: &mut Pass<'_>) -> bool {
-        compiled.findings.put(Unit::Globals(()), Vec::new());
         let differ = of(&compiled.parts) != globals;
         if differ {
             let Globals { default_certificate, defaults, trusted_proxies, edge } = globals;
@@ -92,12 +91,12 @@ fn default_certificate(topology: &Topology) -> Option<Arc<Certificate>> {
 
 /// The peers that the operator and the objects name.
 fn trusted_proxies(Inputs { options, topology, .. }: Inputs<'_>) -> Arc<[IpNet]> {
-    let named = &options.trusted_proxies;
-    let claimed: BTreeSet<IpNet> = topology.globals().flat_map(|(_, claim)| &claim.trusted_proxies).copied().collect();
-    if claimed.is_empty() {
-        return Arc::clone(named);
+    let mut all: BTreeSet<IpNet> = topology.globals().flat_map(|(_, claim)| &claim.trusted_proxies).copied().collect();
+    if all.is_empty() {
+        return Arc::clone(&options.trusted_proxies);
     }
-    claimed.into_iter().chain(named.iter().copied()).collect::<BTreeSet<IpNet>>().into_iter().collect()
+    all.extend(options.trusted_proxies.iter());
+    all.into_iter().collect()
 }
 
 /// The operator's settings, overridden by those of the first object that has some.

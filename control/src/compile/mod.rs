@@ -24,7 +24,6 @@ pub use changed::ChangedUnits;
 pub(crate) use findings::ByObject;
 pub use findings::Findings;
 pub use host::HostUnit;
-use host::backends_of_host;
 use host::claim_index::ClaimIndex;
 use tidegate_config::caught::caught;
 use tidegate_config::finding::{Finding, Problem, printable};
@@ -226,11 +225,6 @@ impl Compiled {
         self.uses.iter().map(|(key, _)| key).chain(held).map(|key| key.service.clone()).collect()
     }
 
-    /// The backends of a host's routes as compiled last.
-    pub fn backends_of_host(&self, host: &VirtualHost) -> impl Iterator<Item = &BackendKey> {
-        backends_of_host(&self.parts, host)
-    }
-
     /// All findings, each once, ordered by object and field.
     #[must_use]
     pub fn all_findings(&self) -> Vec<Finding> {
@@ -268,7 +262,13 @@ impl Compiled {
             K::make(inputs, self, key)
         });
         match made {
-            Ok(made) => K::put(self, key, made, pass),
+            Ok(made) => {
+                // Only kinds with findings of their own replace those of a unit.
+                if self.findings.of(unit).any(|finding| matches!(finding.problem, Problem::SetAside { .. })) {
+                    self.findings.put(unit.clone(), Vec::new());
+                }
+                K::put(self, key, made, pass)
+            }
             Err(said) => {
                 let problem = Problem::SetAside { why: printable(&said) };
                 let told = K::made_of(inputs, key).into_iter();

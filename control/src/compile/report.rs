@@ -57,11 +57,11 @@ impl Kind for Reports {
     }
 
     /// The object itself, if it has routes, or else those that depend on it.
-    fn needed_by<'t>(object: &ObjectRef, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
-        match topology.get_with_name(object).filter(|(_, attachment)| !attachment.claims.is_empty()) {
-            Some((object, _)) => Box::new(once(object)),
-            None => Box::new(topology.dependents(&Key::Object(object.clone()))),
+    fn needed_by<'t>(object: &'t ObjectRef, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+        if topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
+            return Box::new(once(object));
         }
+        Box::new(topology.dependents(&Key::Object(object.clone())))
     }
 
     fn describe(object: &ObjectRef, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_config::model::{ScopeId, Settings, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Kind, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::Attachment;
 
@@ -34,7 +34,6 @@ impl Kind for Scopes {
     }
 
     fn put(compiled: &mut Compiled, scope: &ScopeId, settings: Option<Arc<Settings>>, _: &mut Pass<'_>) -> bool {
-        compiled.findings.put(Unit::Scope(scope.clone()), Vec::new());
         if compiled.parts.scopes.get(scope) == settings.as_ref() {
             return false;
         }

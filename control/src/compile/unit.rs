@@ -62,7 +62,7 @@ pub(super) trait Kind {
 
     /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first, because
     /// others depend on it or because there are few of them.
-    fn needed_by<'t>(_key: &Self::Key, _topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn needed_by<'t>(_key: &'t Self::Key, _topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         Box::new(empty())
     }
 
@@ -187,7 +187,7 @@ macro_rules! units {
 
             /// The objects whose routes need the unit; none for a unit that the slow lane takes first.
             pub(crate) fn needed_by<'t>(
-                &self,
+                &'t self,
                 topology: &'t Topology,
             ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
                 match self {

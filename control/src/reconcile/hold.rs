@@ -38,11 +38,6 @@ impl Hold {
         SnapshotParts { backends: backends.clone(), ..self.routes.clone() }
     }
 
-    /// The Service ports of the routes.
-    fn backends(&self) -> BTreeSet<BackendKey> {
-        Unit::backends_in(&self.routes)
-    }
-
     /// Withholds the changes of routes; returns those to publish.
     fn withhold(&mut self, mut changes: Changes) -> Changes {
         let endpoints = changes.take_endpoints();
@@ -99,7 +94,7 @@ impl Holding {
     fn begin(&mut self, mut hold: Hold, model: &mut Model) -> BTreeSet<ObjectName> {
         hold.withheld = self.hold.take().map(|hold| hold.withheld).unwrap_or_default();
         self.commanded = Some(Changes::of(Cause::Commanded { command: hold.command }));
-        let released = self.follow(hold.backends(), model);
+        let released = self.follow(Unit::backends_in(&hold.routes), model);
         self.hold = Some(hold);
         released
     }

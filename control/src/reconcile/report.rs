@@ -289,7 +289,7 @@ impl PendingReports<'_> {
         self.gateway_services.look_again();
     }
 
-    /// Drops what is queued: this process does not write reports.
+    /// Empties the queues: this process does not write reports.
     pub fn drop_all(&mut self) {
         self.reporting.judged.clear();
         self.reporting.counting.clear();

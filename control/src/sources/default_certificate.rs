@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::finding::Finding;
 use tidegate_config::object::ObjectRef;
 
 use super::reader::Reader;
@@ -11,12 +11,7 @@ use crate::attachment::{Attachment, GlobalClaim};
 /// Attaches the Secret, whether it exists or not.
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let mut attachment = Attachment::reporting(object, reader.world());
-    let secret = object.name.to_string();
-    let found = match reader.secret(&object.name) {
-        Some(Ok(certificate)) => Ok(Arc::clone(certificate)),
-        Some(Err(fault)) => Err(Problem::CertificateBroken { secret, why: fault.to_string() }),
-        None => Err(Problem::CertificateMissing { secret, host: "every other host".to_owned() }),
-    };
+    let found = reader.any_certificate(&object.name, "every other host").cloned();
     let certificate = found.map_err(|problem| attachment.tell([Finding::new(object.clone(), "data", problem)])).ok();
     attachment.besides_mut().globals = Some(Arc::new(GlobalClaim { certificate, ..GlobalClaim::default() }));
     attachment

@@ -41,12 +41,11 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     service_label: Some("router.deis.io/routable=true"),
 };
 
-/// The router, its builder, and the certificate of the platform.
+/// The builder, and the certificate of the platform.
 #[allow(clippy::wildcard_enum_match_arm, reason = "it names objects of few kinds")]
 fn anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let Some(Deis { router, builder }) = &options.sources.deis else { return Vec::new() };
     match kind {
-        Kind::Deployment => vec![router.clone()],
         Kind::Secret => vec![Deis::platform_certificate(router)],
         Kind::Service | Kind::EndpointSlice => builder.iter().map(|(builder, _)| builder.clone()).collect(),
         _ => Vec::new(),

@@ -2,6 +2,7 @@
 //! again when one changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -104,16 +105,23 @@ impl<'w> Reader<'w> {
         asked: &HostPattern,
         name: &HostPattern,
     ) -> Result<&'w Arc<Certificate>, Problem> {
-        self.note(Key::Object(ObjectRef::new(Kind::Secret, secret.clone())));
-        let Some(found) = self.world.secrets.get(secret) else {
-            return Err(Problem::CertificateMissing { secret: secret.to_string(), host: asked.to_string() });
-        };
-        match &found.certificate {
-            Err(fault) => Err(Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() }),
-            Ok(certificate) if !certificate.covers(name) => {
-                Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
-            }
-            Ok(certificate) => Ok(certificate),
+        let certificate = self.any_certificate(secret, asked)?;
+        if certificate.covers(name) {
+            return Ok(certificate);
+        }
+        Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
+    }
+
+    /// The certificate in a Secret, whatever its names. `host` is the one that would lack it.
+    pub(super) fn any_certificate(
+        &mut self,
+        secret: &ObjectName,
+        host: impl fmt::Display,
+    ) -> Result<&'w Arc<Certificate>, Problem> {
+        match self.secret(secret) {
+            Some(Ok(certificate)) => Ok(certificate),
+            Some(Err(fault)) => Err(Problem::CertificateBroken { secret: secret.to_string(), why: fault.to_string() }),
+            None => Err(Problem::CertificateMissing { secret: secret.to_string(), host: host.to_string() }),
         }
     }
 

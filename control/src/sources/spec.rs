@@ -23,7 +23,7 @@ pub(super) struct SourceSpec {
     pub(super) by_name: &'static [Kind],
     /// The kind of its objects with hosts of their own, and the kind of their classes.
     pub(super) class: Option<(Kind, Kind)>,
-    /// The objects of a kind that it reads even outside of the selected namespaces.
+    /// The objects of a kind that it reads even outside of the selected namespaces, besides `attached_if_missing`.
     pub(super) anywhere: fn(Kind, &Options) -> Vec<ObjectName>,
     /// The object that is attached even if it does not exist, because its settings have defaults.
     pub(super) attached_if_missing: fn(&Options) -> Option<ObjectRef>,
@@ -54,12 +54,12 @@ pub(crate) fn required_kinds() -> impl Iterator<Item = Kind> {
 /// of the default certificate, and those of sources.
 pub(crate) fn read_anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let of_sources = enabled(options).flat_map(|source| (source.anywhere)(kind, options));
-    let certificate = options.default_certificate.iter().filter(|_| kind == Kind::Secret);
+    let attached = attached_if_missing(options).filter(|object| object.kind == kind).map(|object| object.name);
     let published = match &options.publish {
         Publish::Service(service) => Some(service).filter(|_| kind == Kind::Service),
         Publish::Nothing | Publish::Addresses(_) => None,
     };
-    certificate.chain(published).cloned().chain(of_sources).collect()
+    attached.chain(published.cloned()).chain(of_sources).collect()
 }
 
 /// The objects that are attached whether they exist or not: those of sources, and the Secret of the default certificate.

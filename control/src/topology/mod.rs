@@ -98,11 +98,6 @@ impl Topology {
         self.attachments.get(object).map(AsRef::as_ref)
     }
 
-    /// The same with the object, borrowed from here.
-    pub(crate) fn get_with_name(&self, object: &ObjectRef) -> Option<(&ObjectRef, &Attachment)> {
-        self.attachments.get_key_value(object).map(|(object, attachment)| (object, &**attachment))
-    }
-
     /// The dependencies of an object, in ascending order.
     #[must_use]
     pub fn links_of(&self, object: &ObjectRef) -> &[Key] {

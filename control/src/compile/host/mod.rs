@@ -99,7 +99,7 @@ impl Kind for Hosts {
         before.claims.iter().chain(&after.claims).filter(differs).map(|claim| claim.host.clone()).collect()
     }
 
-    fn needed_by<'t>(host: &VirtualHost, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn needed_by<'t>(host: &'t VirtualHost, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         Box::new(topology.dependents(&Key::Host(host.clone())))
     }
 
@@ -113,7 +113,8 @@ impl Kind for Hosts {
     }
 
     fn backends_in(parts: &SnapshotParts) -> Vec<BackendKey> {
-        parts.hosts.iter().flat_map(|(_, routes)| used(routes)).collect()
+        let routes = parts.hosts.iter().flat_map(|(_, routes)| routes.all());
+        routes.flat_map(|route| backends(route)).cloned().collect()
     }
 
     fn distrust(host: &VirtualHost, compiled: &mut Compiled) {
@@ -234,7 +235,7 @@ fn used(routes: &HostRoutes) -> BTreeSet<BackendKey> {
 }
 
 /// The backends of a host's routes, with duplicates.
-pub(crate) fn backends_of_host<'a>(
+fn backends_of_host<'a>(
     parts: &'a SnapshotParts,
     host: &VirtualHost,
 ) -> impl Iterator<Item = &'a BackendKey> + use<'a> {
