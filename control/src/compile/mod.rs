@@ -263,8 +263,10 @@ impl Compiled {
         });
         match made {
             Ok(made) => {
-                // Only kinds with findings of their own replace those of a unit.
-                if self.findings.of(unit).any(|finding| matches!(finding.problem, Problem::SetAside { .. })) {
+                // Only kinds with findings of their own replace those of a unit. After a panic a unit has no others, so the
+                // first tells: a host can have thousands.
+                if self.findings.of(unit).next().is_some_and(|first| matches!(first.problem, Problem::SetAside { .. }))
+                {
                     self.findings.put(unit.clone(), Vec::new());
                 }
                 K::put(self, key, made, pass)
