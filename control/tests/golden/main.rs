@@ -28,7 +28,7 @@ use tidegate_control::options::{
 use tidegate_control::{Compiled, Desired, DesiredInfrastructure, Event, Reconciler, Source};
 
 fn cases(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
 }
 
 #[allow(clippy::disallowed_methods, reason = "whether goldens are rewritten comes from the environment")]

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// The number of cases that run at the same time. With many more, the work of a millisecond takes several, while the
 /// clock advances.
 const AT_ONCE: usize = 16;
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults.md");
 
 #[test]
 fn every_fault_recovers_without_lost_or_stale_routes() {
