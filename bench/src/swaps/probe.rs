@@ -1,12 +1,13 @@
-//! The probes: changes of the cluster and look-ups of requests, each with its reversal so that every round starts from
+//! The probes: changes of the cluster and what a request looks up, each with its reversal so that every round starts from
 //! the same cluster.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tidegate_config::model::{BindKey, Head, Snapshot};
+use tidegate_config::model::{BindKey, Head, Route, Snapshot};
 use tidegate_control::Event;
 
 use super::cluster::{Cluster, ONE_HOST, Shape, app, wildcard};
@@ -39,6 +40,8 @@ pub(super) enum Probe {
     FindNoHost,
     /// The look-up of a handshake's certificates.
     FindCertificate,
+    /// The settings of a route that was found: the defaults, overridden by its scopes' and its own.
+    Settings,
 }
 
 impl Probe {
@@ -57,6 +60,7 @@ impl Probe {
             Self::FindWildcard => "find: wildcard host",
             Self::FindNoHost => "find: unknown host",
             Self::FindCertificate => "find: certificate",
+            Self::Settings => "settings of a route",
         }
     }
 
@@ -69,7 +73,7 @@ impl Probe {
     /// Returns `true` if it is a look-up of a request or a handshake, which must not allocate.
     #[must_use]
     pub(super) const fn looks_up(self) -> bool {
-        matches!(self, Self::FindExact | Self::FindWildcard | Self::FindNoHost | Self::FindCertificate)
+        matches!(self, Self::FindExact | Self::FindWildcard | Self::FindNoHost | Self::FindCertificate | Self::Settings)
     }
 }
 
@@ -104,7 +108,8 @@ pub(super) fn round(
         | Probe::FindExact
         | Probe::FindWildcard
         | Probe::FindNoHost
-        | Probe::FindCertificate => true,
+        | Probe::FindCertificate
+        | Probe::Settings => true,
     };
     for (there, back) in CHANGES.into_iter().filter(|(there, _)| fits(*there)) {
         let count = if there == Probe::HostCompiledWhole { 1 } else { count };
@@ -122,7 +127,7 @@ pub(super) fn round(
     for probe in [Probe::FindExact, Probe::FindWildcard, Probe::FindNoHost, Probe::FindCertificate] {
         look_up(cluster, core, probe, count, meter)?;
     }
-    Ok(())
+    settings(cluster, core, count, meter)
 }
 
 /// Some routes, spread evenly.
@@ -153,7 +158,8 @@ fn event(cluster: &Cluster, change: Probe, undo: bool, i: usize, now: Instant) -
         | Probe::FindExact
         | Probe::FindWildcard
         | Probe::FindNoHost
-        | Probe::FindCertificate => None,
+        | Probe::FindCertificate
+        | Probe::Settings => None,
     }
 }
 
@@ -205,6 +211,21 @@ fn look_up(
         missed += usize::from(black_box(found) == 0);
     });
     anyhow::ensure!(missed == 0, "{}: {missed} of {} found nothing", probe.title(), requests.len());
+    Ok(())
+}
+
+fn settings(cluster: &Cluster, core: &Core, count: usize, meter: &mut dyn Meter<Probe>) -> anyhow::Result<()> {
+    let snapshot = core.published().pin();
+    let bind = snapshot.binds().first().map(|bind| bind.key).context("the core has no bind")?;
+    let asked: Vec<_> = places(cluster, count).filter_map(|i| request(cluster, Probe::FindExact, i)).collect();
+    let routes: Vec<&Arc<Route>> =
+        asked.iter().filter_map(|(host, path)| snapshot.find(&bind, host, path, &Plain { path }).route).collect();
+    anyhow::ensure!(routes.len() == asked.len(), "only {} of {} requests have a route", routes.len(), asked.len());
+    meter.measure(Probe::Settings, routes.len(), &mut |number| {
+        if let Some(route) = routes.get(number) {
+            black_box(snapshot.effective(black_box(route)));
+        }
+    });
     Ok(())
 }
 
