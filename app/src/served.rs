@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::{
-    CachedKind, Copied, Copies, Resource, ServedKind, Source, SweepLimit, Taken, Taker, served_kinds,
+    CachedKind, Copied, Copies, CopyState, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds,
 };
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio_util::sync::CancellationToken;
@@ -110,7 +110,7 @@ impl Served {
             Taker::new(move |copied| {
                 let begins = matches!(copied, Copied::ListBegins);
                 let feed = if begins { Some(lite.follow(&kind, limits)) } else { lite.followed(&kind, limits) };
-                feed.map_or(Taken::Whole, |feed| take(&feed, &copied))
+                feed.map_or(CopyState::Whole, |feed| take(&feed, &copied))
             })
         })
     }
@@ -170,7 +170,7 @@ fn taker(feed: Feed) -> Taker {
     Taker::new(move |copied| take(&feed, &copied))
 }
 
-fn take(feed: &Feed, copied: &Copied<'_>) -> Taken {
+fn take(feed: &Feed, copied: &Copied<'_>) -> CopyState {
     match copied {
         Copied::ListBegins => feed.list_begins(),
         Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
@@ -180,7 +180,7 @@ fn take(feed: &Feed, copied: &Copied<'_>) -> Taken {
         Copied::Reached(version) => feed.reached(version),
         Copied::Unserved => feed.unserved(),
     }
-    if feed.lacks() { Taken::Lacking } else { Taken::Whole }
+    if feed.lacks() { CopyState::Lacking } else { CopyState::Whole }
 }
 
 fn replica_kind(kind: Kind, passes_writes: bool) -> ReplicaKind {

@@ -29,7 +29,7 @@ impl fmt::Display for Command {
 
 /// The reason why a command is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum CommandRefusal {
     /// The loop has no routes of the cluster yet.
     Starting,
     /// The routes of a generation are not available, or no longer.
@@ -45,7 +45,7 @@ pub enum Refusal {
     HeldAlready(Generation),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CommandRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Starting => f.write_str("the control loop has not started completely"),

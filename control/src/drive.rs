@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, CommandRefusal};
 use crate::event::{ClosedSockets, Event, Source};
 use crate::history::{History, Publication};
 use crate::interest::Names;
@@ -306,12 +306,12 @@ impl<'a> Loop<'a> {
     }
 
     /// Executes a command and publishes the result.
-    fn obey(&mut self, command: Command) -> Result<Generation, Refusal> {
+    fn obey(&mut self, command: Command) -> Result<Generation, CommandRefusal> {
         let now = clock::now();
-        let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(Refusal::Starting)?;
+        let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(CommandRefusal::Starting)?;
         let generation = match (command, self.reconciler.held()) {
-            (Command::Thaw, None) => return Err(Refusal::NotHeld),
-            (Command::Freeze, Some(held)) => return Err(Refusal::HeldAlready(held)),
+            (Command::Thaw, None) => return Err(CommandRefusal::NotHeld),
+            (Command::Freeze, Some(held)) => return Err(CommandRefusal::HeldAlready(held)),
             (Command::Thaw, Some(_)) => None,
             (Command::Freeze, None) => Some(kept.1),
             (Command::Rollback(generation), _) => Some(generation),
@@ -319,7 +319,7 @@ impl<'a> Loop<'a> {
         match generation {
             None => self.reconciler.thaw(command, now),
             Some(asked) => {
-                let routes = self.history.parts(asked).ok_or(Refusal::NotKept { asked, kept })?.clone();
+                let routes = self.history.parts(asked).ok_or(CommandRefusal::NotKept { asked, kept })?.clone();
                 self.reconciler.hold(command, asked, routes, now);
             }
         }

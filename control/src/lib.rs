@@ -43,18 +43,18 @@ pub use attachment::{
 };
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
-    Batch, Cache, CacheMetrics, CacheOptions, Change, FORMAT, KeptSource, Position, Restored, RestoredCached,
-    RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, Unusable,
+    Batch, Cache, CacheMetrics, CacheOptions, CollectionChange, FORMAT, KeptSource, Position, Restored, RestoredCached,
+    RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, UnusableStore,
 };
 pub use cluster::cached::{CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;
-pub use cluster::copies::{Copied, Copies, Taken, Taker, served_kinds};
+pub use cluster::copies::{Copied, Copies, CopyState, Taker, served_kinds};
 pub use cluster::informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretPoller, SecretPollerMetrics, WhileServed,
 };
 pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use cluster::source_metrics::SourceMetrics;
-pub use command::{Command, Refusal};
+pub use command::{Command, CommandRefusal};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{ClosedSockets, Event, Source};
 pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
@@ -62,7 +62,7 @@ pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
-pub use queue::{Get, Held, Lane, Meter, Queue, Retries, Share, Workqueue};
+pub use queue::{Get, Held, Lane, LaneShares, Meter, Queue, Retries, Workqueue};
 pub use reconcile::{
     Addresses, Audit, ChangedFindings, Desired, DesiredInfrastructure, DesiredReports, Listing, Model, ObjectFindings,
     PendingReports, PendingStatusUpdates, Reconciler, Step,

@@ -11,7 +11,7 @@ use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
 use crate::order::Order;
-use crate::queue::Share;
+use crate::queue::LaneShares;
 
 /// The options of the compiler.
 #[derive(Clone, Debug)]
@@ -224,7 +224,7 @@ pub enum Secrets {
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The batch sizes, and the shares of the lanes.
-    pub share: Share,
+    pub share: LaneShares,
     /// How long a working route waits for the Service or endpoints that replace its backend.
     pub settle: Duration,
     /// How long the first publication waits for optional kinds (Secret, IngressClass) that cannot be listed, after the
@@ -260,7 +260,7 @@ impl Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            share: Share {
+            share: LaneShares {
                 batch_max: 512,
                 slow_batch_max: 64,
                 fast_turns_max: 8,

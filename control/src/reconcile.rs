@@ -36,7 +36,7 @@ pub use report::{Addresses, Desired, DesiredReports, PendingReports, PendingStat
 use secrets::FollowedSecrets;
 use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
-use waits::{Wait, Waits, awaited};
+use waits::{AwaitedObjects, Waits, awaited};
 
 use crate::compile::{Compiled, Defer, Next, Touched};
 use crate::event::Source;
@@ -168,7 +168,7 @@ impl Reconciler {
                 return false;
             }
             let Some(awaited) = awaited(inputs.world, inputs.topology, compiled, next) else { return false };
-            begun.insert(unit, Wait { until, awaited });
+            begun.insert(unit, AwaitedObjects { until, awaited });
             true
         };
         let waiting = self.waits.iter().map(|(unit, _)| unit.clone()).collect();
@@ -201,7 +201,7 @@ impl Reconciler {
     /// The compiled routes that do not serve. `now` and `wall` are the same moment on both clocks.
     #[must_use]
     pub fn not_serving(&self, now: Instant, wall: SystemTime) -> NotServing {
-        let waits = self.waits.iter().map(|(unit, Wait { until, awaited })| not_serving::Wait {
+        let waits = self.waits.iter().map(|(unit, AwaitedObjects { until, awaited })| not_serving::Wait {
             unit: unit.clone(),
             until: wall.checked_add(until.saturating_duration_since(now)).unwrap_or(wall),
             awaited: awaited.iter().cloned().collect(),

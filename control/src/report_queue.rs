@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_config::object::ObjectRef;
 
-use crate::queue::{Lane, Meter, Queue, Retries, Share, Workqueue};
+use crate::queue::{Lane, LaneShares, Meter, Queue, Retries, Workqueue};
 use crate::reconcile::{ChangedFindings, PendingStatusUpdates};
 
 /// The delay for writing a changed number of attached routes: a thousand new routes become one write.
@@ -65,6 +65,6 @@ impl Reports {
 
 fn queue<K: Clone + Eq + Hash>(meter: Meter) -> Workqueue<K> {
     let (fast_turns_max, slow_age_max) = (8, Duration::from_secs(30));
-    let share = Share { batch_max: 1, slow_batch_max: 1, fast_turns_max, slow_age_max, aged_every: 2 };
+    let share = LaneShares { batch_max: 1, slow_batch_max: 1, fast_turns_max, slow_age_max, aged_every: 2 };
     Workqueue::new(Queue::new(meter, RETRIES), share, |_| 0)
 }

@@ -41,7 +41,7 @@ use crate::report_queue::Reports;
 use crate::view::{Question, Readiness, View};
 use cached::CachedFollower;
 pub use cached::{CachedControl, start_cached};
-use kept::Kept;
+use kept::CacheState;
 
 /// The capacity of the event queue; informers wait when it is full.
 const EVENTS_MAX: usize = 4096;
@@ -128,7 +128,7 @@ pub fn start(
         named_metrics,
         cache_metrics,
         reports,
-        kept: Kept::default(),
+        kept: CacheState::default(),
         cached,
     };
     Ok((view, state.supervise(shutdown)))
@@ -148,7 +148,7 @@ struct State {
     named_metrics: SecretPollerMetrics,
     cache_metrics: CacheMetrics,
     reports: Reports,
-    kept: Kept,
+    kept: CacheState,
     cached: watch::Sender<CachedStates>,
 }
 

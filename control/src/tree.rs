@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-pub(crate) use build::{Known, build};
+pub(crate) use build::{TreeSources, build};
 
 use crate::explain::Refused;
 

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::attachment::{Key, Verdict};
 use crate::cluster::cached::CachedStates;
-use crate::command::{Command, Refusal};
+use crate::command::{Command, CommandRefusal};
 use crate::explain::Refused;
 use crate::history::Publication;
 use crate::not_serving::NotServing;
@@ -101,7 +101,7 @@ pub(crate) struct Which {
 pub(crate) enum Question {
     History(Which, oneshot::Sender<Past>),
     NotServing(oneshot::Sender<NotServing>),
-    Command(Command, oneshot::Sender<Result<Generation, Refusal>>),
+    Command(Command, oneshot::Sender<Result<Generation, CommandRefusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Refused(ObjectRef, String, oneshot::Sender<Vec<Refused>>),
@@ -173,7 +173,7 @@ impl View {
     ///
     /// # Errors
     /// Returns the reason for a refusal; nothing has changed then.
-    pub async fn command(&self, command: Command) -> Option<Result<Generation, Refusal>> {
+    pub async fn command(&self, command: Command) -> Option<Result<Generation, CommandRefusal>> {
         self.ask(|answer| Question::Command(command, answer)).await
     }
 

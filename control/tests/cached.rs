@@ -20,8 +20,8 @@ use kube::{Client, ResourceExt};
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_control::{
-    ApiServer, CachedControl, CachedKind, CachedStanding, CachedStates, Copied, Copies, Limits, ServedKind, SweepLimit,
-    Taken, Taker, start_cached,
+    ApiServer, CachedControl, CachedKind, CachedStanding, CachedStates, Copied, Copies, CopyState, Limits, ServedKind,
+    SweepLimit, Taker, start_cached,
 };
 use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,7 @@ fn fed(feed: Feed) -> Taker {
             Copied::Reached(version) => feed.reached(version),
             Copied::Unserved => feed.unserved(),
         }
-        if feed.lacks() { Taken::Lacking } else { Taken::Whole }
+        if feed.lacks() { CopyState::Lacking } else { CopyState::Whole }
     })
 }
 

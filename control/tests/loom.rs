@@ -34,9 +34,9 @@ use loom::future::block_on;
 use loom::model::Builder;
 use loom::thread;
 use queue::Lane::{self, Fast, Slow};
-use queue::{Queue, Share, Workqueue};
+use queue::{LaneShares, Queue, Workqueue};
 
-const SHARE: Share = Share {
+const SHARE: LaneShares = LaneShares {
     batch_max: 1,
     slow_batch_max: 1,
     fast_turns_max: 2,

@@ -13,7 +13,7 @@ use crate::connection::clients::{ClientCharge, ClientPlace, Clients};
 use crate::connection::idle::{self, List};
 use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
-use crate::observe::connection_metrics::Refused;
+use crate::observe::connection_metrics::RefusalReason;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
 
 /// A cost that is charged to the process and to a client until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct CostGuard {
     _client: Option<ClientCharge>,
     _process: Charge,
 }
@@ -124,10 +124,10 @@ impl Shared {
     ///
     /// # Errors
     /// Which of the two has no room.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<Room, Refused> {
-        let client = client.map(|client| client.hold(cost).ok_or(Refused::Client)).transpose()?;
-        let process = self.room(cost).ok_or(Refused::Full)?;
-        Ok(Room { _client: client, _process: process })
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<CostGuard, RefusalReason> {
+        let client = client.map(|client| client.hold(cost).ok_or(RefusalReason::Client)).transpose()?;
+        let process = self.room(cost).ok_or(RefusalReason::Full)?;
+        Ok(CostGuard { _client: client, _process: process })
     }
 
     /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.

@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::model::Generation;
-use tidegate_control::{Coalesced, Command, Past, Publication, Refusal, Sample};
+use tidegate_control::{Coalesced, Command, CommandRefusal, Past, Publication, Sample};
 
 use super::{Debug, not_running};
 
@@ -100,9 +100,9 @@ async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { 
         Some(Ok(generation)) => Json(Done { command, generation }).into_response(),
         Some(Err(refusal)) => {
             let status = match refusal {
-                Refusal::NotKept { .. } => StatusCode::NOT_FOUND,
-                Refusal::Starting => StatusCode::SERVICE_UNAVAILABLE,
-                Refusal::NotHeld | Refusal::HeldAlready(_) => StatusCode::CONFLICT,
+                CommandRefusal::NotKept { .. } => StatusCode::NOT_FOUND,
+                CommandRefusal::Starting => StatusCode::SERVICE_UNAVAILABLE,
+                CommandRefusal::NotHeld | CommandRefusal::HeldAlready(_) => StatusCode::CONFLICT,
             };
             (status, format!("{refusal}\n")).into_response()
         }

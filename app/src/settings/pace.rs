@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use tidegate_control::Share;
+use tidegate_control::LaneShares;
 use tidegate_control::options::{Keep, Pace};
 
 use super::{Misread, time};
@@ -12,7 +12,7 @@ use crate::args::{KeepArgs, PaceArgs};
 
 pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
     let defaults = Pace::default();
-    let share = Share {
+    let share = LaneShares {
         batch_max: within("--batch-max", &args.batch_max, 1..=1_000_000)?,
         slow_batch_max: within("--slow-batch-max", &args.slow_batch_max, 1..=1_000_000)?,
         fast_turns_max: within("--fast-batches-max", &args.fast_batches_max, 1..=1000)?,

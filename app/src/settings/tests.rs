@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
-use tidegate_control::Share;
+use tidegate_control::LaneShares;
 use tidegate_control::options::{HostOwnership, Keep, Pace, Publish, ServiceType, ToPods};
 use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
 
@@ -251,7 +251,7 @@ fn the_pace_is_configurable() {
         optional_slow_grace: Duration::from_secs(3),
         sweep_share_max: 0.25,
         sweep_free: 0,
-        share: Share { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
+        share: LaneShares { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
         audit: Duration::from_secs(90),
         ..Pace::default()
     };

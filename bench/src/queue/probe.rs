@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::Options;
-use tidegate_control::{Lane, Queue, Share};
+use tidegate_control::{Lane, LaneShares, Queue};
 
 use crate::operations::Meter;
 
@@ -52,7 +52,7 @@ const LISTED: u64 = 1;
 #[derive(Debug)]
 pub(super) struct Backlog {
     queue: Queue<ObjectRef>,
-    share: Share,
+    share: LaneShares,
     keys: Vec<ObjectRef>,
     now: Instant,
 }

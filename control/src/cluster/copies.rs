@@ -21,13 +21,13 @@ type Takers<S> = dyn Fn(&S) -> Taker + Send + Sync;
 /// Receives the copies of one subject, in order. Clones share the state.
 #[derive(Clone)]
 pub struct Taker {
-    take: Arc<dyn Fn(Copied<'_>) -> Taken + Send + Sync>,
-    last: watch::Sender<Taken>,
+    take: Arc<dyn Fn(Copied<'_>) -> CopyState + Send + Sync>,
+    last: watch::Sender<CopyState>,
 }
 
 /// The completeness of a taker's copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum CopyState {
     /// Everything was taken.
     Whole,
     /// Something is missing: it had no space, or does not accept the last list. Another list is made after a while.
@@ -37,14 +37,14 @@ pub enum Taken {
 impl Taker {
     /// A taker that calls this function, which must not block.
     #[must_use]
-    pub fn new(take: impl Fn(Copied<'_>) -> Taken + Send + Sync + 'static) -> Self {
-        Self { take: Arc::new(take), last: watch::Sender::new(Taken::Whole) }
+    pub fn new(take: impl Fn(Copied<'_>) -> CopyState + Send + Sync + 'static) -> Self {
+        Self { take: Arc::new(take), last: watch::Sender::new(CopyState::Whole) }
     }
 
     /// A taker that ignores everything.
     #[must_use]
     pub fn of_nothing() -> Self {
-        Self::new(|_| Taken::Whole)
+        Self::new(|_| CopyState::Whole)
     }
 
     /// Passes on a copy.
@@ -54,7 +54,7 @@ impl Taker {
     }
 
     /// The completeness of the taker's copy, with updates.
-    pub(crate) fn taken(&self) -> watch::Receiver<Taken> {
+    pub(crate) fn taken(&self) -> watch::Receiver<CopyState> {
         self.last.subscribe()
     }
 }

@@ -40,12 +40,12 @@ pub struct Carried {
     /// The time without a byte after which a connection is closed.
     pub idle_timeout: Duration,
     /// The backends, by weight.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ConnectionShare>,
 }
 
 /// A weighted backend of connections.
 #[derive(Debug, Serialize)]
-pub struct Share {
+pub struct ConnectionShare {
     /// The Service port; `None` if the connections are closed.
     pub backend: Option<String>,
     /// The weight, relative to the sum of all.
@@ -110,10 +110,10 @@ fn mode(listener: &Listener) -> Option<TlsMode> {
     listener.tls.as_ref().map(|tls| tls.mode).filter(|mode| *mode != TlsMode::Http)
 }
 
-fn share(snapshot: &Snapshot, share: &WeightedBackend) -> Share {
+fn share(snapshot: &Snapshot, share: &WeightedBackend) -> ConnectionShare {
     let target = share.to.as_ref();
     let backend = target.and_then(|target| snapshot.backend(&target.backend));
-    Share {
+    ConnectionShare {
         backend: target.map(|target| target.backend.to_string()),
         weight: share.weight,
         over_tls: target.and_then(|target| target.tls.as_ref()?.server_name.clone()),

@@ -10,7 +10,7 @@ use crate::compile::Unit;
 
 /// The models of generations with different routes, the newest last.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptModels {
     models_max: usize,
     routes_max: usize,
     models: VecDeque<Model>,
@@ -54,7 +54,7 @@ impl Difference {
     }
 }
 
-impl Kept {
+impl KeptModels {
     pub(super) const fn new(models_max: usize, routes_max: usize) -> Self {
         Self { models_max, routes_max, models: VecDeque::new(), held: None }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Lane, Share};
+use super::{Lane, LaneShares};
 
 /// Keys in the order in which they are taken. The caller ensures that a key is here at most once.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<K> Lanes<K> {
     ///
     /// An aged key goes next, but at most every `aged_every` turns, and the slow lane has its share besides; so the
     /// first key of the fast lane waits for at most one turn of the slow lane, however many old keys there are.
-    pub(super) fn turn(&mut self, share: Share, now: Instant) -> Option<Turn> {
+    pub(super) fn turn(&mut self, share: LaneShares, now: Instant) -> Option<Turn> {
         let turn = match self.slow.first_key_value() {
             None if self.fast.is_empty() => return None,
             None => Turn::Fast,

@@ -31,7 +31,7 @@ pub enum Lane {
 
 /// The shares of the lanes. A turn is one batch, or one key if keys are taken one at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct LaneShares {
     /// The number of keys in a batch of the fast lane; 0 counts as 1.
     pub batch_max: usize,
     /// The number of keys in a batch of the slow lane, which is the longest delay of a live change; 0 counts as 1.
@@ -339,7 +339,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Takes the next batch: keys of one lane, each with the time since which it waited. For a caller that owns the
     /// queue and adds nothing until the batch is compiled: the keys are not in work afterwards, and need no
     /// [`Queue::done`].
-    pub fn take(&mut self, share: Share, now: Instant) -> Vec<(K, Instant)> {
+    pub fn take(&mut self, share: LaneShares, now: Instant) -> Vec<(K, Instant)> {
         self.fire(now);
         let mut batch = Vec::new();
         let Some(turn) = self.lanes.turn(share, now) else { return batch };
@@ -358,7 +358,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Takes the next key and marks it as in work until [`Queue::done`]; no other worker gets it meanwhile.
-    pub fn get(&mut self, share: Share, now: Instant) -> Option<K> {
+    pub fn get(&mut self, share: LaneShares, now: Instant) -> Option<K> {
         self.fire(now);
         let turn = self.lanes.turn(share, now)?;
         let key = self.lanes.pop(turn)?;

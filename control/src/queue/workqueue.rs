@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Sleep, sleep_until};
 
-use super::{Lane, Queue, Share};
+use super::{Lane, LaneShares, Queue};
 use crate::clock;
 use crate::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ pub struct Workqueue<K> {
 
 struct Shared<K> {
     state: Mutex<State<K>>,
-    share: Share,
+    share: LaneShares,
     order: Order<K>,
 }
 
@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash> Workqueue<K> {
     /// Shares a queue. `order` returns the rank of a key in the slow lane, where the lowest goes first; it is called
     /// when a key is added.
     #[must_use]
-    pub fn new(queue: Queue<K>, share: Share, order: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn new(queue: Queue<K>, share: LaneShares, order: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
         let (getters, drainers, woken) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let state = State { queue, getters, drainers, woken, tickets: 0, shutdowns: 0 };
         Self { shared: Arc::new(Shared { state: Mutex::new(state), share, order: Box::new(order) }) }

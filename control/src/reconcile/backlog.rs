@@ -11,7 +11,7 @@ use super::model::Model;
 use super::rank;
 use crate::compile::Unit;
 use crate::history::Cause;
-use crate::queue::{Lane, Meter, Queue, Retries, Share};
+use crate::queue::{Lane, LaneShares, Meter, Queue, Retries};
 use crate::sample::Sample;
 
 /// Work in the queue.
@@ -35,7 +35,7 @@ pub(super) struct Reason {
 
 /// A waiting unit.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingUnit {
     causes: Causes,
     /// Whether an object's own change is among the causes, as opposed to its dependencies.
     own: bool,
@@ -48,7 +48,7 @@ struct Waiting {
 pub(super) struct Backlog {
     queue: Queue<Work>,
     /// The units in the queue.
-    units: BTreeMap<Unit, Waiting>,
+    units: BTreeMap<Unit, WaitingUnit>,
     /// The objects in the queue.
     objects: BTreeMap<ObjectRef, Reason>,
     /// Objects to attach in the next step, before anything is compiled.
@@ -178,7 +178,7 @@ impl Backlog {
     }
 
     /// The next batch of one lane.
-    pub(super) fn take(&mut self, share: Share, now: Instant) -> Batch {
+    pub(super) fn take(&mut self, share: LaneShares, now: Instant) -> Batch {
         let mut batch = Batch::default();
         for (work, since) in self.queue.take(share, now) {
             batch.oldest = Some(batch.oldest.map_or(since, |oldest| oldest.min(since)));
@@ -223,7 +223,7 @@ impl Backlog {
 
     /// Moves a waiting unit into a batch. Returns `true` if it waited.
     fn take_unit(&mut self, unit: &Unit, batch: &mut Batch) -> bool {
-        let Some(Waiting { causes, own, left }) = self.units.remove(unit) else { return false };
+        let Some(WaitingUnit { causes, own, left }) = self.units.remove(unit) else { return false };
         if own {
             batch.own.insert(unit.clone());
         }
@@ -353,7 +353,8 @@ mod tests {
         backlog.pull_in_related(&mut batch, |_| BTreeSet::from([service("old")]));
         assert!(batch.units.contains(&host("a")));
         assert_eq!(batch.own, BTreeSet::new(), "only its dependencies have changed");
-        let share = Share { batch_max: 8, slow_batch_max: 8, fast_turns_max: 1, slow_age_max: SECOND, aged_every: 2 };
+        let share =
+            LaneShares { batch_max: 8, slow_batch_max: 8, fast_turns_max: 1, slow_age_max: SECOND, aged_every: 2 };
         assert_eq!(backlog.take(share, clock::now()).units, BTreeSet::new());
         assert!(backlog.leaving.is_empty());
     }

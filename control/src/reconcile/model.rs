@@ -101,6 +101,6 @@ impl Model {
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> Tree {
         let (world, topology, parts) = (&self.world, &self.topology, &self.compiled.parts);
-        tree::build(tree::Known { world, topology, parts }, query)
+        tree::build(tree::TreeSources { world, topology, parts }, query)
     }
 }

@@ -19,11 +19,11 @@ use crate::world::World;
 
 /// The hosts and streams that stay unchanged for now.
 #[derive(Debug, Default)]
-pub(super) struct Waits(BTreeMap<Unit, Wait>);
+pub(super) struct Waits(BTreeMap<Unit, AwaitedObjects>);
 
 /// The objects that a host or stream waits for.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub(super) struct AwaitedObjects {
     pub(super) until: Instant,
     pub(super) awaited: BTreeSet<ObjectRef>,
 }
@@ -33,7 +33,7 @@ impl Waits {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &Wait)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &AwaitedObjects)> {
         self.0.iter()
     }
 
@@ -49,18 +49,18 @@ impl Waits {
     }
 
     /// Ends the waits whose deadline has passed, and those of these units.
-    pub(super) fn end(&mut self, now: Instant, units: &BTreeSet<Unit>) -> BTreeMap<Unit, Wait> {
+    pub(super) fn end(&mut self, now: Instant, units: &BTreeSet<Unit>) -> BTreeMap<Unit, AwaitedObjects> {
         self.0.extract_if(.., |unit, wait| wait.until <= now || units.contains(unit)).collect()
     }
 
-    pub(super) fn begin(&mut self, waits: BTreeMap<Unit, Wait>) {
+    pub(super) fn begin(&mut self, waits: BTreeMap<Unit, AwaitedObjects>) {
         self.0.extend(waits);
     }
 }
 
 /// The state that the decision is based on.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct WaitInputs<'a> {
     world: &'a World,
     topology: &'a Topology,
     compiled: &'a Compiled,
@@ -75,7 +75,7 @@ pub(super) fn awaited(
     compiled: &Compiled,
     next: &Next<'_>,
 ) -> Option<BTreeSet<ObjectRef>> {
-    let known = Known { world, topology, compiled };
+    let known = WaitInputs { world, topology, compiled };
     let (host, unit) = match next {
         Next::Host(host, unit) => (host, unit),
         Next::Stream(host, route) => return known.awaited_by_connections(host, route.as_deref()?),
@@ -85,7 +85,7 @@ pub(super) fn awaited(
     (services.is_some() || secrets.is_some()).then(|| services.into_iter().chain(secrets).flatten().collect())
 }
 
-impl Known<'_> {
+impl WaitInputs<'_> {
     /// Whether the endpoints of a Service, or the addresses of its external name, have never been seen.
     fn is_unseen(&self, service: &ObjectName) -> bool {
         match self.world.services.get(service).map(|service| &service.kind) {
@@ -194,9 +194,9 @@ mod tests {
     }
 
     /// A host that waits until so many seconds after `start` for these Services.
-    fn wait(start: Instant, (name, seconds, services): (char, u64, &str)) -> (Unit, Wait) {
+    fn wait(start: Instant, (name, seconds, services): (char, u64, &str)) -> (Unit, AwaitedObjects) {
         let until = start + Duration::from_secs(seconds);
-        (host(name), Wait { until, awaited: services.chars().map(service).collect() })
+        (host(name), AwaitedObjects { until, awaited: services.chars().map(service).collect() })
     }
 
     /// The hosts `a`, `b` and `c`, which wait until second 1, 3 and 2.

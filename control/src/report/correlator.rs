@@ -32,7 +32,7 @@ const FAILURES_MAX: u32 = 5;
 
 /// The next write for an object.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Next<'n> {
+pub(super) enum NextWrite<'n> {
     /// Create the Event.
     Create(&'n EventRecord),
     /// Renew the Event; with its current count, or `None` if this process does not know it.
@@ -91,18 +91,18 @@ impl EventCorrelator {
         uid: Option<Uid>,
         notices: &'n [EventRecord],
         now: Instant,
-    ) -> Next<'n> {
+    ) -> NextWrite<'n> {
         let full = self.objects.len() >= OBJECTS_MAX;
         let told = match self.objects.entry(object.clone()) {
             Entry::Occupied(told) => told.into_mut(),
-            Entry::Vacant(_) if notices.is_empty() => return Next::Rest(None),
-            Entry::Vacant(_) if full => return Next::Full,
+            Entry::Vacant(_) if notices.is_empty() => return NextWrite::Rest(None),
+            Entry::Vacant(_) if full => return NextWrite::Full,
             Entry::Vacant(vacant) => vacant.insert(EventHistory { uid, events: Vec::new(), even_at: now, failures: 0 }),
         };
         told.look(uid, notices, now);
         let forbidden = self.forbidden.get(namespace(object)).map(|forbidden| forbidden.until);
         if let Some(until) = forbidden.filter(|until| now < *until && !notices.is_empty()) {
-            return Next::Rest(Some(until));
+            return NextWrite::Rest(Some(until));
         }
         let (news, news_at) = (told.first(notices, |event| event.is_none_or(|event| event.again)), told.news_at(now));
         let news_wait = news.is_some().then_some(news_at);
@@ -114,15 +114,15 @@ impl EventCorrelator {
         }
         let renewals = told.events.iter().filter(|event| event.present).map(|event| event.at + RENEW);
         if let Some(next) = renewals.chain(news_wait).min() {
-            return Next::Rest(Some(next));
+            return NextWrite::Rest(Some(next));
         }
         // No finding stands. The history is kept while it affects later writes.
         let until = told.events.iter().map(|event| event.at + KEPT).fold(told.even_at, Instant::max);
         if until > now {
-            return Next::Rest(Some(until));
+            return NextWrite::Rest(Some(until));
         }
         self.objects.remove(object);
-        Next::Rest(None)
+        NextWrite::Rest(None)
     }
 
     /// Records that an Event was written or skipped; the next write is due as for a standing finding. `count` is its
@@ -180,10 +180,10 @@ impl EventHistory {
     }
 
     /// The write for the first record that is due, judged by its Event, if it has one.
-    fn first<'n>(&self, notices: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<Next<'n>> {
+    fn first<'n>(&self, notices: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<NextWrite<'n>> {
         notices.iter().find_map(|notice| {
             let event = self.events.iter().find(|event| event.id == notice.id);
-            due(event).then(|| event.map_or(Next::Create(notice), |event| Next::Renew(notice, event.count)))
+            due(event).then(|| event.map_or(NextWrite::Create(notice), |event| NextWrite::Renew(notice, event.count)))
         })
     }
 

@@ -9,9 +9,9 @@ use serde::de::IgnoredAny;
 use tidegate_config::object::{ObjectRef, Uid};
 use tokio::time::sleep;
 
-use super::correlator::{EventCorrelator, Next};
+use super::correlator::{EventCorrelator, NextWrite};
 use super::event::{self, EventRecord};
-use super::send::{Refusal, outcome};
+use super::send::{NotWritten, outcome};
 use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
 use crate::clock;
 use crate::queue::Lane;
@@ -60,18 +60,21 @@ impl Reporter {
         loop {
             let now = clock::now();
             let (notice, made, told) = match correlator.next(object, uid, &notices, now) {
-                Next::Rest(until) => return Then::Rest(until.map(|until| until.saturating_duration_since(now))),
-                Next::Full => {
+                NextWrite::Rest(until) => return Then::Rest(until.map(|until| until.saturating_duration_since(now))),
+                NextWrite::Full => {
                     self.metrics.dropped.inc();
                     return Then::Rest(None);
                 }
-                Next::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
-                Next::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
+                NextWrite::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
+                NextWrite::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
             };
             self.metrics.events.with_label_values(&[outcome(&told)]).inc();
             let now = clock::now();
             if let Err(
-                refusal @ (Refusal::Forbidden(_) | Refusal::Refused(_) | Refusal::Conflict | Refusal::Failed(_)),
+                refusal @ (NotWritten::Forbidden(_)
+                | NotWritten::Refused(_)
+                | NotWritten::Conflict
+                | NotWritten::Failed(_)),
             ) = &told
             {
                 self.untold.again("an Event could not be written", object, refusal);
@@ -81,22 +84,22 @@ impl Reporter {
                     self.untold.over();
                     correlator.recorded(object, notice.id, Some(count), now);
                 }
-                Err(Refusal::Gone) if !made => correlator.vanished(object, notice.id),
+                Err(NotWritten::Gone) if !made => correlator.vanished(object, notice.id),
                 // The namespace is terminating, and the object with it; or the Event exists; or it will never be
                 // accepted.
-                Err(Refusal::Gone | Refusal::Exists | Refusal::Refused(_)) => {
+                Err(NotWritten::Gone | NotWritten::Exists | NotWritten::Refused(_)) => {
                     correlator.recorded(object, notice.id, None, now);
                 }
-                Err(Refusal::Forbidden(_)) => correlator.forbid(object, now),
-                Err(Refusal::Later(time)) => {
+                Err(NotWritten::Forbidden(_)) => correlator.forbid(object, now),
+                Err(NotWritten::Later(time)) => {
                     self.retry_after.begin(time);
                     return Then::Rest(Some(time));
                 }
-                Err(Refusal::Conflict | Refusal::Failed(_)) if correlator.failed(object) => {
+                Err(NotWritten::Conflict | NotWritten::Failed(_)) if correlator.failed(object) => {
                     sleep(PAUSE).await;
                     return Then::Retry;
                 }
-                Err(Refusal::Conflict | Refusal::Failed(_)) => {
+                Err(NotWritten::Conflict | NotWritten::Failed(_)) => {
                     self.metrics.dropped.inc();
                     correlator.recorded(object, notice.id, None, now);
                 }
@@ -111,9 +114,9 @@ impl Reporter {
         object: &ObjectRef,
         uid: Option<Uid>,
         notice: &EventRecord,
-    ) -> Result<i32, Refusal> {
+    ) -> Result<i32, NotWritten> {
         // Records only exist for objects with a uid.
-        let uid = uid.ok_or(Refusal::Gone)?;
+        let uid = uid.ok_or(NotWritten::Gone)?;
         let event = event::create(object, uid, notice, &self.identity, wall());
         self.send::<IgnoredAny>(lead, event).await.map(|IgnoredAny| 1)
     }
@@ -124,7 +127,7 @@ impl Reporter {
         object: &ObjectRef,
         notice: &EventRecord,
         count: Option<i32>,
-    ) -> Result<i32, Refusal> {
+    ) -> Result<i32, NotWritten> {
         let told = match count {
             Some(count) => count,
             None => event::count(&self.send::<Event>(lead, event::ask(object, notice)).await?),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tokio::time::sleep;
 
-use super::send::{Refusal, outcome};
+use super::send::{NotWritten, outcome};
 use super::service;
 use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
 use crate::attachment::{Endpoints, GatewayInfrastructure};
@@ -34,7 +34,7 @@ impl Reporter {
                 }
                 Err(refusal) => {
                     self.metrics.services.with_label_values(&[outcome::<()>(&Err(refusal.clone()))]).inc();
-                    if let Refusal::Later(time) = refusal {
+                    if let NotWritten::Later(time) = refusal {
                         self.retry_after.begin(time);
                         queue.add_after(gateway.clone(), time, Lane::Slow);
                         gateway.succeeded();
@@ -52,7 +52,12 @@ impl Reporter {
     }
 
     /// Applies the desired objects of a Gateway; returns the number of writes.
-    async fn make_for(&self, gateway: &ObjectRef, made: &DesiredInfrastructure, lead: &Lead) -> Result<usize, Refusal> {
+    async fn make_for(
+        &self,
+        gateway: &ObjectRef,
+        made: &DesiredInfrastructure,
+        lead: &Lead,
+    ) -> Result<usize, NotWritten> {
         let mut writes = 0;
         for (name, uid) in &made.stale {
             let Some(current) = self.read(Kind::Service, name, lead).await? else { continue };
@@ -72,12 +77,12 @@ impl Reporter {
         (uid, controller): (Uid, &str),
         made: &GatewayInfrastructure,
         lead: &Lead,
-    ) -> Result<(Value, usize), Refusal> {
+    ) -> Result<(Value, usize), NotWritten> {
         let (name, desired) = (&made.service, service::service(&gateway.name, uid, made));
         let (mut current, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
         if current.as_ref().is_some_and(|current| !service::is_ours(current, uid, controller)) {
             let why = format!("Service {name} already exists and does not belong to this Gateway");
-            return Err(Refusal::Refused(why));
+            return Err(NotWritten::Refused(why));
         }
         if let Some(old) = current.take_if(|current| service::must_go(current, &desired)) {
             writes += self.delete(Kind::Service, name, &old, lead).await?;
@@ -94,7 +99,12 @@ impl Reporter {
         }
     }
 
-    async fn make_slices(&self, made: &GatewayInfrastructure, service: &Value, lead: &Lead) -> Result<usize, Refusal> {
+    async fn make_slices(
+        &self,
+        made: &GatewayInfrastructure,
+        service: &Value,
+        lead: &Lead,
+    ) -> Result<usize, NotWritten> {
         let uid = service::uid_of(service).unwrap_or_default();
         let edge = match &made.endpoints {
             Endpoints::Of(edge) => self.slices_of(edge, lead).await?,
@@ -123,27 +133,27 @@ impl Reporter {
     }
 
     /// An object, if it exists.
-    async fn read(&self, kind: Kind, name: &ObjectName, lead: &Lead) -> Result<Option<Value>, Refusal> {
+    async fn read(&self, kind: Kind, name: &ObjectName, lead: &Lead) -> Result<Option<Value>, NotWritten> {
         match self.send::<Value>(lead, service::get(kind, name)).await {
             Ok(object) => Ok(Some(object)),
-            Err(Refusal::Gone) => Ok(None),
+            Err(NotWritten::Gone) => Ok(None),
             Err(refusal) => Err(refusal),
         }
     }
 
-    async fn slices_of(&self, service: &ObjectName, lead: &Lead) -> Result<Vec<Value>, Refusal> {
+    async fn slices_of(&self, service: &ObjectName, lead: &Lead) -> Result<Vec<Value>, NotWritten> {
         let mut list = self.send::<Value>(lead, service::slices_of(service)).await?;
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    async fn delete(&self, kind: Kind, name: &ObjectName, current: &Value, lead: &Lead) -> Result<usize, Refusal> {
+    async fn delete(&self, kind: Kind, name: &ObjectName, current: &Value, lead: &Lead) -> Result<usize, NotWritten> {
         let Some(uid) = service::uid_of(current) else { return Ok(0) };
         match self.send::<IgnoredAny>(lead, service::delete(kind, name, uid)).await {
             Ok(IgnoredAny) => {
                 self.wrote();
                 Ok(1)
             }
-            Err(Refusal::Gone) => Ok(0),
+            Err(NotWritten::Gone) => Ok(0),
             Err(refusal) => Err(refusal),
         }
     }

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use self::conditions::Current;
 use self::lease::Campaign;
 use self::metrics::ReportMetrics;
-use self::send::{Prepared, Refusal, outcome};
+use self::send::{NotWritten, Prepared, outcome};
 use crate::clock;
 use crate::queue::{Held, Lane, Workqueue};
 use crate::reconcile::Desired;
@@ -101,7 +101,7 @@ impl LogFirstFailure {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    fn again(&self, what: &str, object: &dyn fmt::Debug, refusal: &Refusal) {
+    fn again(&self, what: &str, object: &dyn fmt::Debug, refusal: &NotWritten) {
         if self.0.swap(true, Ordering::Relaxed) {
             tracing::debug!(?object, why = refusal.why(), "{what}");
         } else {
@@ -287,7 +287,7 @@ impl Reporter {
             }
         };
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
-        if let Err(Refusal::Later(time)) = written {
+        if let Err(NotWritten::Later(time)) = written {
             self.retry_after.begin(time);
             self.view.reports.statuses.add_after(held.clone(), time, Lane::Slow);
             held.succeeded();
@@ -297,7 +297,7 @@ impl Reporter {
         // earlier either.
         sleep(pause).await;
         match written {
-            Ok(()) | Err(Refusal::Gone) => {
+            Ok(()) | Err(NotWritten::Gone) => {
                 self.unwritten.over();
                 held.succeeded();
             }
@@ -315,11 +315,12 @@ impl Reporter {
         said_by: (&str, i64),
         (own, only_in_place_of_ours): (&OwnStatus, bool),
         lead: &Lead,
-    ) -> Result<(), Refusal> {
-        let mut refusal = Refusal::Failed("other clients keep changing it".to_owned());
+    ) -> Result<(), NotWritten> {
+        let mut refusal = NotWritten::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, conditions::get(object)).await?;
-            let current = Current::of(read).ok_or_else(|| Refusal::Failed("the object cannot be read".to_owned()))?;
+            let current =
+                Current::of(read).ok_or_else(|| NotWritten::Failed("the object cannot be read".to_owned()))?;
             if only_in_place_of_ours && !current.is_ours {
                 return Ok(());
             }
@@ -328,7 +329,7 @@ impl Reporter {
             let patch = conditions::patch(object, &current.resource_version, status);
             match self.send::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),
-                Err(Refusal::Conflict) => refusal = Refusal::Conflict,
+                Err(NotWritten::Conflict) => refusal = NotWritten::Conflict,
                 Err(other) => return Err(other),
             }
         }
@@ -337,8 +338,8 @@ impl Reporter {
 
     /// Sends a write. A write that could arrive after the end of our leadership is cancelled; the next leader repeats
     /// it.
-    async fn send<T: DeserializeOwned>(&self, lead: &Lead, request: Prepared) -> Result<T, Refusal> {
-        let failed = |why: &str| Err(Refusal::Failed(why.to_owned()));
+    async fn send<T: DeserializeOwned>(&self, lead: &Lead, request: Prepared) -> Result<T, NotWritten> {
+        let failed = |why: &str| Err(NotWritten::Failed(why.to_owned()));
         let Some(until) = lead.until() else { return failed("the lead is lost") };
         let deadline = until.min(clock::now() + WRITE_MAX);
         let answer = timeout_at(deadline.into(), send::send(&self.client, request)).await;

@@ -19,7 +19,7 @@ pub(super) type Prepared = Result<http::Request<Vec<u8>>, request::Error>;
 
 /// The reason why nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum NotWritten {
     /// An object of that name exists.
     Exists,
     /// The object has changed since it was read.
@@ -36,7 +36,7 @@ pub(super) enum Refusal {
     Failed(String),
 }
 
-impl Refusal {
+impl NotWritten {
     /// The reason, for the log.
     pub(super) fn why(&self) -> &str {
         match self {
@@ -50,48 +50,48 @@ impl Refusal {
 }
 
 /// The label `outcome` of the metrics of writes.
-pub(super) const fn outcome<T>(result: &Result<T, Refusal>) -> &'static str {
+pub(super) const fn outcome<T>(result: &Result<T, NotWritten>) -> &'static str {
     match result {
         Ok(_) => "written",
-        Err(Refusal::Exists) => "known",
-        Err(Refusal::Gone) => "gone",
-        Err(Refusal::Later(_)) => "later",
-        Err(Refusal::Forbidden(_) | Refusal::Refused(_)) => "refused",
-        Err(Refusal::Conflict | Refusal::Failed(_)) => "failed",
+        Err(NotWritten::Exists) => "known",
+        Err(NotWritten::Gone) => "gone",
+        Err(NotWritten::Later(_)) => "later",
+        Err(NotWritten::Forbidden(_) | NotWritten::Refused(_)) => "refused",
+        Err(NotWritten::Conflict | NotWritten::Failed(_)) => "failed",
     }
 }
 
 /// Sends a write and parses the resulting object.
-pub(super) async fn send<T: DeserializeOwned>(client: &kube::Client, request: Prepared) -> Result<T, Refusal> {
-    let request = request.map_err(|why| Refusal::Refused(why.to_string()))?;
-    let answer = client.send(request.map(Body::from)).await.map_err(|why| Refusal::Failed(why.to_string()))?;
+pub(super) async fn send<T: DeserializeOwned>(client: &kube::Client, request: Prepared) -> Result<T, NotWritten> {
+    let request = request.map_err(|why| NotWritten::Refused(why.to_string()))?;
+    let answer = client.send(request.map(Body::from)).await.map_err(|why| NotWritten::Failed(why.to_string()))?;
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let bytes = body.map_err(|why| Refusal::Failed(why.to_string()))?.to_bytes();
+    let bytes = body.map_err(|why| NotWritten::Failed(why.to_string()))?.to_bytes();
     if head.status.is_success() {
-        return serde_json::from_slice(&bytes).map_err(|why| Refusal::Failed(why.to_string()));
+        return serde_json::from_slice(&bytes).map_err(|why| NotWritten::Failed(why.to_string()));
     }
     // Proxies in between may answer in other formats.
     let status: Status = serde_json::from_slice(&bytes).unwrap_or_default();
     Err(refusal(head.status.as_u16(), &status, retry_after(&head.headers)))
 }
 
-fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> Refusal {
+fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> NotWritten {
     let why = || format!("{code}: {}", status.message);
     let details = status.details.as_ref();
     let going = details.is_some_and(|it| it.causes.iter().any(|cause| cause.reason == "NamespaceTerminating"));
     let told = details.map(|it| Duration::from_secs(u64::from(it.retry_after_seconds))).filter(|it| !it.is_zero());
     match code {
-        404 => Refusal::Gone,
-        403 if going => Refusal::Gone,
-        403 => Refusal::Forbidden(why()),
-        409 if status.reason == "AlreadyExists" => Refusal::Exists,
-        409 => Refusal::Conflict,
-        429 => Refusal::Later(asked.or(told).unwrap_or(LATER)),
+        404 => NotWritten::Gone,
+        403 if going => NotWritten::Gone,
+        403 => NotWritten::Forbidden(why()),
+        409 if status.reason == "AlreadyExists" => NotWritten::Exists,
+        409 => NotWritten::Conflict,
+        429 => NotWritten::Later(asked.or(told).unwrap_or(LATER)),
         // Other credentials, another version or more time may help.
-        401 | 408 => Refusal::Failed(why()),
-        400..=499 => Refusal::Refused(why()),
-        _ => Refusal::Failed(why()),
+        401 | 408 => NotWritten::Failed(why()),
+        400..=499 => NotWritten::Refused(why()),
+        _ => NotWritten::Failed(why()),
     }
 }
 
@@ -100,26 +100,26 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(code: u16, body: &str, asked_s: Option<u64>, want: &Refusal) {
+    fn check(code: u16, body: &str, asked_s: Option<u64>, want: &NotWritten) {
         let status: Status = serde_json::from_str(body).unwrap_or_default();
         assert_eq!(refusal(code, &status, asked_s.map(Duration::from_secs)), *want);
     }
 
     #[test]
     fn refusals_are_classified() {
-        let later = |seconds| Refusal::Later(Duration::from_secs(seconds));
-        let failed = |why: &str| Refusal::Failed(why.to_owned());
-        check(404, r#"{"reason":"NotFound","message":"no"}"#, None, &Refusal::Gone);
+        let later = |seconds| NotWritten::Later(Duration::from_secs(seconds));
+        let failed = |why: &str| NotWritten::Failed(why.to_owned());
+        check(404, r#"{"reason":"NotFound","message":"no"}"#, None, &NotWritten::Gone);
         let going = r#"{"reason":"Forbidden","message":"no","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#;
-        check(403, going, None, &Refusal::Gone);
-        check(403, r#"{"reason":"Forbidden","message":"no"}"#, None, &Refusal::Forbidden("403: no".to_owned()));
-        check(409, r#"{"reason":"AlreadyExists","message":"no"}"#, None, &Refusal::Exists);
-        check(409, r#"{"reason":"Conflict","message":"no"}"#, None, &Refusal::Conflict);
+        check(403, going, None, &NotWritten::Gone);
+        check(403, r#"{"reason":"Forbidden","message":"no"}"#, None, &NotWritten::Forbidden("403: no".to_owned()));
+        check(409, r#"{"reason":"AlreadyExists","message":"no"}"#, None, &NotWritten::Exists);
+        check(409, r#"{"reason":"Conflict","message":"no"}"#, None, &NotWritten::Conflict);
         check(429, "Too many requests, please try again later.", Some(7), &later(7));
         check(429, r#"{"details":{"retryAfterSeconds":3}}"#, None, &later(3));
         check(429, r#"{"details":{"retryAfterSeconds":3}}"#, Some(7), &later(7));
         check(429, "", None, &later(1));
-        check(422, r#"{"reason":"Invalid","message":"no"}"#, None, &Refusal::Refused("422: no".to_owned()));
+        check(422, r#"{"reason":"Invalid","message":"no"}"#, None, &NotWritten::Refused("422: no".to_owned()));
         check(401, r#"{"message":"no"}"#, None, &failed("401: no"));
         check(500, "<html>", None, &failed("500: "));
         check(302, "", None, &failed("302: "));

@@ -26,7 +26,7 @@ use crate::options::Secrets;
 
 /// The cache, if enabled, and the restored state that is not yet in use.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct CacheState {
     cache: Option<Cache>,
     /// The resourceVersions at which the first run resumes watches.
     resume: BTreeMap<Source, Arc<str>>,
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl CacheState {
     /// Prepares an informer for this run.
     pub(super) fn begin(&mut self, informer: Informer, source: &Source, identity: &Identity) -> Informer {
         let resume = self.resume.remove(source);

@@ -111,7 +111,8 @@ impl Claims<'_, '_> {
         // Positions count among the paths of the host, so that a change of another host's rule does not alter them.
         let paths = (0_u32..).zip(rule.into_iter().flat_map(|rule| &rule.paths));
         let routes = paths.map(|(position, path)| {
-            let place = Place { field: &path.field, service: "backend.service", path: path.path.clone(), position };
+            let place =
+                RoutePlace { field: &path.field, service: "backend.service", path: path.path.clone(), position };
             self.route(place, path.backend.as_ref())
         });
         let routes: Vec<Arc<Route>> = routes.collect();
@@ -133,13 +134,13 @@ impl Claims<'_, '_> {
     fn fallback(&mut self, default: &DefaultBackend) -> Arc<Route> {
         let everything = PathMatch::Prefix("".into());
         let field: Arc<str> = "spec.defaultBackend".into();
-        let place = Place { field: &field, service: "service", path: everything, position: u32::MAX };
+        let place = RoutePlace { field: &field, service: "service", path: everything, position: u32::MAX };
         self.route(place, default.backend.as_ref())
     }
 
     /// A route to a backend. If the backend is unusable, the route answers 503, and a finding states the reason.
-    fn route(&mut self, place: Place<'_>, backend: Option<&BackendRef>) -> Arc<Route> {
-        let Place { field, service, path, position } = place;
+    fn route(&mut self, place: RoutePlace<'_>, backend: Option<&BackendRef>) -> Arc<Route> {
+        let RoutePlace { field, service, path, position } = place;
         let targets = match backend.map(|backend| (backend, self.reader.target(backend))) {
             None => Vec::new(),
             Some((_, Ok(target))) => vec![WeightedTarget::new(Arc::new(target), 1)],
@@ -188,7 +189,7 @@ impl Claims<'_, '_> {
 }
 
 /// The field of a route in its object, and its match.
-struct Place<'a> {
+struct RoutePlace<'a> {
     field: &'a Arc<str>,
     /// The field of the Service, below `field`.
     service: &'static str,

@@ -20,7 +20,7 @@ use crate::world::World;
 
 /// The input of a page.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'k> {
+pub(crate) struct TreeSources<'k> {
     pub(crate) world: &'k World,
     pub(crate) topology: &'k Topology,
     pub(crate) parts: &'k SnapshotParts,
@@ -28,15 +28,15 @@ pub(crate) struct Known<'k> {
 
 /// The nodes of a page before they are grouped by class.
 #[derive(Default)]
-struct Page {
+struct PageNodes {
     gateways: BTreeMap<ObjectName, GatewayNode>,
     /// Objects with hosts of their own, by class.
     routes: BTreeMap<(Kind, String), Vec<RouteNode>>,
 }
 
 /// Builds a page of the tree.
-pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
-    let (mut page, mut count, mut last, mut next) = (Page::default(), 0, None, None);
+pub(crate) fn build(known: TreeSources<'_>, query: &TreeQuery) -> Tree {
+    let (mut page, mut count, mut last, mut next) = (PageNodes::default(), 0, None, None);
     for (object, attachment) in known.topology.attachments_after(query.after.as_ref()) {
         if !is_shown(object, attachment)
             || !(query.names(object)
@@ -54,7 +54,7 @@ pub(crate) fn build(known: Known<'_>, query: &TreeQuery) -> Tree {
             known.gateway(&mut page, &object.name);
         } else if object.kind.is_route() {
             known.route(&mut page, object, attachment);
-        } else if let Some(class) = Known::class_of(object, attachment) {
+        } else if let Some(class) = TreeSources::class_of(object, attachment) {
             page.routes.entry(class).or_default().push(known.node(object, attachment, &TableName::Shared));
         }
     }
@@ -68,7 +68,7 @@ fn is_shown(object: &ObjectRef, attachment: &Attachment) -> bool {
     object.kind.is_route() || object.kind == Kind::Gateway || !attachment.claims.is_empty()
 }
 
-impl<'k> Known<'k> {
+impl<'k> TreeSources<'k> {
     /// The Gateways and ListenerSets that a route refers to.
     fn parents(self, object: &ObjectRef, attachment: &Attachment) -> Vec<ObjectRef> {
         let links = attachment.links.iter().filter(|_| object.kind.is_route());
@@ -87,7 +87,7 @@ impl<'k> Known<'k> {
 
     /// Returns the node of a Gateway on the page, and adds it if it is missing; with the refused routes if the query
     /// selects the Gateway itself.
-    fn gateway<'p>(self, page: &'p mut Page, name: &ObjectName) -> Option<&'p mut GatewayNode> {
+    fn gateway<'p>(self, page: &'p mut PageNodes, name: &ObjectName) -> Option<&'p mut GatewayNode> {
         if !page.gateways.contains_key(name) {
             let object = ObjectRef::new(Kind::Gateway, name.clone());
             let offer = self.topology.offer(&object)?;
@@ -133,7 +133,7 @@ impl<'k> Known<'k> {
     }
 
     /// Adds a route to each of its listeners, and to the Gateways that refuse it.
-    fn route(self, page: &mut Page, object: &ObjectRef, attachment: &'k Attachment) {
+    fn route(self, page: &mut PageNodes, object: &ObjectRef, attachment: &'k Attachment) {
         for key in &*attachment.listeners {
             let Some(listener) = key.listener() else { continue };
             let ListenerRef { owner, section } = &**listener;
@@ -242,7 +242,7 @@ impl<'k> Known<'k> {
     }
 
     /// Groups the nodes of a page by class.
-    fn classes(self, page: Page) -> Vec<ClassNode> {
+    fn classes(self, page: PageNodes) -> Vec<ClassNode> {
         let mut classes: BTreeMap<(Kind, String), ClassNode> = BTreeMap::new();
         let class = |(kind, name): &(Kind, String)| {
             let (gateways, routes) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tidegate_config::object::Kind;
 use tidegate_control::options::{Options, Pace};
-use tidegate_control::{Order, Share};
+use tidegate_control::{LaneShares, Order};
 
 use crate::bench::Bench;
 use crate::manifests::{class, ingress_of, service, slice};
@@ -15,7 +15,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 #[track_caller]
 fn check(order: Order, want: [&str; 4]) {
     let pace = Pace::default();
-    let pace = Pace { share: Share { slow_batch_max: 1, ..pace.share }, ..pace };
+    let pace = Pace { share: LaneShares { slow_batch_max: 1, ..pace.share }, ..pace };
     let mut bench = Bench::untold(Options { pace, order, ..Options::default() });
     let ingresses = NAMES.map(|name| ingress_of(name, &format!("{name}.example"), name, &["/"]));
     let slices = |address: &str| NAMES.map(|name| slice(name, &[address]));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tidegate_control::{Batch, Change, FORMAT, Position, Seal, Store, Unusable};
+use tidegate_control::{Batch, CollectionChange, FORMAT, Position, Seal, Store, UnusableStore};
 
 fn seal(folder: &Path, byte: u8) -> Option<Arc<Seal>> {
     let path = folder.join("key");
@@ -20,7 +20,7 @@ fn position(version: &str) -> Position {
 
 fn batch(collection: &str, sealed: bool, values: &[(&str, Option<&str>)], version: &str) -> Batch {
     let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.map(|value| value.as_bytes().to_vec())));
-    let change = Change { sealed, replace: false, values: values.collect(), position: position(version) };
+    let change = CollectionChange { sealed, replace: false, values: values.collect(), position: position(version) };
     Batch::from([(collection.into(), change)])
 }
 
@@ -85,7 +85,7 @@ fn sealed_values_need_their_key() {
     let store = Store::open(folder.path(), seal(folder.path(), 1)).unwrap();
     assert_eq!(held(&store, "secrets"), of(&[("shop/tls", "very-private")]));
     drop(store);
-    assert_eq!(Store::open(folder.path(), seal(folder.path(), 2)).unwrap_err(), Unusable::WrongKey);
+    assert_eq!(Store::open(folder.path(), seal(folder.path(), 2)).unwrap_err(), UnusableStore::WrongKey);
     let store = Store::open(folder.path(), None).unwrap();
     assert_eq!(store.collections().unwrap().into_keys().collect::<Vec<_>>(), ["plain"]);
     assert!(held(&store, "secrets").is_empty(), "what nobody can open any more is gone");
@@ -97,13 +97,13 @@ fn sealed_values_need_their_key() {
 fn one_process_opens_the_store_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None).unwrap();
-    assert_eq!(Store::open(folder.path(), None).unwrap_err(), Unusable::Locked);
+    assert_eq!(Store::open(folder.path(), None).unwrap_err(), UnusableStore::Locked);
     drop(store);
     assert!(Store::open(folder.path(), None).is_ok());
 }
 
 /// A store with values whose file is then damaged.
-fn spoilt(spoil: impl FnOnce(&Path)) -> (TempDir, Result<BTreeMap<String, String>, Unusable>) {
+fn spoilt(spoil: impl FnOnce(&Path)) -> (TempDir, Result<BTreeMap<String, String>, UnusableStore>) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None).unwrap();
     let values: Vec<(String, String)> = (0..500).map(|key| (format!("key-{key}"), "value ".repeat(50))).collect();
@@ -128,7 +128,7 @@ fn a_store_of_a_newer_format_is_left_unchanged() {
         transaction.open_table(meta).unwrap().insert("format", (FORMAT + 1).to_string().as_bytes()).unwrap();
         transaction.commit().unwrap();
     };
-    assert_eq!(spoilt(newer).1.unwrap_err(), Unusable::Newer);
+    assert_eq!(spoilt(newer).1.unwrap_err(), UnusableStore::Newer);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_truncated_file_is_reported_as_damaged() {
     for cut in cuts {
         let (_folder, found) =
             spoilt(|path| std::fs::File::options().write(true).open(path).unwrap().set_len(cut).unwrap());
-        assert!(matches!(found, Err(Unusable::Damaged(_))), "cut at {cut} of {length}: {found:?}");
+        assert!(matches!(found, Err(UnusableStore::Damaged(_))), "cut at {cut} of {length}: {found:?}");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_changed_byte_is_detected_or_harmless() {
             std::fs::write(path, bytes).unwrap();
         });
         match found {
-            Err(Unusable::Damaged(_) | Unusable::Newer | Unusable::Io(_)) => damaged += 1,
+            Err(UnusableStore::Damaged(_) | UnusableStore::Newer | UnusableStore::Io(_)) => damaged += 1,
             Err(why) => panic!("byte {at}: {why}"),
             Ok(held) => assert_eq!(held, whole, "byte {at}"),
         }
@@ -194,5 +194,8 @@ fn the_folder_and_the_file_are_readable_by_the_owner_only() {
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::rename(&inner, elsewhere.path().join("moved")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path().join("moved"), &inner).unwrap();
-    assert!(matches!(Store::open(folder.path(), None), Err(Unusable::Io(_))), "a link leads to who knows whose folder");
+    assert!(
+        matches!(Store::open(folder.path(), None), Err(UnusableStore::Io(_))),
+        "a link leads to who knows whose folder"
+    );
 }

@@ -252,7 +252,7 @@ fn a_due_list_is_made_whatever_the_state_of_the_watch() {
 fn a_list_is_made_for_a_copy_that_lacks_objects() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use tidegate_control::{Copied, Copies, Taken, Taker};
+    use tidegate_control::{Copied, Copies, CopyState, Taker};
 
     let lists = block_on(async {
         let done = Arc::new(AtomicU32::new(0));
@@ -261,7 +261,7 @@ fn a_list_is_made_for_a_copy_that_lacks_objects() {
             Taker::new(move |copied| {
                 // The first two lists do not satisfy it.
                 let ends = u32::from(matches!(copied, Copied::ListDone { .. }));
-                if done.fetch_add(ends, Ordering::Relaxed) + ends < 3 { Taken::Lacking } else { Taken::Whole }
+                if done.fetch_add(ends, Ordering::Relaxed) + ends < 3 { CopyState::Lacking } else { CopyState::Whole }
             })
         });
         let lists = (5..10).map(|version| listed(version, &[("a", 3)])).collect();

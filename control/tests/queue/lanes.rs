@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::Lane::{Fast, Slow};
-use tidegate_control::{Lane, Queue, Share};
+use tidegate_control::{Lane, LaneShares, Queue};
 
 use crate::ops::SHARE;
 use crate::{queue, start};
@@ -83,7 +83,7 @@ fn no_slow_key_starves() {
 #[test]
 fn a_live_change_waits_for_one_slow_turn() {
     for (batch_max, fast_turns_max, aged_every) in [(1, 0, 0), (1, 8, 2), (512, 8, 2), (512, 1, 100)] {
-        let share = Share { batch_max, slow_batch_max: batch_max.min(64), fast_turns_max, aged_every, ..SHARE };
+        let share = LaneShares { batch_max, slow_batch_max: batch_max.min(64), fast_turns_max, aged_every, ..SHARE };
         let now = start();
         let mut queue: Queue<u32> = queue();
         for key in 0..100_000 {
@@ -106,7 +106,7 @@ fn a_live_change_waits_for_one_slow_turn() {
 /// Compares the batches, in order.
 #[track_caller]
 fn check_batches(asked: &[(&'static str, Lane)], want: &[&[&str]]) {
-    let share = Share { batch_max: 2, slow_batch_max: 3, fast_turns_max: 2, ..SHARE };
+    let share = LaneShares { batch_max: 2, slow_batch_max: 3, fast_turns_max: 2, ..SHARE };
     let (mut queue, now) = (queue(), start());
     asked.iter().for_each(|(key, lane)| queue.add(*key, *lane, 0, now));
     for want in want {

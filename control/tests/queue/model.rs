@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use tidegate_control::{Lane, Queue, Share};
+use tidegate_control::{Lane, LaneShares, Queue};
 
 use crate::ops::{Key, Op, RETRIES, SHARE, rank};
 use crate::tally::{Present, Tally};
@@ -262,7 +262,7 @@ impl Model {
     /// Takes a batch of the queue and checks its size and its order.
     fn take(&mut self, fast: usize, slow: usize) -> Result<(), Broken> {
         self.fire();
-        let batch = self.queue.take(Share { batch_max: fast, slow_batch_max: slow, ..SHARE }, self.now);
+        let batch = self.queue.take(LaneShares { batch_max: fast, slow_batch_max: slow, ..SHARE }, self.now);
         let Some((first, _)) = batch.first() else { return self.nothing_waits() };
         let turn = self.begin_turn(*first)?;
         let (lane, max) = if turn == Turn::Fast { (Lane::Fast, fast) } else { (Lane::Slow, slow) };

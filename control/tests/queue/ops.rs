@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_control::{Lane, Retries, Share};
+use tidegate_control::{Lane, LaneShares, Retries};
 
 pub(crate) type Key = u8;
 
@@ -60,7 +60,7 @@ pub(crate) fn ops(keys: Key, length: usize) -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-pub(crate) const SHARE: Share = Share {
+pub(crate) const SHARE: LaneShares = LaneShares {
     batch_max: 1,
     slow_batch_max: 1,
     fast_turns_max: 3,

@@ -8,7 +8,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, 
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources};
-use tidegate_control::{Command, Event, Order, Reconciler, Share, Source};
+use tidegate_control::{Command, Event, LaneShares, Order, Reconciler, Source};
 
 use crate::check::{pointers, whole};
 use crate::cluster::Cluster;
@@ -19,7 +19,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let default_certificate = die.bool().then(|| ObjectName::new("red", "s0"));
     // Small batches, so that related changes land in different ones.
     let pace = Pace::default();
-    let share = Share { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
+    let share = LaneShares { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
     let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
     // The order of units in use first must not affect the result.
     let salt = die.u8(..);

@@ -26,12 +26,12 @@ pub(crate) struct Clients {
     connections_max: u32,
     requests_max: u32,
     budget: Arc<Budget>,
-    by_address: papaya::HashMap<IpAddr, Arc<Held>, RandomState>,
+    by_address: papaya::HashMap<IpAddr, Arc<ClientUse>, RandomState>,
 }
 
 /// The connections, flows and costs of a client.
 #[derive(Debug, Default)]
-struct Held {
+struct ClientUse {
     /// The cost of its connections and requests. Flows have a separate budget and share.
     taken: Taken,
     /// The counts of connections and flows in one number, so that a client is removed only if it has neither.
@@ -39,7 +39,7 @@ struct Held {
     requests: AtomicU32,
 }
 
-/// A kind of place in [`Held::places`]: connections are counted in the lower half and flows in the upper one.
+/// A kind of place in [`ClientUse::places`]: connections are counted in the lower half and flows in the upper one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PlaceOf {
     Connection,
@@ -68,12 +68,12 @@ impl PlaceOf {
 pub(crate) struct FlowPlace {
     clients: Arc<Clients>,
     address: IpAddr,
-    held: Arc<Held>,
+    held: Arc<ClientUse>,
 }
 
 /// The outcome of counting a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Counted {
+enum CountOutcome {
     Yes,
     TooMany,
     Forgotten,
@@ -84,14 +84,14 @@ enum Counted {
 pub(crate) struct ClientPlace {
     clients: Arc<Clients>,
     address: IpAddr,
-    held: Arc<Held>,
+    held: Arc<ClientUse>,
     cost: Cost,
 }
 
 /// A cost besides that of connections and requests, charged to a client until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ClientCharge {
-    held: Arc<Held>,
+    held: Arc<ClientUse>,
     cost: Cost,
 }
 
@@ -124,20 +124,20 @@ impl Clients {
         Some(FlowPlace { clients: Arc::clone(self), address, held })
     }
 
-    fn counted(&self, address: IpAddr, place: PlaceOf, may: impl Fn(u32) -> bool) -> Option<Arc<Held>> {
+    fn counted(&self, address: IpAddr, place: PlaceOf, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
         let clients = self.by_address.pin();
         loop {
             let held = clients.get_or_insert_with(address, Arc::default);
             match held.count(place, &may) {
-                Counted::Yes => return Some(Arc::clone(held)),
-                Counted::TooMany => return None,
-                Counted::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
+                CountOutcome::Yes => return Some(Arc::clone(held)),
+                CountOutcome::TooMany => return None,
+                CountOutcome::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
             }
         }
     }
 
     /// Removes a place from the count.
-    fn leave(&self, address: &IpAddr, held: &Held, place: PlaceOf) {
+    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PlaceOf) {
         let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
         if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
             self.by_address.pin().remove_if(address, |_, held| held.is_forgotten()).ok();
@@ -150,16 +150,16 @@ impl Clients {
     }
 }
 
-impl Held {
-    fn count(&self, place: PlaceOf, may: impl Fn(u32) -> bool) -> Counted {
+impl ClientUse {
+    fn count(&self, place: PlaceOf, may: impl Fn(u32) -> bool) -> CountOutcome {
         let more = |places: u64| {
             let count = u32::try_from(place.among(places)).unwrap_or(u32::MAX).saturating_add(1);
             (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + place.one())
         };
         match self.places.fetch_update(Relaxed, Relaxed, more) {
-            Ok(_) => Counted::Yes,
-            Err(FORGOTTEN) => Counted::Forgotten,
-            Err(_) => Counted::TooMany,
+            Ok(_) => CountOutcome::Yes,
+            Err(FORGOTTEN) => CountOutcome::Forgotten,
+            Err(_) => CountOutcome::TooMany,
         }
     }
 

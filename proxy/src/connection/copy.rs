@@ -47,8 +47,12 @@ where
 {
     let (from_client, to_client) = split(client);
     let (from_endpoint, to_endpoint) = split(endpoint);
-    let moved =
-        Moved { begun: clock::now(), last_ms: AtomicU64::new(0), up: AtomicU64::new(0), down: AtomicU64::new(0) };
+    let moved = CopyProgress {
+        begun: clock::now(),
+        last_ms: AtomicU64::new(0),
+        up: AtomicU64::new(0),
+        down: AtomicU64::new(0),
+    };
     let up = one_way(from_client, to_endpoint, read, &moved, &moved.up);
     let down = one_way(from_endpoint, to_client, &[], &moved, &moved.down);
     let outcome = tokio::select! {
@@ -70,7 +74,7 @@ enum End {
 }
 
 /// The progress.
-struct Moved {
+struct CopyProgress {
     begun: Instant,
     /// The time of the last byte, in milliseconds from the beginning.
     last_ms: AtomicU64,
@@ -78,7 +82,7 @@ struct Moved {
     down: AtomicU64,
 }
 
-impl Moved {
+impl CopyProgress {
     fn note(&self) {
         let since = clock::now().saturating_duration_since(self.begun);
         self.last_ms.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
@@ -101,7 +105,7 @@ async fn one_way<R: AsyncRead, W: AsyncWrite>(
     mut from: ReadHalf<R>,
     mut to: WriteHalf<W>,
     first: &[u8],
-    moved: &Moved,
+    moved: &CopyProgress,
     count: &AtomicU64,
 ) -> io::Result<End> {
     let mut piece = first.to_vec();

@@ -9,7 +9,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The protocol of the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Opening {
+pub(crate) enum FirstBytes {
     /// Both are possible.
     Undecided,
     /// They are not an HTTP/2 preface.
@@ -19,13 +19,13 @@ pub(crate) enum Opening {
 }
 
 /// Decides at the first byte that differs from the preface, so that a short HTTP/1.0 request never waits for more.
-pub(crate) fn opening(bytes: &[u8]) -> Opening {
+pub(crate) fn opening(bytes: &[u8]) -> FirstBytes {
     if bytes.starts_with(PREFACE) {
-        Opening::Http2
+        FirstBytes::Http2
     } else if PREFACE.starts_with(bytes) {
-        Opening::Undecided
+        FirstBytes::Undecided
     } else {
-        Opening::Http1
+        FirstBytes::Http1
     }
 }
 
@@ -178,20 +178,20 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_opening(bytes: &[u8], expected: Opening) {
+    fn check_opening(bytes: &[u8], expected: FirstBytes) {
         assert_eq!(opening(bytes), expected);
     }
 
     #[test]
     fn the_opening_is_decided_at_the_first_differing_byte() {
-        check_opening(b"", Opening::Undecided);
-        check_opening(b"P", Opening::Undecided);
-        check_opening(b"PO", Opening::Http1);
-        check_opening(b"G", Opening::Http1);
-        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", Opening::Undecided);
-        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Opening::Http2);
-        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", Opening::Http2);
-        check_opening(b"PRI * HTTP/1.0\r\n", Opening::Http1);
+        check_opening(b"", FirstBytes::Undecided);
+        check_opening(b"P", FirstBytes::Undecided);
+        check_opening(b"PO", FirstBytes::Http1);
+        check_opening(b"G", FirstBytes::Http1);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", FirstBytes::Undecided);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FirstBytes::Http2);
+        check_opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", FirstBytes::Http2);
+        check_opening(b"PRI * HTTP/1.0\r\n", FirstBytes::Http1);
     }
 
     /// The result must be the same wherever the bytes are cut.

@@ -7,7 +7,7 @@ use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::tls::Failure;
+use super::tls::HandshakeFailure;
 
 /// The maximum size of the ClientHello in bytes, with all its records. That of a browser has about 2,000.
 const BYTES_MAX: usize = 32 * 1024;
@@ -32,19 +32,19 @@ pub(super) struct Hello {
 ///
 /// # Errors
 /// The reason why there is none.
-pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
+pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, HandshakeFailure> {
     let mut acceptor = Acceptor::default();
     let (mut piece, mut bytes) = ([0; PIECE], Vec::new());
     loop {
-        let count = stream.read(&mut piece).await.map_err(|_| Failure::Closed)?;
+        let count = stream.read(&mut piece).await.map_err(|_| HandshakeFailure::Closed)?;
         if count == 0 {
-            return Err(Failure::Closed);
+            return Err(HandshakeFailure::Closed);
         }
         bytes.extend_from_slice(&piece[..count]);
         if bytes.len() > BYTES_MAX {
-            return Err(Failure::Malformed);
+            return Err(HandshakeFailure::Malformed);
         }
-        take(&mut acceptor, &piece[..count]).map_err(|_| Failure::Malformed)?;
+        take(&mut acceptor, &piece[..count]).map_err(|_| HandshakeFailure::Malformed)?;
         match acceptor.accept() {
             Ok(None) => {}
             Ok(Some(accepted)) => {
@@ -56,7 +56,7 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, Failure> {
                 if alert.write_all(&mut told).is_ok() {
                     tell(stream, &told).await;
                 }
-                return Err(Failure::of_tls(&error));
+                return Err(HandshakeFailure::of_tls(&error));
             }
         }
     }

@@ -45,7 +45,7 @@ impl List {
 /// The connections of a thread, or its flows.
 #[derive(Debug, Default)]
 struct Connections {
-    open: HashMap<u64, Open, foldhash::fast::RandomState>,
+    open: HashMap<u64, OpenConnection, foldhash::fast::RandomState>,
     /// The last number given.
     numbers: u64,
     /// The longest idle ones at the last search: their numbers, and since when they were idle.
@@ -53,7 +53,7 @@ struct Connections {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     activity: Arc<Activity>,
     task: AbortHandle,
     cost: Cost,
@@ -75,7 +75,7 @@ pub(crate) struct Busy(Arc<Activity>);
 
 /// The budget to which a cost was charged.
 #[derive(Debug)]
-pub(crate) enum Charged {
+pub(crate) enum ChargedTo {
     /// For a connection.
     Connection(Arc<Budget>),
     /// For a flow.
@@ -87,12 +87,12 @@ pub(crate) enum Charged {
 #[derive(Debug)]
 pub(crate) struct Entry {
     number: u64,
-    charged: Charged,
+    charged: ChargedTo,
 }
 
 /// The list and number of an entry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(List, u64);
+pub(crate) struct EntryId(List, u64);
 
 impl Activity {
     /// The activity of a connection that waits for its first request. All connections of a thread share one epoch.
@@ -144,7 +144,7 @@ impl Drop for Busy {
 
 impl Entry {
     /// The entry of a connection or flow that is charged and about to be served.
-    pub(crate) fn new(charged: Charged) -> Self {
+    pub(crate) fn new(charged: ChargedTo) -> Self {
         let number = charged.list().with(|connections| {
             connections.numbers += 1;
             connections.numbers
@@ -153,8 +153,8 @@ impl Entry {
     }
 
     /// Its place.
-    pub(crate) const fn place(&self) -> Place {
-        Place(self.charged.list(), self.number)
+    pub(crate) const fn place(&self) -> EntryId {
+        EntryId(self.charged.list(), self.number)
     }
 
     /// Returns `true` if [`give_way`] has closed it.
@@ -164,7 +164,7 @@ impl Entry {
     }
 }
 
-impl Charged {
+impl ChargedTo {
     const fn list(&self) -> List {
         match self {
             Self::Connection(_) => List::Connections,
@@ -175,17 +175,17 @@ impl Charged {
 
 /// Allows [`give_way`] to close the connection or flow of an entry of this thread while it is idle. It must be called
 /// before its task runs. `cost` is the charged cost.
-pub(crate) fn register(place: Place, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
-    let Place(list, number) = place;
-    list.with(|connections| connections.open.insert(number, Open { activity, task, cost }));
+pub(crate) fn register(place: EntryId, activity: Arc<Activity>, task: AbortHandle, cost: Cost) {
+    let EntryId(list, number) = place;
+    list.with(|connections| connections.open.insert(number, OpenConnection { activity, task, cost }));
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         let open = self.charged.list().with(|connections| connections.open.remove(&self.number)).flatten();
         match (&self.charged, open) {
-            (Charged::Connection(budget), Some(open)) => budget.release(open.cost),
-            (Charged::Flow(budget), Some(_)) => budget.release(),
+            (ChargedTo::Connection(budget), Some(open)) => budget.release(open.cost),
+            (ChargedTo::Flow(budget), Some(_)) => budget.release(),
             (_, None) => {}
         }
     }
@@ -219,7 +219,7 @@ pub(crate) fn give_way(list: List) -> Option<Cost> {
 impl Connections {
     /// Searches the longest idle ones.
     fn look(&mut self) {
-        let waiting = |(number, open): (&u64, &Open)| Some((open.activity.waiting_since()?, *number));
+        let waiting = |(number, open): (&u64, &OpenConnection)| Some((open.activity.waiting_since()?, *number));
         let mut waiting: Vec<(u64, u64)> = self.open.iter().filter_map(waiting).collect();
         if waiting.len() > FOUND_MAX {
             waiting.select_nth_unstable(FOUND_MAX);
@@ -251,7 +251,7 @@ mod tests {
     fn connection(budget: &Arc<Budget>, epoch: Instant, seconds: u64) -> Connection {
         let activity = Activity::new(epoch, epoch + Duration::from_secs(seconds));
         let task = tokio::spawn(std::future::pending());
-        let entry = Entry::new(Charged::Connection(Arc::clone(budget)));
+        let entry = Entry::new(ChargedTo::Connection(Arc::clone(budget)));
         budget.charge(Cost::PLAIN);
         register(entry.place(), Arc::clone(&activity), task.abort_handle(), Cost::PLAIN);
         Connection { activity, entry: Some(entry), task }

@@ -24,7 +24,7 @@ pub(crate) mod transport;
 pub(crate) use alarm::Alarm;
 pub(crate) use close::{MALFORMED, Refusal};
 pub(crate) use io::Conn;
-pub(crate) use proxy_header::Failure as ProxyHeaderFailure;
+pub(crate) use proxy_header::HeaderFailure as ProxyHeaderFailure;
 pub(crate) use stream_counts::Abuse;
 use stream_counts::StreamCounts;
 #[cfg(test)]

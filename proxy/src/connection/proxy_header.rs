@@ -52,7 +52,7 @@ impl From<v2::IPv6> for Ends {
 
 /// The reason why a connection has no valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum HeaderFailure {
     /// The peer closed the connection.
     Closed,
     /// It did not arrive in time.
@@ -63,7 +63,7 @@ pub(crate) enum Failure {
     Malformed,
 }
 
-impl Failure {
+impl HeaderFailure {
     /// All reasons.
     pub(crate) const ALL: [Self; 4] = [Self::Closed, Self::Timeout, Self::Missing, Self::Malformed];
 
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for HeaderFailure {
     fn from(_: io::Error) -> Self {
         Self::Closed
     }
@@ -86,29 +86,29 @@ impl From<io::Error> for Failure {
 
 /// Reads the header of a new connection; `None` if it has no TCP addresses: the connection is the load balancer's own,
 /// such as a health check, or the load balancer does not know them.
-pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, Failure> {
+pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, HeaderFailure> {
     let mut header = Vec::with_capacity(V1_MAX);
     while header.len() < BEGINNING {
         some(stream, &mut header, BEGINNING).await?;
         let so_far = |prefix: &[u8]| prefix.iter().zip(&header).all(|(want, got)| want == got);
         if !so_far(v1::PROTOCOL_PREFIX.as_bytes()) && !so_far(v2::PROTOCOL_PREFIX) {
-            return Err(Failure::Missing);
+            return Err(HeaderFailure::Missing);
         }
     }
     if header == v2::PROTOCOL_PREFIX { second(stream, header).await } else { first(stream, header).await }
 }
 
 /// Reads the rest of a version 1 line, whose length is unknown until its end.
-async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>, Failure> {
+async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>, HeaderFailure> {
     while !line.ends_with(b"\n") {
         let mut ahead = [0; V1_MAX];
-        let room = ahead.get_mut(line.len()..).filter(|room| !room.is_empty()).ok_or(Failure::Malformed)?;
+        let room = ahead.get_mut(line.len()..).filter(|room| !room.is_empty()).ok_or(HeaderFailure::Malformed)?;
         let seen = stream.peek(room).await?;
         let until = memchr::memchr(b'\n', room.get(..seen).unwrap_or_default()).map_or(seen, |at| at + 1);
         let wanted = line.len() + until;
         some(stream, &mut line, wanted).await?;
     }
-    let header = v1::Header::try_from(line.as_slice()).map_err(|_| Failure::Malformed)?;
+    let header = v1::Header::try_from(line.as_slice()).map_err(|_| HeaderFailure::Malformed)?;
     Ok(match header.addresses {
         v1::Addresses::Unknown => None,
         v1::Addresses::Tcp4(it) => Some(it.into()),
@@ -117,14 +117,14 @@ async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>
 }
 
 /// Reads the rest of a version 2 header, which has a length field.
-async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<Ends>, Failure> {
+async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<Ends>, HeaderFailure> {
     while header.len() < V2_FIXED {
         some(stream, &mut header, V2_FIXED).await?;
     }
-    let [.., high, low] = *header else { return Err(Failure::Malformed) };
+    let [.., high, low] = *header else { return Err(HeaderFailure::Malformed) };
     let rest = usize::from(u16::from_be_bytes([high, low]));
     if rest > V2_REST_MAX {
-        return Err(Failure::Malformed);
+        return Err(HeaderFailure::Malformed);
     }
     while header.len() < V2_FIXED + rest {
         some(stream, &mut header, V2_FIXED + rest).await?;
@@ -133,7 +133,7 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
     if header.get(v2::PROTOCOL_PREFIX.len()) == Some(&LOCAL) {
         return Ok(None);
     }
-    let header = v2::Header::try_from(header.as_slice()).map_err(|_| Failure::Malformed)?;
+    let header = v2::Header::try_from(header.as_slice()).map_err(|_| HeaderFailure::Malformed)?;
     if header.protocol != v2::Protocol::Stream {
         return Ok(None);
     }
@@ -145,10 +145,10 @@ async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<En
 }
 
 /// Waits for at least one more byte, and takes no more than up to a length.
-async fn some(stream: &mut TcpStream, header: &mut Vec<u8>, length: usize) -> Result<(), Failure> {
+async fn some(stream: &mut TcpStream, header: &mut Vec<u8>, length: usize) -> Result<(), HeaderFailure> {
     let wanted = length.saturating_sub(header.len());
     match (&mut *stream).take(wanted as u64).read_buf(header).await? {
-        0 => Err(Failure::Closed),
+        0 => Err(HeaderFailure::Closed),
         _ => Ok(()),
     }
 }
@@ -168,7 +168,7 @@ mod tests {
     };
 
     /// Returns the result of reading these bytes, and the bytes left for later readers.
-    async fn played(pieces: &[&[u8]]) -> (Result<Option<Ends>, Failure>, Vec<u8>) {
+    async fn played(pieces: &[&[u8]]) -> (Result<Option<Ends>, HeaderFailure>, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = async {
@@ -194,7 +194,7 @@ mod tests {
 
     /// The result is the same for all bytes at once and one by one (a long rest in larger pieces); later bytes stay
     /// unread.
-    async fn check(header: &[u8], want: Result<Option<Ends>, Failure>) {
+    async fn check(header: &[u8], want: Result<Option<Ends>, HeaderFailure>) {
         let shown = header.escape_ascii().to_string();
         let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
         let (got, rest) = played(&[&whole]).await;
@@ -236,9 +236,9 @@ mod tests {
             "PROXYTCP4 192.0.2.7 198.51.100.1 4711 443\r\n",
             "PROXY TCP4 192.0.2.7 198.51.100.1\0 4711 443\r\n",
         ] {
-            check(line.as_bytes(), Err(Failure::Malformed)).await;
+            check(line.as_bytes(), Err(HeaderFailure::Malformed)).await;
         }
-        check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(200)).as_bytes(), Err(Failure::Malformed)).await;
+        check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(200)).as_bytes(), Err(HeaderFailure::Malformed)).await;
     }
 
     #[tokio::test]
@@ -265,21 +265,21 @@ mod tests {
         check(&binary(1, 0x00, &[]), Ok(None)).await;
         check(&binary(1, 0x12, &V4), Ok(None)).await;
         check(&binary(1, 0x31, &[0; 216]), Ok(None)).await;
-        check(&binary(2, 0x11, &V4), Err(Failure::Malformed)).await;
-        check(&binary(1, 0x41, &V4), Err(Failure::Malformed)).await;
-        check(&binary(1, 0x11, &V4[..8]), Err(Failure::Malformed)).await;
-        check(&binary(1, 0x11, &[0; V2_REST_MAX + 1]), Err(Failure::Malformed)).await;
+        check(&binary(2, 0x11, &V4), Err(HeaderFailure::Malformed)).await;
+        check(&binary(1, 0x41, &V4), Err(HeaderFailure::Malformed)).await;
+        check(&binary(1, 0x11, &V4[..8]), Err(HeaderFailure::Malformed)).await;
+        check(&binary(1, 0x11, &[0; V2_REST_MAX + 1]), Err(HeaderFailure::Malformed)).await;
         let first = [v2::PROTOCOL_PREFIX, &[0x11, 0x11, 0, 12], &V4].concat();
-        check(&first, Err(Failure::Malformed)).await;
+        check(&first, Err(HeaderFailure::Malformed)).await;
     }
 
     #[tokio::test]
     async fn other_bytes_are_refused_at_the_first_that_differs() {
         for other in ["GET / HTTP/1.1\r\n", "\x16\x03\x01", "\r\n\r\n\0\rx", "PROXX", "proxy tcp4 ", "x"] {
-            check(other.as_bytes(), Err(Failure::Missing)).await;
+            check(other.as_bytes(), Err(HeaderFailure::Missing)).await;
         }
         for cut in ["", "PROXY", "PROXY TCP4 192.0", "\r\n\r\n\0\r\nQUIT\n\x21"] {
-            assert_eq!(played(&[cut.as_bytes()]).await.0, Err(Failure::Closed), "{cut:?}");
+            assert_eq!(played(&[cut.as_bytes()]).await.0, Err(HeaderFailure::Closed), "{cut:?}");
         }
     }
 

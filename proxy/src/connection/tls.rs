@@ -152,11 +152,12 @@ impl Tls {
     }
 
     /// The handling of a connection with a server name.
-    fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, Failure> {
+    fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, HandshakeFailure> {
         let snapshot = self.published.pin();
         let name = server_name.unwrap_or_default();
-        let listener = snapshot.bind(&bind).and_then(|bind| bind.listener(name)).ok_or(Failure::UnknownName)?;
-        let route = || snapshot.tls_stream(listener, name).map(Arc::clone).ok_or(Failure::UnknownName);
+        let listener =
+            snapshot.bind(&bind).and_then(|bind| bind.listener(name)).ok_or(HandshakeFailure::UnknownName)?;
+        let route = || snapshot.tls_stream(listener, name).map(Arc::clone).ok_or(HandshakeFailure::UnknownName);
         let route = match mode(listener) {
             TlsMode::Passthrough => return Ok(Meant::Passthrough(route()?)),
             TlsMode::Terminate => Some(route()?),
@@ -164,7 +165,7 @@ impl Tls {
         };
         let listener = TlsListener::of(listener);
         let config = self.current(&snapshot, (bind, route.is_none()), listener.clients.as_ref());
-        Ok(Meant::Here { listener, config: config.ok_or(Failure::Incompatible)?, route })
+        Ok(Meant::Here { listener, config: config.ok_or(HandshakeFailure::Incompatible)?, route })
     }
 }
 
@@ -190,7 +191,7 @@ fn reads(listener: &Listener) -> bool {
 
 /// The reason why a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum HandshakeFailure {
     /// It took too long.
     Timeout,
     /// The client closed the connection.
@@ -209,7 +210,7 @@ pub(crate) enum Failure {
     ClientCertificate,
 }
 
-impl Failure {
+impl HandshakeFailure {
     /// All reasons.
     pub(crate) const ALL: [Self; 8] = [
         Self::Timeout,
@@ -289,7 +290,7 @@ pub(crate) enum Handshake {
     /// The first byte is not that of a TLS record but of an HTTP method; nothing was read.
     PlainHttp(TcpStream),
     /// The handshake failed.
-    Failed(Failure),
+    Failed(HandshakeFailure),
 }
 
 /// Performs the handshake with a client on a bind, with a deadline.
@@ -299,7 +300,7 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
         match stream.peek(&mut first).await {
             Ok(1) if first[0].is_ascii_uppercase() => return Handshake::PlainHttp(stream),
             Ok(1) => {}
-            Ok(_) | Err(_) => return Handshake::Failed(Failure::Closed),
+            Ok(_) | Err(_) => return Handshake::Failed(HandshakeFailure::Closed),
         }
         let Hello { accepted, bytes, server_name } = match hello::read(&mut stream).await {
             Ok(hello) => hello,
@@ -325,7 +326,7 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             }
         }
     });
-    shaken.await.unwrap_or(Handshake::Failed(Failure::Timeout))
+    shaken.await.unwrap_or(Handshake::Failed(HandshakeFailure::Timeout))
 }
 
 /// Continues after the ClientHello.
@@ -342,7 +343,7 @@ async fn finish(begun: StartHandshake<TcpStream>, listener: TlsListener, config:
             Handshake::Done { stream: Transport::Tls(Box::new(stream)), facts, http2 }
         })
     };
-    shaken.unwrap_or_else(|error| Handshake::Failed(Failure::of(&error)))
+    shaken.unwrap_or_else(|error| Handshake::Failed(HandshakeFailure::of(&error)))
 }
 
 fn agreed(session: &ServerConnection, listener: TlsListener) -> (TlsFacts, bool) {

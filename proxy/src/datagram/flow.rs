@@ -22,7 +22,7 @@ use crate::connection::clients::FlowPlace;
 use crate::connection::idle::{Activity, Entry};
 use crate::driver::Traffic;
 use crate::observe::access_log::StreamEntry;
-use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd, FlowSeries, Way};
+use crate::observe::datagram_metrics::{BindSeries, Direction, Dropped, FlowEnd, FlowSeries};
 use crate::upstream::attempt::Attempts;
 use crate::upstream::endpoint_state::EndpointStates;
 
@@ -58,14 +58,14 @@ pub(super) struct Flow {
     pub(super) activity: Arc<Activity>,
     series: FlowSeries,
     began: Instant,
-    passed: [Passed; 2],
+    passed: [DirectionCounters; 2],
     end: OnceLock<FlowEnd>,
     told: Notify,
 }
 
 /// The counters of one direction.
 #[derive(Debug, Default)]
-struct Passed {
+struct DirectionCounters {
     datagrams: AtomicU64,
     bytes: AtomicU64,
 }
@@ -170,7 +170,7 @@ impl Flow {
         };
         match sent {
             Ok(()) => {
-                self.note(Way::Up, bytes.len());
+                self.note(Direction::Up, bytes.len());
                 Sent::Passed
             }
             Err(error) if is_refusal(&error) => Sent::Refused,
@@ -178,12 +178,12 @@ impl Flow {
         }
     }
 
-    fn note(&self, way: Way, bytes: usize) {
+    fn note(&self, direction: Direction, bytes: usize) {
         self.activity.wait(clock::now());
-        let passed = &self.passed[way as usize];
+        let passed = &self.passed[direction as usize];
         passed.datagrams.fetch_add(1, Relaxed);
         passed.bytes.fetch_add(bytes as u64, Relaxed);
-        self.series.passed(way, bytes);
+        self.series.passed(direction, bytes);
     }
 }
 
@@ -272,7 +272,7 @@ impl Running {
         if socket.send(bytes, client, local).is_err() {
             return self.series.dropped(Dropped::Unsent);
         }
-        self.flow.note(Way::Down, bytes.len());
+        self.flow.note(Direction::Down, bytes.len());
     }
 }
 

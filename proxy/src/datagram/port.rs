@@ -17,7 +17,7 @@ use super::socket::{ClientSocket, Received};
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::bind_end::{Ending, wait};
-use crate::connection::idle::{self, Activity, Charged, Entry};
+use crate::connection::idle::{self, Activity, ChargedTo, Entry};
 use crate::driver::Traffic;
 use crate::observe::datagram_metrics::{BindSeries, Dropped, FlowEnd};
 
@@ -183,7 +183,7 @@ impl Port {
             return Ok(other);
         }
         self.series.active.inc();
-        let entry = Entry::new(Charged::Flow(Arc::clone(budget)));
+        let entry = Entry::new(ChargedTo::Flow(Arc::clone(budget)));
         let place = entry.place();
         let (series, traffic, all) = (Arc::clone(&self.series), Arc::clone(&self.traffic), Arc::clone(&self.all));
         let running = Running { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic, all };

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::connection::Notice;
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
-use crate::connection::proxy_header::{self, Ends, Failure};
+use crate::connection::proxy_header::{self, Ends, HeaderFailure};
 use crate::connection::transport::has_arrived;
 
 /// An accepted TCP connection.
@@ -34,7 +34,7 @@ pub(crate) struct Accepted {
 
 /// Further facts about an accepted connection.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct ConnectionState {
     /// Its place among those of its client, if the client is known and counted.
     pub(crate) client: Option<ClientPlace>,
     /// Whether it is idle.
@@ -42,7 +42,7 @@ pub(crate) struct Known {
 }
 
 /// A connection whose client is known.
-pub(crate) struct Opened {
+pub(crate) struct ClientConnection {
     /// Its stream, after the PROXY header.
     pub(crate) stream: TcpStream,
     /// The client's address and the connection's destination.
@@ -69,7 +69,7 @@ pub(crate) async fn open(
     mut client: Option<ClientPlace>,
     traffic: &Traffic,
     notice: &Notice,
-) -> Option<Opened> {
+) -> Option<ClientConnection> {
     let Accepted { mut stream, peer, bind, proxy_header, at } = accepted;
     let limits = &traffic.options.client;
     // A socket without a local address is closed already.
@@ -98,7 +98,7 @@ pub(crate) async fn open(
             .map_err(|why| traffic.metrics.refused(why))
             .ok()?;
     }
-    Some(Opened { stream, origin: Origin { peer, local, destination, forwards, client } })
+    Some(ClientConnection { stream, origin: Origin { peer, local, destination, forwards, client } })
 }
 
 /// The addresses in a connection's PROXY header, if its peer is trusted. The header is read in any case.
@@ -107,9 +107,9 @@ async fn ends(
     peer: SocketAddr,
     until: Instant,
     traffic: &Traffic,
-) -> Result<Option<Ends>, Failure> {
+) -> Result<Option<Ends>, HeaderFailure> {
     let read = timeout_at(until.into(), proxy_header::read(stream));
-    let ends = read.await.unwrap_or(Err(Failure::Timeout))?;
+    let ends = read.await.unwrap_or(Err(HeaderFailure::Timeout))?;
     let believed = traffic.trusts(peer.ip());
     let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
     Ok(ends.filter(|_| believed).map(canonical))

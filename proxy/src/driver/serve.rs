@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::open::{Accepted, Known, Opened, Origin, begins, open};
+use super::open::{Accepted, ClientConnection, ConnectionState, Origin, begins, open};
 use super::{HeadBounds, Traffic};
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::chunks::Chunks;
 use crate::connection::close::{MALFORMED, Refusal, close, refuse};
-use crate::connection::head_scan::{Follows, HeadScan, Opening, WholeHead, opening};
+use crate::connection::head_scan::{FirstBytes, Follows, HeadScan, WholeHead, opening};
 use crate::connection::tls;
 use crate::connection::transport::Transport;
 use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
@@ -78,7 +78,7 @@ pub(crate) struct TlsBytes {
 /// Serves a connection to its end, unless its bytes are to be passed on.
 pub(crate) async fn serve(
     accepted: Accepted,
-    known: Known,
+    known: ConnectionState,
     traffic: &Traffic,
     notice: Notice,
 ) -> Option<Box<TlsBytes>> {
@@ -93,11 +93,16 @@ pub(crate) async fn serve(
 }
 
 /// Performs the TLS handshake, if the bind requires one.
-async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: &Notice) -> Option<Established> {
+async fn establish(
+    accepted: Accepted,
+    known: ConnectionState,
+    traffic: &Traffic,
+    notice: &Notice,
+) -> Option<Established> {
     let limits = &traffic.options.client;
-    let Known { client, activity } = known;
+    let ConnectionState { client, activity } = known;
     let (bind, at) = (accepted.bind, accepted.at);
-    let Opened { stream, origin } = open(accepted, client, traffic, notice).await?;
+    let ClientConnection { stream, origin } = open(accepted, client, traffic, notice).await?;
     let Origin { peer, local, destination, forwards, client } = origin;
     let passed_on = |client| Origin { peer, local, destination, forwards, client };
     let text = AddressText::new(peer, destination.port());
@@ -137,7 +142,7 @@ async fn establish(accepted: Accepted, known: Known, traffic: &Traffic, notice: 
                 Some(Established::Bytes(Box::new(TlsBytes { from, stream: Transport::Plain(stream), read, route })))
             }
             tls::Handshake::PlainHttp(stream) => {
-                traffic.metrics.handshake_failed(tls::Failure::PlainHttp);
+                traffic.metrics.handshake_failed(tls::HandshakeFailure::PlainHttp);
                 let conn =
                     Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
                 refuse(conn, Refusal::PlainOnTls, traffic.options.server_header, limits.body_discard).await;
@@ -265,10 +270,10 @@ async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
 /// The kind of the received bytes; `None` while that is undecided.
 fn look(unread: &[u8], expected: Expected, bounds: HeadBounds, scan: &mut HeadScan) -> Option<Arrival> {
     match (expected, opening(unread)) {
-        (Expected::Either | Expected::Http2, Opening::Http2) => Some(Arrival::Http2),
-        (Expected::Http2, Opening::Http1) => Some(Arrival::Over),
-        (Expected::Http2 | Expected::Either, Opening::Undecided) => None,
-        (Expected::Either, Opening::Http1) | (Expected::Http1, _) => {
+        (Expected::Either | Expected::Http2, FirstBytes::Http2) => Some(Arrival::Http2),
+        (Expected::Http2, FirstBytes::Http1) => Some(Arrival::Over),
+        (Expected::Http2 | Expected::Either, FirstBytes::Undecided) => None,
+        (Expected::Either, FirstBytes::Http1) | (Expected::Http1, _) => {
             let Some(head) = scan.advance(unread) else { return within(unread.len(), scan.lines(), bounds) };
             let refused = within(head.len, head.lines, bounds);
             Some(refused.or_else(|| doubtful(&head)).unwrap_or(Arrival::Head(head)))

@@ -14,10 +14,10 @@ use crate::budget::Cost;
 use crate::connection::clients::{ClientPlace, FlowPlace};
 use crate::connection::idle::{self, List};
 use crate::connection::tls::Tls;
-use crate::observe::connection_metrics::{ConnectionMetrics, Refused};
+use crate::observe::connection_metrics::{ConnectionMetrics, RefusalReason};
 use crate::observe::datagram_metrics::Dropped;
 use crate::options::Options;
-use crate::shared::{Room, Shared};
+use crate::shared::{CostGuard, Shared};
 
 /// The shared state of the connections of a thread.
 pub(crate) struct Traffic {
@@ -79,17 +79,17 @@ impl Traffic {
     ///
     /// # Errors
     /// If the client holds too much already.
-    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
+    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, RefusalReason> {
         let peer = peer.to_canonical();
         if self.trusts(peer) {
             return Ok(None);
         }
-        self.shared.clients.enter(peer, cost).map(Some).ok_or(Refused::Client)
+        self.shared.clients.enter(peer, cost).map(Some).ok_or(RefusalReason::Client)
     }
 
     /// Charges a further cost of a connection to the process and its client, until the returned value is dropped. `None`
     /// if one of them has no room: the connection is counted as refused.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<Room> {
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<CostGuard> {
         self.shared.room_for(client, cost).inspect_err(|refused| self.metrics.refused(*refused)).ok()
     }
 

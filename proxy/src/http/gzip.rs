@@ -27,7 +27,7 @@ pub(crate) enum Goal {
 
 /// The bytes moved by a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moved {
+pub(crate) struct StepBytes {
     /// The number of bytes taken.
     pub(crate) taken: usize,
     /// The number of bytes given.
@@ -67,9 +67,9 @@ impl Gzip {
     ///
     /// # Errors
     /// [`Broken`] if the encoder fails.
-    pub(crate) fn step(&mut self, from: &[u8], into: &mut [u8], goal: Goal) -> Result<Moved, Broken> {
+    pub(crate) fn step(&mut self, from: &[u8], into: &mut [u8], goal: Goal) -> Result<StepBytes, Broken> {
         if self.over {
-            return Ok(Moved { taken: 0, given: 0 });
+            return Ok(StepBytes { taken: 0, given: 0 });
         }
         let flush = match goal {
             Goal::More => DeflateFlush::NoFlush,
@@ -86,7 +86,7 @@ impl Gzip {
         if goal != Goal::More && taken == from.len() && given < into.len() {
             self.unflushed = false;
         }
-        Ok(Moved { taken, given })
+        Ok(StepBytes { taken, given })
     }
 
     /// Compresses and flushes a whole piece, and ends the body with the `last` one.
@@ -99,7 +99,7 @@ impl Gzip {
         let mut filled = 0;
         while !self.over && (last || !content.is_empty() || self.unflushed) {
             whole.resize(filled + content.len() / 2 + GROWTH_BYTES, 0);
-            let Moved { taken, given } = self.step(content, &mut whole[filled..], goal)?;
+            let StepBytes { taken, given } = self.step(content, &mut whole[filled..], goal)?;
             content = &content[taken..];
             filled += given;
         }
@@ -156,7 +156,7 @@ mod tests {
                         let mut rest = part;
                         while !rest.is_empty() {
                             let moved = gzip.step(rest, &mut into, Goal::More).unwrap();
-                            assert_ne!(moved, Moved { taken: 0, given: 0 });
+                            assert_ne!(moved, StepBytes { taken: 0, given: 0 });
                             rest = &rest[moved.taken..];
                             out.extend_from_slice(&into[..moved.given]);
                         }
@@ -166,7 +166,7 @@ mod tests {
                         out.extend_from_slice(&into[..moved.given]);
                     }
                     assert!(read(&out) == content, "{} bytes by {piece} into {room}", content.len());
-                    assert_eq!(gzip.step(b"more", &mut into, Goal::More), Ok(Moved { taken: 0, given: 0 }));
+                    assert_eq!(gzip.step(b"more", &mut into, Goal::More), Ok(StepBytes { taken: 0, given: 0 }));
                 }
             }
         }

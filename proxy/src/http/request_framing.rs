@@ -18,13 +18,13 @@ pub(crate) enum FramingFault {
 /// The framing headers of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FramingHeaders {
-    length: Seen<u64>,
-    coding: Seen<()>,
+    length: Occurrences<u64>,
+    coding: Occurrences<()>,
 }
 
 /// The values of a header that may occur once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Seen<T> {
+enum Occurrences<T> {
     #[default]
     Nothing,
     /// One valid value.
@@ -33,7 +33,7 @@ enum Seen<T> {
     Invalid,
 }
 
-impl<T> Seen<T> {
+impl<T> Occurrences<T> {
     fn note(&mut self, value: Option<T>) {
         *self = match (&self, value) {
             (Self::Nothing, Some(value)) => Self::Once(value),
@@ -57,12 +57,12 @@ impl FramingHeaders {
 
     /// Whether there is a transfer coding, known or not.
     pub(crate) fn is_coded(&self) -> bool {
-        self.coding != Seen::Nothing
+        self.coding != Occurrences::Nothing
     }
 
     /// Whether there is both a length and a transfer coding.
     pub(crate) fn has_both(&self) -> bool {
-        self.is_coded() && self.length != Seen::Nothing
+        self.is_coded() && self.length != Occurrences::Nothing
     }
 
     /// The framing of the body.
@@ -71,11 +71,13 @@ impl FramingHeaders {
     /// If two parsers could end the body at different bytes.
     pub(crate) const fn framing(&self) -> Result<Framing, FramingFault> {
         match (self.coding, self.length) {
-            (Seen::Nothing, Seen::Nothing) => Ok(Framing::None),
-            (Seen::Nothing, Seen::Once(length)) => Ok(Framing::Length(length)),
-            (Seen::Once(()), Seen::Nothing) => Ok(Framing::Chunked),
-            (Seen::Invalid, Seen::Nothing) => Err(FramingFault::UnknownCoding),
-            (Seen::Nothing, Seen::Invalid) | (_, Seen::Once(_) | Seen::Invalid) => Err(FramingFault::Ambiguous),
+            (Occurrences::Nothing, Occurrences::Nothing) => Ok(Framing::None),
+            (Occurrences::Nothing, Occurrences::Once(length)) => Ok(Framing::Length(length)),
+            (Occurrences::Once(()), Occurrences::Nothing) => Ok(Framing::Chunked),
+            (Occurrences::Invalid, Occurrences::Nothing) => Err(FramingFault::UnknownCoding),
+            (Occurrences::Nothing, Occurrences::Invalid) | (_, Occurrences::Once(_) | Occurrences::Invalid) => {
+                Err(FramingFault::Ambiguous)
+            }
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::connection::bind_end::{Ending, wait};
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::{self, Activity};
 use crate::driver::Traffic;
-use crate::driver::{Accepted, Known, serve};
+use crate::driver::{Accepted, ConnectionState, serve};
 use crate::listen::sockets::BACKLOG;
-use crate::observe::connection_metrics::Refused;
+use crate::observe::connection_metrics::RefusalReason;
 use crate::stream;
 
 /// The shortest and longest pause after a failure to accept.
@@ -113,10 +113,10 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     };
     let active = traffic.metrics.accepted(accepted.bind.protocol);
     let activity = Activity::new(traffic.epoch, accepted.at);
-    let entry = idle::Entry::new(idle::Charged::Connection(Arc::clone(&traffic.shared.budget)));
+    let entry = idle::Entry::new(idle::ChargedTo::Connection(Arc::clone(&traffic.shared.budget)));
     let (place, bind) = (entry.place(), accepted.bind);
     let (traffic, notice) = (Arc::clone(traffic), notice.clone());
-    let own = Known { client, activity: Arc::clone(&activity) };
+    let own = ConnectionState { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
         match accepted.bind.protocol {
             BindProtocol::Http | BindProtocol::Https => {
@@ -135,7 +135,7 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
 }
 
 /// Charges a connection. Returns its place among those of its client.
-fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, Refused> {
+fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, RefusalReason> {
     // With the PROXY protocol the client is not known yet.
     let client = match accepted.proxy_header {
         true => None,
@@ -143,7 +143,7 @@ fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<Cl
     };
     traffic.allow_connections();
     // A client that exceeds its share is refused before other connections have to give way.
-    if traffic.shared.charge(cost) { Ok(client) } else { Err(Refused::Full) }
+    if traffic.shared.charge(cost) { Ok(client) } else { Err(RefusalReason::Full) }
 }
 
 async fn drain(mut connections: JoinSet<()>, traffic: &Traffic, mut ending: Ending) -> usize {

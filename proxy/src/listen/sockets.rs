@@ -84,7 +84,7 @@ enum Watched {
 }
 
 /// An open bind of this thread.
-struct Open {
+struct OpenBind {
     socket: Watched,
     /// Its local address.
     address: SocketAddr,
@@ -93,7 +93,7 @@ struct Open {
     _counted: ListeningSocket,
 }
 
-impl Open {
+impl OpenBind {
     /// Returns `true` if the kernel still has the socket at its address.
     fn listens(&self) -> bool {
         let there = |socket: &TcpListener| socket.local_addr().is_ok_and(|address| address == self.address);
@@ -109,9 +109,9 @@ struct Sockets<'a> {
     thread: usize,
     traffic: &'a Arc<Traffic>,
     binder: &'a Binder,
-    open: BTreeMap<BindKey, Open>,
+    open: BTreeMap<BindKey, OpenBind>,
     /// Removed binds whose connections or flows have not ended.
-    leaving: Vec<(BindKey, Open)>,
+    leaving: Vec<(BindKey, OpenBind)>,
     tasks: JoinSet<usize>,
     /// Binds that could not be opened, the number of consecutive failures, and the time of the next attempt.
     failed: BTreeSet<BindKey>,
@@ -210,7 +210,7 @@ impl Sockets<'_> {
     }
 
     /// Stops listening and lets the connections of a bind finish.
-    fn leave(&mut self, key: &BindKey, open: Open) {
+    fn leave(&mut self, key: &BindKey, open: OpenBind) {
         let until = Instant::from_std(clock::now()) + self.traffic.options.drain.removed_bind_grace;
         open.ending.send_replace(Some(until));
         self.leaving.push((*key, open));
@@ -234,7 +234,7 @@ impl Sockets<'_> {
         }
     }
 
-    fn opened(&mut self, key: BindKey) -> io::Result<Open> {
+    fn opened(&mut self, key: BindKey) -> io::Result<OpenBind> {
         let socket = self.binder.open(self.thread, key)?;
         let ((ending, told), traffic) = (watch::channel(None), Arc::clone(self.traffic));
         let (socket, address, task) = match key.protocol {
@@ -250,13 +250,13 @@ impl Sockets<'_> {
                 (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
             }
         };
-        Ok(Open { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })
+        Ok(OpenBind { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })
     }
 
     /// Continues with the socket of a UDP bind that was draining and still has flows. Returns `true` if there is one. A
     /// second socket would get a part of their datagrams, and the first one a part of the new clients'.
     fn resume(&mut self, key: BindKey) -> bool {
-        let is_it = |(other, open): &mut (BindKey, Open)| {
+        let is_it = |(other, open): &mut (BindKey, OpenBind)| {
             *other == key && key.protocol == BindProtocol::Udp && !open.task.is_finished()
         };
         let Some((_, open)) = self.leaving.extract_if(.., is_it).next() else { return false };
@@ -279,7 +279,7 @@ impl Sockets<'_> {
             self.binder.close(self.thread, &key);
             self.leaving.push((key, open));
         }
-        for (_, Open { ending, .. }) in &self.leaving {
+        for (_, OpenBind { ending, .. }) in &self.leaving {
             ending.send_modify(|end| *end = Some(end.map_or(until, |end| end.min(until))));
         }
         let mut cut = 0;

@@ -3,20 +3,20 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use tidegate_config::model::{BindKey, BindProtocol};
 
-use crate::connection::tls::Failure;
+use crate::connection::tls::HandshakeFailure;
 use crate::connection::{Abuse, MALFORMED, ProxyHeaderFailure, Refusal};
 use crate::observe::datagram_metrics::DatagramMetrics;
 
 /// The reason why a connection is closed at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalReason {
     /// Files or memory are used up, and no connection is idle.
     Full,
     /// Its client has reached its limit or share.
     Client,
 }
 
-impl Refused {
+impl RefusalReason {
     const ALL: [Self; 2] = [Self::Full, Self::Client];
 
     const fn as_str(self) -> &'static str {
@@ -118,7 +118,7 @@ impl ConnectionMetrics {
     }
 
     /// Counts a connection that was closed at once.
-    pub(crate) fn refused(&self, refused: Refused) {
+    pub(crate) fn refused(&self, refused: RefusalReason) {
         self.refused.with_label_values(&[refused.as_str()]).inc();
     }
 
@@ -134,13 +134,13 @@ impl ConnectionMetrics {
             self.accepted.with_label_values(&[name(protocol)]);
             self.active.with_label_values(&[name(protocol)]);
         }
-        for refused in Refused::ALL {
+        for refused in RefusalReason::ALL {
             self.refused.with_label_values(&[refused.as_str()]);
         }
         for failure in ProxyHeaderFailure::ALL {
             self.proxy_header_failures.with_label_values(&[failure.as_str()]);
         }
-        for failure in Failure::ALL {
+        for failure in HandshakeFailure::ALL {
             self.handshake_failures.with_label_values(&[failure.as_str()]);
         }
         for reason in Refusal::HEADS.map(Refusal::reason).into_iter().chain([MALFORMED]) {
@@ -165,7 +165,7 @@ impl ConnectionMetrics {
     }
 
     /// Counts a failed handshake.
-    pub(crate) fn handshake_failed(&self, failure: Failure) {
+    pub(crate) fn handshake_failed(&self, failure: HandshakeFailure) {
         self.handshake_failures.with_label_values(&[failure.as_str()]).inc();
     }
 

@@ -124,7 +124,7 @@ pub(crate) struct FlowSeries {
 
 /// The direction of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// To the endpoint.
     Up,
     /// To the client.
@@ -215,8 +215,8 @@ impl FlowMetrics {
 
 impl FlowSeries {
     /// Counts a datagram that was passed on.
-    pub(crate) fn passed(&self, way: Way, bytes: usize) {
-        self.datagrams[way as usize].inc();
-        self.bytes[way as usize].inc_by(bytes as u64);
+    pub(crate) fn passed(&self, direction: Direction, bytes: usize) {
+        self.datagrams[direction as usize].inc();
+        self.bytes[direction as usize].inc_by(bytes as u64);
     }
 }

@@ -13,7 +13,7 @@ const SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 /// The reason why a service gave no valid answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     /// It has no endpoint.
     NoEndpoint,
     /// Its Service port has as many requests and calls as it may have.
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
     /// The request is denied.
     Denied,
     /// There was no valid answer, so the request is refused.
-    Failed(Failure),
+    Failed(CallFailure),
 }
 
 impl Outcome {
@@ -47,13 +47,13 @@ impl Outcome {
         match self {
             Self::Allowed => ["allowed", ""],
             Self::Denied => ["denied", ""],
-            Self::Failed(Failure::NoEndpoint) => ["failed", "no-endpoint"],
-            Self::Failed(Failure::Overloaded) => ["failed", "service-overloaded"],
-            Self::Failed(Failure::NoRoom) => ["failed", "no-room"],
-            Self::Failed(Failure::ConnectFailed) => ["failed", "connect-failed"],
-            Self::Failed(Failure::Timeout) => ["failed", "timeout"],
-            Self::Failed(Failure::Broken) => ["failed", "broken"],
-            Self::Failed(Failure::ClientGone) => ["failed", "client-gone"],
+            Self::Failed(CallFailure::NoEndpoint) => ["failed", "no-endpoint"],
+            Self::Failed(CallFailure::Overloaded) => ["failed", "service-overloaded"],
+            Self::Failed(CallFailure::NoRoom) => ["failed", "no-room"],
+            Self::Failed(CallFailure::ConnectFailed) => ["failed", "connect-failed"],
+            Self::Failed(CallFailure::Timeout) => ["failed", "timeout"],
+            Self::Failed(CallFailure::Broken) => ["failed", "broken"],
+            Self::Failed(CallFailure::ClientGone) => ["failed", "client-gone"],
         }
     }
 }

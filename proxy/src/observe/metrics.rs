@@ -41,7 +41,7 @@ pub(crate) enum Connect {
 
 /// The driver of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Driver {
+pub(crate) enum DriverUsed {
     /// [`crate::driver::native`].
     Native,
     /// [`crate::driver::pingora`].
@@ -189,7 +189,7 @@ impl Metrics {
     }
 
     /// Counts a request under its driver.
-    pub(crate) fn carried(&self, driver: Driver) {
+    pub(crate) fn carried(&self, driver: DriverUsed) {
         self.drivers[driver as usize].inc();
     }
 

@@ -96,7 +96,7 @@ mod tests {
     use tidegate_config::published::{Published, channel};
 
     use super::*;
-    use crate::observe::datagram_metrics::{FlowEnd, FlowMetrics, Way};
+    use crate::observe::datagram_metrics::{Direction, FlowEnd, FlowMetrics};
     use crate::observe::stream_metrics::{Outcome, StreamMetrics};
 
     fn object(kind: Kind, name: &str) -> ObjectRef {
@@ -143,7 +143,7 @@ mod tests {
         let bind = BindKey { address: ([127, 0, 0, 1], 53).into(), protocol: BindProtocol::Udp };
         let [stays, goes] = ["stays", "goes"].map(|name| object(Kind::UdpRoute, name));
         for object in [&stays, &goes] {
-            metrics.flow(&bind, object).passed(Way::Down, 7);
+            metrics.flow(&bind, object).passed(Direction::Down, 7);
             metrics.ended(&bind, object, FlowEnd::Idle);
         }
         assert!(sweep_trigger.take_if_due(Generation(0)));

@@ -12,14 +12,14 @@ use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::compression::Negotiation;
 use crate::http::names::HeaderNames;
-use crate::observe::external_auth_metrics::{Failure, Outcome};
+use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::cors;
 use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
-use crate::request::external_auth::{self, Charged, Grants, Question, Verdict};
+use crate::request::external_auth::{self, CallCharge, Grants, Question, Verdict};
 use crate::request::forwarding::{Aim, Charges, Forwarding, Session, head_deadline};
-use crate::request::guard::{Admitted, Inbound, Passed, admit};
+use crate::request::guard::{Admitted, GuardResult, Inbound, admit};
 use crate::request::hygiene::{Protocol, Sound};
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
@@ -221,8 +221,8 @@ impl Undecided {
         let port = is_own_port.then_some(&*facts.text.port);
         let inbound = Inbound { client: &request.client, listener, port };
         match admit((route, from), &self.effective, &inbound, sound, head, has_endpoint)? {
-            Passed::Admitted(admitted) => self.choose_share(admitted, sound, head),
-            Passed::Asks(place, service) => self.asks(&service, sound, At::Guard(place), head),
+            GuardResult::Admitted(admitted) => self.choose_share(admitted, sound, head),
+            GuardResult::Asks(place, service) => self.asks(&service, sound, At::Guard(place), head),
         }
     }
 
@@ -296,8 +296,8 @@ impl Undecided {
             shared.external_auth.count(Outcome::Failed(failure));
             Answer::from(failure)
         };
-        let backend = self.usable(&service.target).ok_or_else(|| failed(Failure::NoEndpoint))?;
-        let _charge = Charged::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;
+        let backend = self.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
+        let _charge = CallCharge::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;
         let until = head_deadline(self.exchange.arrived.began, &self.effective);
         let question = Question {
             service: Arc::clone(service),

@@ -13,12 +13,12 @@ use tidegate_config::model::{HeaderEdits, ListenerName, Route, Snapshot};
 
 use crate::budget::Cost;
 use crate::connection::ConnectionFacts;
-use crate::observe::connection_metrics::Refused;
-use crate::observe::metrics::Driver;
+use crate::observe::connection_metrics::RefusalReason;
+use crate::observe::metrics::DriverUsed;
 use crate::request::external_auth::Grants;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
-use crate::shared::{Room, Shared};
+use crate::shared::{CostGuard, Shared};
 use crate::upstream::attempt::Here;
 
 pub(crate) use answered::Answered;
@@ -28,7 +28,7 @@ pub(super) use record::Ended;
 /// A request whose head has arrived. It counts as in flight until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(super) driver: Driver,
+    pub(super) driver: DriverUsed,
     pub(super) shared: Arc<Shared>,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) began: Instant,
@@ -66,7 +66,7 @@ pub(crate) struct Exchange {
 
 impl Arrived {
     /// Begins with a request's head; the request uses this snapshot to its end.
-    pub(crate) fn new(driver: Driver, snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
+    pub(crate) fn new(driver: DriverUsed, snapshot: Arc<Snapshot>, shared: Arc<Shared>, now: Instant) -> Self {
         shared.metrics.in_flight.inc();
         Self { driver, shared, snapshot, began: now }
     }
@@ -120,7 +120,7 @@ impl Exchange {
     ///
     /// # Errors
     /// The process or the client has no room.
-    pub(crate) fn room_for_answer(&self) -> Result<Room, Refused> {
+    pub(crate) fn room_for_answer(&self) -> Result<CostGuard, RefusalReason> {
         self.shared().room_for(self.facts.client.as_ref(), Cost::ANSWER)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Admitted {
 
 /// The result of the guards.
 #[derive(Debug)]
-pub(crate) enum Passed {
+pub(crate) enum GuardResult {
     /// All guards allow the request.
     Admitted(Admitted),
     /// The guard at this index calls an authorisation service.
@@ -67,7 +67,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     sound: &Sound<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
-) -> Result<Passed, Answer> {
+) -> Result<GuardResult, Answer> {
     let Inbound { client, listener, .. } = *inbound;
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
@@ -78,8 +78,8 @@ pub(crate) fn admit<H: Head + ?Sized>(
         return Err(answer);
     }
     match decision {
-        Decision::Forward => Ok(Passed::Admitted(Admitted { route: Arc::clone(route) })),
-        Decision::Asks(place, service) => Ok(Passed::Asks(place, Arc::clone(service))),
+        Decision::Forward => Ok(GuardResult::Admitted(Admitted { route: Arc::clone(route) })),
+        Decision::Asks(place, service) => Ok(GuardResult::Asks(place, Arc::clone(service))),
         Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
         Decision::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };

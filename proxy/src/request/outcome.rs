@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_config::model::{LogFormat, Origin};
 
 use crate::observe::access_log::Entry;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::shared::Shared;
 
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<'a> {
     /// The driver of the request.
-    pub(crate) driver: Driver,
+    pub(crate) driver: DriverUsed,
     /// The rule that matched.
     pub(crate) origin: Option<&'a Origin>,
     /// The status sent to the client, or 499 if it had disconnected.

@@ -19,15 +19,15 @@ use crate::budget::Cost;
 use crate::clock;
 use crate::connection::Notice;
 use crate::connection::copy::both_ways;
-use crate::driver::{Accepted, Known, Origin, TlsBytes, Traffic, open};
+use crate::driver::{Accepted, ConnectionState, Origin, TlsBytes, Traffic, open};
 use crate::observe::access_log::StreamEntry;
 use crate::observe::stream_metrics::Outcome;
 
 /// The outcome of a connection, its bytes to the endpoint and back, and the endpoint's address.
-type Ended = (Outcome, [u64; 2], Option<SocketAddr>);
+type StreamEnd = (Outcome, [u64; 2], Option<SocketAddr>);
 
 /// Serves a connection of a TCP bind to its end.
-pub(crate) async fn serve(accepted: Accepted, known: Known, traffic: Arc<Traffic>, notice: Notice) {
+pub(crate) async fn serve(accepted: Accepted, known: ConnectionState, traffic: Arc<Traffic>, notice: Notice) {
     let (bind, began) = (accepted.bind, accepted.at);
     // It may be idle for long while the edge does not wait for it, so it never gives way to another connection.
     known.activity.begin();
@@ -53,7 +53,7 @@ fn finish(
     (bind, began): (BindKey, Instant),
     peer: SocketAddr,
     route: Option<&StreamRoute>,
-    (outcome, [up, down], upstream): Ended,
+    (outcome, [up, down], upstream): StreamEnd,
     traffic: &Traffic,
 ) {
     let object = route.map(|route| &route.origin.object);
@@ -86,7 +86,7 @@ async fn carry<C: AsyncRead + AsyncWrite + Unpin>(
     from: &Origin,
     route: &StreamRoute,
     traffic: &Traffic,
-) -> Ended {
+) -> StreamEnd {
     let snapshot = traffic.published.pin();
     match endpoint::connect(route, &snapshot, from, &traffic.shared).await {
         Ok((endpoint, in_flight)) => {

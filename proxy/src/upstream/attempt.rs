@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
 
-use crate::upstream::balance::{self, Draw, Known};
+use crate::upstream::balance::{self, Draw, EndpointFacts};
 use crate::upstream::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
 use crate::upstream::own_addresses::Listening;
 
@@ -71,7 +71,7 @@ pub(crate) struct Here<'a> {
 }
 
 /// The facts for a choice.
-struct Facts<'a> {
+struct AttemptFacts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
     broke: &'a [EndpointId],
@@ -79,7 +79,7 @@ struct Facts<'a> {
     now: Moment,
 }
 
-impl Known for Facts<'_> {
+impl EndpointFacts for AttemptFacts<'_> {
     fn usable(&self, endpoint: &Endpoint) -> bool {
         usable(endpoint, self.refused, self.here)
     }
@@ -123,7 +123,7 @@ impl Attempts {
         let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
         self.broke.extend(broke.map(|attempt| attempt.id));
         let goes_back = std::mem::take(&mut self.excused) || self.count == 0;
-        let facts = Facts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
+        let facts = AttemptFacts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
         let kept = self.session.filter(|_| goes_back).and_then(|id| backend.of_session(id));
         let kept = kept.filter(|endpoint| facts.usable(endpoint));
         let drawn = || {

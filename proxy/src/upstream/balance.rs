@@ -36,7 +36,7 @@ impl Draw {
 }
 
 /// The facts about an endpoint for a choice.
-pub(crate) trait Known {
+pub(crate) trait EndpointFacts {
     /// Returns `true` if it may be chosen at all: not tried before, and not the edge itself.
     fn usable(&self, endpoint: &Endpoint) -> bool;
     /// Returns `true` if it is ejected: it is skipped while there are others.
@@ -64,7 +64,7 @@ pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut D
 pub(crate) fn endpoint<'e>(
     endpoints: &'e [Endpoint],
     balance: Balance,
-    known: &impl Known,
+    known: &impl EndpointFacts,
     turn: u64,
     draw: &mut Draw,
 ) -> Option<&'e Endpoint> {
@@ -85,7 +85,7 @@ pub(crate) fn endpoint<'e>(
 fn better<'e>(
     endpoints: &'e [Endpoint],
     accept: &impl Fn(&Endpoint) -> bool,
-    known: &impl Known,
+    known: &impl EndpointFacts,
     draw: &mut Draw,
 ) -> Option<&'e Endpoint> {
     let first = drawn(endpoints, accept, draw)?;
@@ -130,7 +130,7 @@ mod tests {
         loads: BTreeMap<EndpointId, u32>,
     }
 
-    impl Known for Facts {
+    impl EndpointFacts for Facts {
         fn usable(&self, endpoint: &Endpoint) -> bool {
             !self.tried.contains(&endpoint.id)
         }

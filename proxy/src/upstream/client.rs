@@ -86,9 +86,9 @@ thread_local! {
 }
 
 /// A connection of the thread, counted until this is dropped.
-struct Open;
+struct OpenCount;
 
-impl Open {
+impl OpenCount {
     /// Counts one more connection and returns the new count.
     fn count() -> (Self, usize) {
         let open = OPEN.get() + 1;
@@ -97,7 +97,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCount {
     fn drop(&mut self) {
         OPEN.set(OPEN.get().saturating_sub(1));
     }
@@ -179,7 +179,7 @@ pub(crate) fn refusal(error: &legacy::Error) -> Option<Reason> {
     }
     let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(Refused(reason)) = error.downcast_ref() {
+        if let Some(OpenError(reason)) = error.downcast_ref() {
             return Some(*reason);
         }
         cause = error.source();
@@ -189,15 +189,15 @@ pub(crate) fn refusal(error: &legacy::Error) -> Option<Reason> {
 
 /// The reason why a connection was not opened.
 #[derive(Debug)]
-pub(crate) struct Refused(Reason);
+pub(crate) struct OpenError(Reason);
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.as_str())
     }
 }
 
-impl Error for Refused {}
+impl Error for OpenError {}
 
 /// Connects to one endpoint, whatever the URL is.
 #[derive(Clone, Debug)]
@@ -238,25 +238,25 @@ impl Connector {
         Self { address, tls, http2: target.protocol.is_http2(), within, kept_max: limits.pool_size }
     }
 
-    async fn connect(self) -> Result<Link, Refused> {
+    async fn connect(self) -> Result<Link, OpenError> {
         let stream = match &self.tls {
-            None => Either::Left(connect(self.address, self.within).await.map_err(Refused)?),
+            None => Either::Left(connect(self.address, self.within).await.map_err(OpenError)?),
             Some((transport, name)) => {
                 let opened = tls::connect(self.address, self.within, transport, name, self.http2).await;
-                Either::Right(opened.map_err(Refused)?)
+                Either::Right(opened.map_err(OpenError)?)
             }
         };
-        let (open, count) = Open::count();
+        let (open, count) = OpenCount::count();
         Ok(Link { io: TokioIo::new(stream), is_kept: count <= self.kept_max, _open: open })
     }
 }
 
 impl Service<Uri> for Connector {
     type Response = Link;
-    type Error = Refused;
-    type Future = Pin<Box<dyn Future<Output = Result<Link, Refused>> + Send>>;
+    type Error = OpenError;
+    type Future = Pin<Box<dyn Future<Output = Result<Link, OpenError>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refused>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -270,7 +270,7 @@ pub(crate) struct Link {
     io: TokioIo<Either<TcpStream, TlsStream<TcpStream>>>,
     /// Whether it may be kept after its answer. The files of idle connections are not charged, but reserved.
     is_kept: bool,
-    _open: Open,
+    _open: OpenCount,
 }
 
 impl Connection for Link {

@@ -49,7 +49,7 @@ const RESET_STREAMS: (usize, Duration) = (1_000, Duration::from_secs(10));
 
 /// An open connection.
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     key: Key,
     send: SendRequest<Bytes>,
     /// The number of its requests.
@@ -59,7 +59,7 @@ struct Open {
     _last: oneshot::Sender<()>,
 }
 
-impl Open {
+impl OpenConnection {
     fn is_over(&self) -> bool {
         self.state.is_over()
     }
@@ -71,15 +71,15 @@ impl Open {
 
 /// A place for one request on a connection.
 #[derive(Debug)]
-pub(crate) struct Place {
-    open: Arc<Open>,
+pub(crate) struct StreamSlot {
+    open: Arc<OpenConnection>,
     /// When it was given.
     asked: u64,
     pool_size: usize,
 }
 
-impl Place {
-    fn new(open: Arc<Open>, limits: &UpstreamLimits) -> Self {
+impl StreamSlot {
+    fn new(open: Arc<OpenConnection>, limits: &UpstreamLimits) -> Self {
         open.streams.fetch_add(1, Relaxed);
         let asked = open.state.asked(clock::now());
         Self { asked, open, pool_size: limits.pool_size }
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let (now, was_last) = (clock::now(), self.open.streams.fetch_sub(1, Relaxed) == 1);
         self.open.state.left(self.asked, was_last, now);
@@ -120,7 +120,7 @@ struct Idle {
 
 #[derive(Debug)]
 struct Entry {
-    open: Arc<Open>,
+    open: Arc<OpenConnection>,
     idle: Option<Idle>,
 }
 
@@ -139,14 +139,14 @@ thread_local! {
 }
 
 impl Pool {
-    fn take(&mut self, key: &Key, limits: &UpstreamLimits) -> Option<Place> {
+    fn take(&mut self, key: &Key, limits: &UpstreamLimits) -> Option<StreamSlot> {
         let list = self.open.get_mut(key)?;
         let usable = |entry: &Entry| entry.open.is_over() || entry.open.has_room(limits.http2_streams_max);
         while let Some(at) = list.iter().position(usable) {
             let entry = &mut list[at];
             self.idle_count -= usize::from(entry.idle.take().is_some());
             if !entry.open.is_over() {
-                return Some(Place::new(Arc::clone(&entry.open), limits));
+                return Some(StreamSlot::new(Arc::clone(&entry.open), limits));
             }
             list.remove(at);
         }
@@ -154,7 +154,7 @@ impl Pool {
     }
 
     /// Notes that a connection has no requests; beyond `max`, the one that has been idle for longest is closed.
-    fn becomes_idle(&mut self, open: &Arc<Open>, max: usize, now: Instant) {
+    fn becomes_idle(&mut self, open: &Arc<OpenConnection>, max: usize, now: Instant) {
         let Some(list) = self.open.get_mut(&open.key) else { return };
         let Some(at) = list.iter().position(|entry| Arc::ptr_eq(&entry.open, open)) else { return };
         if open.is_over() {
@@ -196,7 +196,7 @@ impl Entry {
 }
 
 /// A place on an open connection.
-pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<Place> {
+pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<StreamSlot> {
     POOL.with_borrow_mut(|pool| pool.take(key, limits))
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<Place> {
 ///
 /// # Errors
 /// The reason why there is none.
-async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Place, Reason> {
+async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<StreamSlot, Reason> {
     let end = clock::now() + within;
     let stream = Connection::open(key, within, true).await?;
     let streams = u32::try_from(limits.http2_streams_max).unwrap_or(u32::MAX);
@@ -237,12 +237,12 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Pl
             } => {}
         }
     });
-    let open = Arc::new(Open { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last });
+    let open = Arc::new(OpenConnection { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last });
     POOL.with_borrow_mut(|pool| {
         let entry = Entry { open: Arc::clone(&open), idle: None };
         pool.open.entry(key.clone()).or_default().push(entry);
     });
-    Ok(Place::new(open, limits))
+    Ok(StreamSlot::new(open, limits))
 }
 
 /// Closes connections that have been without requests for too long, and forgets those that have ended. The cost grows
@@ -301,7 +301,7 @@ mod tests {
         UpstreamLimits { http2_streams_max: 2, pool_size: 1, ..Options::default().upstream }
     }
 
-    fn same(one: &Place, other: &Place) -> bool {
+    fn same(one: &StreamSlot, other: &StreamSlot) -> bool {
         Arc::ptr_eq(&one.open, &other.open)
     }
 

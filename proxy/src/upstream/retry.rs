@@ -14,14 +14,14 @@ pub(crate) struct Failed<'a> {
     /// The maximum number of attempts.
     pub(crate) tries_max: usize,
     /// The stage of the failure.
-    pub(crate) stage: Stage,
+    pub(crate) stage: FailureStage,
     /// The statuses that the route retries, in ascending order.
     pub(crate) statuses: &'a [u16],
 }
 
 /// The stage at which an attempt failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum FailureStage {
     /// No connection was opened, so nothing was sent.
     Connecting {
         /// Whether there is another endpoint to try.
@@ -57,11 +57,11 @@ pub(crate) enum Stage {
 /// Returns `true` if the request may be retried.
 pub(crate) fn again(failed: &Failed<'_>) -> bool {
     let harmless = match failed.stage {
-        Stage::Connecting { others } => others,
-        Stage::Unprocessed { replayable } => replayable,
-        Stage::Unanswered { idempotent, replayable, .. } => idempotent && replayable,
-        Stage::Answered { status, replayable } => replayable && failed.statuses.binary_search(&status).is_ok(),
-        Stage::Later => false,
+        FailureStage::Connecting { others } => others,
+        FailureStage::Unprocessed { replayable } => replayable,
+        FailureStage::Unanswered { idempotent, replayable, .. } => idempotent && replayable,
+        FailureStage::Answered { status, replayable } => replayable && failed.statuses.binary_search(&status).is_ok(),
+        FailureStage::Later => false,
     };
     harmless && failed.tries < failed.tries_max
 }
@@ -81,29 +81,29 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(tries: usize, stage: Stage, want: bool) {
+    fn check(tries: usize, stage: FailureStage, want: bool) {
         let failed = Failed { tries, tries_max: 2, stage, statuses: &[500, 503] };
         assert_eq!(again(&failed), want, "{tries} {stage:?}");
     }
 
     #[test]
     fn only_safe_requests_are_tried_again() {
-        check(1, Stage::Connecting { others: true }, true);
-        check(1, Stage::Connecting { others: false }, false);
-        check(2, Stage::Connecting { others: true }, false);
-        check(1, Stage::Unprocessed { replayable: true }, true);
-        check(1, Stage::Unprocessed { replayable: false }, false);
+        check(1, FailureStage::Connecting { others: true }, true);
+        check(1, FailureStage::Connecting { others: false }, false);
+        check(2, FailureStage::Connecting { others: true }, false);
+        check(1, FailureStage::Unprocessed { replayable: true }, true);
+        check(1, FailureStage::Unprocessed { replayable: false }, false);
         for reused in [false, true] {
-            check(1, Stage::Unanswered { reused, idempotent: true, replayable: true }, true);
-            check(2, Stage::Unanswered { reused, idempotent: true, replayable: true }, false);
-            check(1, Stage::Unanswered { reused, idempotent: true, replayable: false }, false);
-            check(1, Stage::Unanswered { reused, idempotent: false, replayable: true }, false);
+            check(1, FailureStage::Unanswered { reused, idempotent: true, replayable: true }, true);
+            check(2, FailureStage::Unanswered { reused, idempotent: true, replayable: true }, false);
+            check(1, FailureStage::Unanswered { reused, idempotent: true, replayable: false }, false);
+            check(1, FailureStage::Unanswered { reused, idempotent: false, replayable: true }, false);
         }
-        check(1, Stage::Later, false);
-        check(1, Stage::Answered { status: 503, replayable: true }, true);
-        check(2, Stage::Answered { status: 503, replayable: true }, false);
-        check(1, Stage::Answered { status: 503, replayable: false }, false);
-        check(1, Stage::Answered { status: 502, replayable: true }, false);
+        check(1, FailureStage::Later, false);
+        check(1, FailureStage::Answered { status: 503, replayable: true }, true);
+        check(2, FailureStage::Answered { status: 503, replayable: true }, false);
+        check(1, FailureStage::Answered { status: 503, replayable: false }, false);
+        check(1, FailureStage::Answered { status: 502, replayable: true }, false);
     }
 
     #[test]

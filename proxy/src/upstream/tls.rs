@@ -44,14 +44,14 @@ pub(crate) enum Spoken {
     Anything,
 }
 
-struct Known {
+struct CachedConfig {
     verification: Option<Weak<UpstreamVerification>>,
     client: Option<Weak<Certificate>>,
     config: Arc<ClientConfig>,
 }
 
 thread_local! {
-    static CONFIGS: RefCell<HashMap<Key, Known, foldhash::fast::RandomState>> = RefCell::default();
+    static CONFIGS: RefCell<HashMap<Key, CachedConfig, foldhash::fast::RandomState>> = RefCell::default();
 }
 
 /// Opens a connection to an endpoint and performs the handshake, with a server name.
@@ -112,7 +112,7 @@ pub(crate) fn sweep() {
     CONFIGS.with_borrow_mut(|configs| configs.retain(|_, known| known.is_named()));
 }
 
-impl Known {
+impl CachedConfig {
     fn is_named(&self) -> bool {
         self.verification.as_ref().is_none_or(|part| part.strong_count() > 0)
             && self.client.as_ref().is_none_or(|part| part.strong_count() > 0)
@@ -127,7 +127,7 @@ fn config(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls
         return Ok(config);
     }
     let config = make(tls, spoken)?;
-    let known = Known {
+    let known = CachedConfig {
         verification: tls.verification.as_ref().map(Arc::downgrade),
         client: tls.client.as_ref().map(Arc::downgrade),
         config: Arc::clone(&config),
@@ -150,7 +150,7 @@ fn make(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client {
-        Some(client) => config.with_client_cert_resolver(Arc::new(Own(Arc::clone(&client.key)))),
+        Some(client) => config.with_client_cert_resolver(Arc::new(ClientCertificate(Arc::clone(&client.key)))),
         None => config.with_no_client_auth(),
     };
     config.alpn_protocols = match spoken {
@@ -250,9 +250,9 @@ impl ServerCertVerifier for OwnVerifier {
 
 /// The edge's own certificate, for every endpoint that requests one.
 #[derive(Debug)]
-struct Own(Arc<CertifiedKey>);
+struct ClientCertificate(Arc<CertifiedKey>);
 
-impl ResolvesClientCert for Own {
+impl ResolvesClientCert for ClientCertificate {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.key.choose_scheme(schemes).map(|_| Arc::clone(&self.0))
     }

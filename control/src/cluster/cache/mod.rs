@@ -38,8 +38,8 @@ pub use pending::SweepLimit;
 pub use restore::{Restored, RestoredCached, RestoredSource};
 pub use seal::{Seal, Unopened};
 pub use sink::Sink;
-pub use store::{Batch, Change, FORMAT, Position, Store};
-pub use unusable::Unusable;
+pub use store::{Batch, CollectionChange, FORMAT, Position, Store};
+pub use unusable::UnusableStore;
 
 use crate::clock;
 use crate::cluster::cached::{CachedKind, ServedKind};
@@ -49,7 +49,7 @@ use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};
 use sink::{Collection, Form, Letter, Message};
 pub(crate) use writer::seconds;
-use writer::{Lists, Losses, Slot, Waiting, Writer};
+use writer::{Lists, Losses, PendingSince, Slot, Writer};
 
 /// The capacity of the writer's queue, in messages.
 const LETTERS_MAX: usize = 1 << 16;
@@ -197,11 +197,11 @@ impl Cache {
         let opened = restore::open(&options, seal.as_ref(), (&sources, &cached));
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
-            Err(why @ (Unusable::Newer | Unusable::WrongKey)) => {
+            Err(why @ (UnusableStore::Newer | UnusableStore::WrongKey)) => {
                 tracing::error!(folder, %why, "the cluster cache is disabled");
                 return (None, Restored::default());
             }
-            Err(why @ (Unusable::Locked | Unusable::Damaged(_) | Unusable::Io(_))) => {
+            Err(why @ (UnusableStore::Locked | UnusableStore::Damaged(_) | UnusableStore::Io(_))) => {
                 tracing::error!(folder, %why, "the cluster cache cannot be used; serving continues without it, and it is retried");
                 (Err(why), Restored::default())
             }
@@ -211,7 +211,7 @@ impl Cache {
 
     fn begin(
         (options, seal): (CacheOptions, Option<Arc<Seal>>),
-        store: Result<Store, Unusable>,
+        store: Result<Store, UnusableStore>,
         (sources, kinds): (&[KeptSource], &[CachedKind]),
         (sweep, metrics): (SweepLimit, &CacheMetrics),
         restored: &Restored,
@@ -251,7 +251,7 @@ impl Cache {
             queued: Arc::clone(&queued),
             store,
             slots,
-            waiting: Waiting::default(),
+            waiting: PendingSince::default(),
             failed,
             lists: Lists::default(),
         };

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kept_form::same;
-use super::store::{Change, Position};
+use super::store::{CollectionChange, Position};
 
 /// A first list with more changed bytes than this is written in parts.
 const PART_BYTES: usize = 32 << 20;
@@ -266,13 +266,13 @@ impl Pending {
     }
 
     /// Takes the pending changes, if there are any; from then on they count as stored.
-    pub(super) fn take(&mut self, as_of_s: u64) -> Option<Change> {
+    pub(super) fn take(&mut self, as_of_s: u64) -> Option<CollectionChange> {
         if !self.has_values() && !self.has_version() {
             return None;
         }
         let reached = self.reached.take().flatten().map(|version| version.to_string());
         self.bytes = 0;
-        Some(Change {
+        Some(CollectionChange {
             sealed: self.sealed,
             replace: std::mem::take(&mut self.replace),
             values: std::mem::take(&mut self.changes),
@@ -281,7 +281,7 @@ impl Pending {
     }
 
     /// Puts changes back that could not be written; later changes take precedence.
-    pub(super) fn restore(&mut self, change: Change) {
+    pub(super) fn restore(&mut self, change: CollectionChange) {
         self.replace |= change.replace;
         let version = change.position.resource_version.map(Arc::from);
         self.reached.get_or_insert(version);

@@ -11,7 +11,7 @@ use tidegate_config::project::{Projected, project};
 use super::folder;
 use super::seal::Seal;
 use super::store::{Batch, Position, Store};
-use super::unusable::Unusable;
+use super::unusable::UnusableStore;
 use super::{CacheOptions, KeptSource};
 use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Source;
@@ -85,7 +85,7 @@ pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
     (sources, cached): (&[KeptSource], &[CachedKind]),
-) -> Result<(Store, Restored), Unusable> {
+) -> Result<(Store, Restored), UnusableStore> {
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
         let restored = read(&store, options, (sources, cached))?;
         let kinds = cached.iter().map(CachedKind::collection);
@@ -93,10 +93,10 @@ pub(super) fn open(
         Ok((store, restored))
     });
     let why = match attempt {
-        Err(Unusable::Damaged(why)) => why,
+        Err(UnusableStore::Damaged(why)) => why,
         other => return other,
     };
-    let aside = folder::set_aside(&options.folder).map_err(|why| Unusable::Io(why.to_string()))?;
+    let aside = folder::set_aside(&options.folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
     tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; a new one is created");
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
@@ -104,7 +104,7 @@ pub(super) fn open(
 /// Removes collections that were kept with other options, once newer ones were kept with the current options. Until
 /// then they are the last good state for a process that is started with the earlier options again while the API server
 /// is unavailable.
-fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusable> {
+fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), UnusableStore> {
     let positions = store.collections()?;
     let is_current = |name: &str| wanted.contains(name) || [DNS_NAMES, API_SERVER].contains(&name);
     let newest_s = wanted.iter().filter_map(|name| Some(positions.get(&**name)?.as_of_s)).max();
@@ -139,7 +139,7 @@ fn read(
     store: &Store,
     options: &CacheOptions,
     (sources, cached): (&[KeptSource], &[CachedKind]),
-) -> Result<Restored, Unusable> {
+) -> Result<Restored, UnusableStore> {
     let positions = store.collections()?;
     let mut restored = Restored::default();
     store.read(DNS_NAMES, |name, value| {
@@ -172,7 +172,7 @@ fn read(
             Some(scope.spawn(move || read_source(store, &name, (source, own && whole), position)))
         };
         let reading: Vec<_> = sources.iter().filter_map(read).collect();
-        let panicked = |_| Err(Unusable::Damaged("its reader panicked".to_owned()));
+        let panicked = |_| Err(UnusableStore::Damaged("its reader panicked".to_owned()));
         reading.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>, _>>()
     })?;
     if !same_server {
@@ -189,7 +189,7 @@ fn read_source(
     name: &str,
     (source, whole): (Source, bool),
     position: Position,
-) -> Result<RestoredSource, Unusable> {
+) -> Result<RestoredSource, UnusableStore> {
     let (mut objects, mut raw, mut unread) = (Vec::new(), Vec::new(), 0);
     store.read(name, |_, value| match project(source.kind, value) {
         Ok(projected) => {
@@ -211,7 +211,7 @@ fn read_cached(
     wanted: CachedKind,
     served: ServedKind,
     position: Position,
-) -> Result<RestoredCached, Unusable> {
+) -> Result<RestoredCached, UnusableStore> {
     let mut objects = Vec::new();
     store.read(&wanted.collection(), |key, value| {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
@@ -241,7 +241,7 @@ pub(super) fn cluster_key(uid: &str) -> String {
 ///
 /// # Errors
 /// Returns an error if the store cannot be read or written.
-pub(super) fn forget_other_cluster(store: &Store, batch: &Batch) -> Result<(), Unusable> {
+pub(super) fn forget_other_cluster(store: &Store, batch: &Batch) -> Result<(), UnusableStore> {
     let Some(change) = batch.get(API_SERVER) else { return Ok(()) };
     let is_uid = |key: &String| key.starts_with(CLUSTER);
     let leaves = |key: &String| is_uid(key) && !matches!(change.values.get(key), Some(Some(_)));

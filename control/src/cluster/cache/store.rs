@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::backend::CountedFile;
 use super::folder;
 use super::seal::Seal;
-use super::unusable::{Unusable, contained};
+use super::unusable::{UnusableStore, contained};
 
 /// The version of the stored format. It is increased when more of an object is kept or the encoding changes: a store
 /// with an older version is emptied, one with a newer version is left unchanged.
@@ -42,7 +42,7 @@ pub struct Position {
 
 /// The changes to a collection in a batch.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct CollectionChange {
     /// Whether values are encrypted.
     pub sealed: bool,
     /// Whether all values that are not in this change are removed.
@@ -54,15 +54,15 @@ pub struct Change {
 }
 
 /// Values may be Secrets, and are not shown.
-impl fmt::Debug for Change {
+impl fmt::Debug for CollectionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, position) = (self.values.keys(), &self.position);
-        f.debug_struct("Change").field("keys", &keys).field("position", position).finish_non_exhaustive()
+        f.debug_struct("CollectionChange").field("keys", &keys).field("position", position).finish_non_exhaustive()
     }
 }
 
 /// Changes by collection, applied atomically.
-pub type Batch = BTreeMap<Arc<str>, Change>;
+pub type Batch = BTreeMap<Arc<str>, CollectionChange>;
 
 /// The stored metadata of a collection.
 #[derive(Serialize, Deserialize)]
@@ -89,8 +89,8 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be used.
-    pub fn open(folder: &Path, seal: Option<Arc<Seal>>) -> Result<Self, Unusable> {
-        let file = folder::open(folder).map_err(|why| Unusable::Io(why.to_string()))?;
+    pub fn open(folder: &Path, seal: Option<Arc<Seal>>) -> Result<Self, UnusableStore> {
+        let file = folder::open(folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
         let written = Arc::new(AtomicU64::default());
         let counted = Arc::clone(&written);
         let opened = contained(|| {
@@ -104,14 +104,14 @@ impl Store {
     }
 
     /// Compares the format version and the key, and writes them to a new store.
-    fn prepare(&self) -> Result<Result<(), Unusable>, redb::Error> {
+    fn prepare(&self) -> Result<Result<(), UnusableStore>, redb::Error> {
         let transaction = self.database.begin_write()?;
         {
             let mut meta = transaction.open_table(META)?;
             let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<u32>().ok());
             let found = meta.get(FORMAT_KEY)?.map(|value| text(value.value()).unwrap_or(u32::MAX));
             match found {
-                Some(newer) if newer > FORMAT => return Ok(Err(Unusable::Newer)),
+                Some(newer) if newer > FORMAT => return Ok(Err(UnusableStore::Newer)),
                 Some(FORMAT) => {}
                 Some(_) | None => {
                     remove(&transaction, |_| true)?;
@@ -128,7 +128,9 @@ impl Store {
             if let Some(seal) = &self.seal {
                 let sealed = meta.get(SEAL_KEY)?.map(|value| value.value().to_vec());
                 match sealed {
-                    Some(sealed) if seal.open(&[SEAL_KEY], &sealed).is_err() => return Ok(Err(Unusable::WrongKey)),
+                    Some(sealed) if seal.open(&[SEAL_KEY], &sealed).is_err() => {
+                        return Ok(Err(UnusableStore::WrongKey));
+                    }
                     Some(_) => {}
                     None => {
                         let sealed = seal.close(&[SEAL_KEY], FORMAT_KEY.as_bytes());
@@ -147,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn collections(&self) -> Result<BTreeMap<String, Position>, Unusable> {
+    pub fn collections(&self) -> Result<BTreeMap<String, Position>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let records = self.database.begin_read()?.open_table(COLLECTIONS)?;
             let mut found = BTreeMap::new();
@@ -165,7 +167,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be read, or a value cannot be decrypted.
-    pub fn read(&self, collection: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), Unusable> {
+    pub fn read(&self, collection: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
             let records = transaction.open_table(COLLECTIONS)?;
@@ -178,7 +180,10 @@ impl Store {
                 }
                 let opened = self.opened(collection, key.value(), value.value());
                 let Some(opened) = opened else {
-                    return Ok(Err(Unusable::Damaged(format!("{} of {collection} cannot be opened", key.value()))));
+                    return Ok(Err(UnusableStore::Damaged(format!(
+                        "{} of {collection} cannot be opened",
+                        key.value()
+                    ))));
                 };
                 take(key.value(), &opened);
             }
@@ -190,7 +195,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn get(&self, collection: &str, key: &str) -> Result<Option<Vec<u8>>, Unusable> {
+    pub fn get(&self, collection: &str, key: &str) -> Result<Option<Vec<u8>>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
             let sealed = record(&transaction.open_table(COLLECTIONS)?, collection)?.is_some_and(|record| record.sealed);
@@ -209,7 +214,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn keys(&self, collection: &str) -> Result<Vec<String>, Unusable> {
+    pub fn keys(&self, collection: &str) -> Result<Vec<String>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let values = match self.database.begin_read()?.open_table(values_of(collection)) {
                 Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
@@ -223,7 +228,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be written. The store must be opened again then.
-    pub fn commit(&self, batch: &Batch) -> Result<u64, Unusable> {
+    pub fn commit(&self, batch: &Batch) -> Result<u64, UnusableStore> {
         let before = self.written.load(Ordering::Relaxed);
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_write()?;
@@ -257,7 +262,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be written.
-    pub fn forget_versions(&self) -> Result<(), Unusable> {
+    pub fn forget_versions(&self) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_write()?;
             {
@@ -276,7 +281,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be written.
-    pub fn retain(&self, these: impl Fn(&str) -> bool) -> Result<(), Unusable> {
+    pub fn retain(&self, these: impl Fn(&str) -> bool) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let gone = names(&self.database.begin_read()?.open_table(COLLECTIONS)?)?;
             let gone: Vec<String> = gone.into_iter().filter(|name| !these(name)).collect();

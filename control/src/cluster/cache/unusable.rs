@@ -11,7 +11,7 @@ const FILE_FORMAT: u8 = 3;
 
 /// The reason why a store cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unusable {
+pub enum UnusableStore {
     /// Another process uses it.
     Locked,
     /// A later version of this program wrote it.
@@ -24,7 +24,7 @@ pub enum Unusable {
     Io(String),
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for UnusableStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Locked => f.write_str("another process uses it; each process needs a folder of its own"),
@@ -40,35 +40,35 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for UnusableStore {}
 
 /// Runs a database operation. A damaged file may make the library panic, which must not end the process.
-pub(super) fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Unusable> {
-    caught(work).map_err(Unusable::Damaged)?.map_err(|error| why(&error.into()))
+pub(super) fn contained<T, E: Into<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, UnusableStore> {
+    caught(work).map_err(UnusableStore::Damaged)?.map_err(|error| why(&error.into()))
 }
 
-fn why(error: &redb::Error) -> Unusable {
+fn why(error: &redb::Error) -> UnusableStore {
     #[allow(clippy::wildcard_enum_match_arm, reason = "the library may add errors; each is one of reading or writing")]
     match error {
-        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Unusable::Locked,
-        redb::Error::UpgradeRequired(version) if *version > FILE_FORMAT => Unusable::Newer,
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => UnusableStore::Locked,
+        redb::Error::UpgradeRequired(version) if *version > FILE_FORMAT => UnusableStore::Newer,
         redb::Error::UpgradeRequired(_) | redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } => {
-            Unusable::Damaged(error.to_string())
+            UnusableStore::Damaged(error.to_string())
         }
         redb::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
-            Unusable::Damaged(error.to_string())
+            UnusableStore::Damaged(error.to_string())
         }
-        _ => Unusable::Io(error.to_string()),
+        _ => UnusableStore::Io(error.to_string()),
     }
 }
 
-impl From<DatabaseError> for Unusable {
+impl From<DatabaseError> for UnusableStore {
     fn from(error: DatabaseError) -> Self {
         why(&error.into())
     }
 }
 
-impl From<StorageError> for Unusable {
+impl From<StorageError> for UnusableStore {
     fn from(error: StorageError) -> Self {
         why(&error.into())
     }

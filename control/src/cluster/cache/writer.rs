@@ -17,7 +17,7 @@ use super::pending::{Pending, Stored, SweepLimit};
 use super::seal::Seal;
 use super::sink::{Collection, Form, Letter, Message};
 use super::store::{Batch, Store};
-use super::unusable::Unusable;
+use super::unusable::UnusableStore;
 use super::{CacheOptions, folder, restore};
 use crate::clock;
 
@@ -47,9 +47,9 @@ pub(super) struct Writer {
     pub(super) slots: BTreeMap<Arc<str>, Slot>,
     pub(super) budget: Budget,
     /// Since when values are pending, and since when only a resourceVersion is.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PendingSince,
     /// The time of the next attempt to open a failed store, with the reason of the failure.
-    pub(super) failed: Option<(Instant, Unusable)>,
+    pub(super) failed: Option<(Instant, UnusableStore)>,
     /// The requests for lists of collections.
     pub(super) lists: Lists,
 }
@@ -86,7 +86,7 @@ pub(super) struct Slot {
 
 /// Since when changes are pending.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingSince {
     values: Option<Instant>,
     version: Option<Instant>,
     /// Whether a list or a watch has failed since the last batch.
@@ -97,7 +97,7 @@ pub(super) struct Waiting {
 struct OnDisk<'a> {
     store: Option<&'a Store>,
     name: &'a str,
-    failure: Cell<Option<Unusable>>,
+    failure: Cell<Option<UnusableStore>>,
 }
 
 impl Stored for OnDisk<'_> {
@@ -187,8 +187,8 @@ impl Writer {
     fn note_waiting(&mut self, now: Instant) {
         let values = self.slots.values().any(|slot| slot.pending.has_values());
         let version = self.slots.values().any(|slot| slot.pending.has_version());
-        let Waiting { values: since, version: version_since, interrupted } = self.waiting;
-        self.waiting = Waiting {
+        let PendingSince { values: since, version: version_since, interrupted } = self.waiting;
+        self.waiting = PendingSince {
             values: values.then(|| since.unwrap_or(now)),
             version: version.then(|| version_since.unwrap_or(now)),
             interrupted: interrupted && version,
@@ -208,7 +208,7 @@ impl Writer {
 
     /// Writes all pending changes as one batch.
     fn flush(&mut self, now: Instant) {
-        self.waiting = Waiting::default();
+        self.waiting = PendingSince::default();
         let wall = clock::wall();
         let Some(store) = &self.store else { return };
         let mut batch = Batch::new();
@@ -241,7 +241,7 @@ impl Writer {
         }
     }
 
-    fn fail(&mut self, why: Unusable, now: Instant) {
+    fn fail(&mut self, why: UnusableStore, now: Instant) {
         self.store = None;
         self.metrics.usable.set(0);
         let known = self.failed.as_ref().is_some_and(|(_, before)| *before == why);
@@ -273,7 +273,7 @@ impl Writer {
                 self.note_waiting(now);
             }
             Err(why) => {
-                if let Unusable::Damaged(_) = &why
+                if let UnusableStore::Damaged(_) = &why
                     && let Err(why) = folder::set_aside(&self.options.folder)
                 {
                     tracing::debug!(%why, "the damaged cluster cache cannot be set aside");

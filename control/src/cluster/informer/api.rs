@@ -85,13 +85,13 @@ impl Api {
     }
 
     async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<Body, Failure> {
-        self.answer(request).await?.map_err(Refusal::into_failure)
+        self.answer(request).await?.map_err(ErrorResponse::into_failure)
     }
 
     async fn answer(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Result<Body, Refusal>, Failure> {
+    ) -> Result<Result<Body, ErrorResponse>, Failure> {
         let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
         answer(&self.client, &self.limits, request).await
     }
@@ -101,7 +101,7 @@ impl Api {
 pub(super) async fn document(client: &kube::Client, limits: &Limits, path: &str) -> Result<Vec<u8>, Failure> {
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(|why| Failure::Broken { why: one_line(&why) })?;
-    let mut body = answer(client, limits, request).await?.map_err(Refusal::into_failure)?;
+    let mut body = answer(client, limits, request).await?.map_err(ErrorResponse::into_failure)?;
     whole(&mut body, limits).await
 }
 
@@ -120,7 +120,7 @@ async fn answer(
     client: &kube::Client,
     limits: &Limits,
     request: http::Request<Vec<u8>>,
-) -> Result<Result<Body, Refusal>, Failure> {
+) -> Result<Result<Body, ErrorResponse>, Failure> {
     let mut request = request.map(Body::from);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
     // A compressed watch may be delayed until a block is full, and compression would bypass the limits in bytes.
@@ -134,7 +134,7 @@ async fn answer(
         return Ok(Ok(body));
     }
     let (code, retry_after) = (head.status.as_u16(), retry_after(&head.headers));
-    Ok(Err(Refusal { code, status: refusal(body, limits).await, retry_after }))
+    Ok(Err(ErrorResponse { code, status: refusal(body, limits).await, retry_after }))
 }
 
 /// Reads as much as possible of the Status in an error response; the status code suffices without it.
@@ -154,13 +154,13 @@ async fn refusal(mut body: Body, limits: &Limits) -> Status {
 }
 
 /// A response with a status other than success.
-struct Refusal {
+struct ErrorResponse {
     code: u16,
     status: Status,
     retry_after: Option<Duration>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     fn into_failure(self) -> Failure {
         self.status.into_failure(self.code, self.retry_after)
     }

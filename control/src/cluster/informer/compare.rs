@@ -67,7 +67,7 @@ impl Identity {
                 Err(failure) if failure.is_denied() => None,
                 answer => answer?,
             };
-            let read = object.and_then(|object| serde_json::from_slice::<Named>(&object).ok());
+            let read = object.and_then(|object| serde_json::from_slice::<ObjectUid>(&object).ok());
             Ok(read.map(|named| Arc::from(named.metadata.uid)))
         });
         let uid = asked.await?;
@@ -83,7 +83,7 @@ impl fmt::Debug for Identity {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ObjectUid {
     metadata: Uid,
 }
 

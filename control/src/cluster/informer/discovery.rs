@@ -32,12 +32,12 @@ struct GroupVersion {
 /// The resources of one version (`APIResourceList`).
 #[derive(Deserialize)]
 struct Resources {
-    resources: Vec<Named>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Named {
+struct ApiResource {
     name: String,
     kind: String,
     namespaced: bool,
@@ -64,9 +64,10 @@ pub(super) async fn look_up(
     versions.retain(|version| wanted.version.as_ref().is_none_or(|wanted| **wanted == **version));
     for version in versions {
         let list: Resources = parsed(&document(client, limits, &format!("{prefix}/{version}")).await?)?;
-        let followed = |named: &Named| ["list", "watch"].iter().all(|verb| named.verbs.iter().any(|has| has == verb));
+        let followed =
+            |named: &ApiResource| ["list", "watch"].iter().all(|verb| named.verbs.iter().any(|has| has == verb));
         let found = list.resources.into_iter().find(|named| *named.name == *wanted.plural && followed(named));
-        if let Some(Named { name, kind, namespaced, short_names, .. }) = found {
+        if let Some(ApiResource { name, kind, namespaced, short_names, .. }) = found {
             let (group, short) = (group.to_string(), short_names.unwrap_or_default());
             return Ok(Some(ServedKind { group, version, plural: name, kind, namespaced, short }));
         }

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::cluster::cache::Sink;
 use crate::event::{Event, Source};
 use crate::interest::SecretInterest;
-use crate::queue::{Lane, Meter, Queue, Retries, Share};
+use crate::queue::{Lane, LaneShares, Meter, Queue, Retries};
 use ask::ask;
 use failing::Failing;
 pub use metrics::SecretPollerMetrics;
@@ -44,8 +44,13 @@ const FAILURES_MAX: u32 = 6;
 /// The same if the last failure is a denial: an API server that has just started denies requests at first.
 const DENIALS_MAX: u32 = 2;
 /// New references go before periodic refreshes.
-const SHARE: Share =
-    Share { batch_max: 1, slow_batch_max: 1, fast_turns_max: 8, slow_age_max: Duration::from_secs(10), aged_every: 2 };
+const SHARE: LaneShares = LaneShares {
+    batch_max: 1,
+    slow_batch_max: 1,
+    fast_turns_max: 8,
+    slow_age_max: Duration::from_secs(10),
+    aged_every: 2,
+};
 
 /// Polls Secrets by name, if the permissions do not allow listing them.
 pub struct SecretPoller {
@@ -157,16 +162,16 @@ impl SecretPoller {
     }
 }
 
-/// The result of a request.
+/// The result of a GET of one Secret.
 #[derive(Debug)]
-enum Answer {
+enum GetResult {
     Found(Box<Projected>),
     /// The Secret does not exist.
     Gone,
     Failed(Failure),
 }
 
-impl Answer {
+impl GetResult {
     const fn outcome(&self) -> &'static str {
         match self {
             Self::Found(_) => "found",
@@ -181,7 +186,7 @@ impl Answer {
 struct PollState {
     refresh: Duration,
     queue: Queue<ObjectName>,
-    known: BTreeMap<ObjectName, Known>,
+    known: BTreeMap<ObjectName, SecretState>,
     /// The Secrets of the first changes without an answer; `None` before the first changes.
     first: Option<BTreeSet<ObjectName>>,
     /// Whether [`Event::Listed`] was sent for them.
@@ -197,7 +202,7 @@ struct PollState {
 
 /// The state of one Secret.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct SecretState {
     /// Whether any object refers to it.
     wanted: bool,
     /// Whether it exists, as of the last event.
@@ -227,7 +232,7 @@ impl PollState {
         for change in changes {
             match change {
                 SecretInterest::Add(name) => {
-                    let unknown = Known { wanted: true, there: None, missed: false };
+                    let unknown = SecretState { wanted: true, there: None, missed: false };
                     self.known.entry(name.clone()).or_insert(unknown).wanted = true;
                     self.queue.add(name, Lane::Fast, 0, now);
                 }
@@ -270,7 +275,7 @@ impl PollState {
     fn take(
         &mut self,
         name: &ObjectName,
-        answer: Answer,
+        answer: GetResult,
         delay_max: Duration,
         (now, draw): (Instant, u64),
         news: &mut Vec<Event>,
@@ -279,23 +284,23 @@ impl PollState {
         let Some(known) = self.known.get_mut(name) else { return false };
         let mut failed = None;
         let delay = match answer {
-            Answer::Found(projected) => {
+            GetResult::Found(projected) => {
                 (known.there, known.missed) = (Some(true), false);
                 news.push(Event::Applied { projected, received: now });
                 Some(self.refresh + share(self.refresh / 2, draw))
             }
-            Answer::Gone if known.there != Some(false) && !known.missed => {
+            GetResult::Gone if known.there != Some(false) && !known.missed => {
                 known.missed = true;
                 Some(CONFIRM_AFTER)
             }
-            Answer::Gone => {
+            GetResult::Gone => {
                 if known.there != Some(false) {
                     news.push(gone(name.clone(), now));
                 }
                 (known.there, known.missed) = (Some(false), false);
                 Some(self.refresh + share(self.refresh / 2, draw))
             }
-            Answer::Failed(failure) => {
+            GetResult::Failed(failure) => {
                 let least = failure.retry_after().unwrap_or_default().min(delay_max);
                 self.queue.retry_after(name.clone(), least, 0, now, draw);
                 failed = Some(failure);

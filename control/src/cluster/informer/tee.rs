@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_config::object::ObjectName;
 
 use crate::cluster::cache::Sink;
-use crate::cluster::copies::{Copied, Taken, Taker};
+use crate::cluster::copies::{Copied, CopyState, Taker};
 
 /// The receivers, if they exist. Neither blocks.
 #[derive(Clone, Default)]
@@ -72,14 +72,14 @@ impl Tee {
 
     /// Whether the server of copies lacks objects.
     pub(super) fn lacks(&self) -> bool {
-        self.copies.as_ref().is_some_and(|taker| *taker.taken().borrow() == Taken::Lacking)
+        self.copies.as_ref().is_some_and(|taker| *taker.taken().borrow() == CopyState::Lacking)
     }
 
     /// Waits until the server of copies lacks objects.
     pub(super) async fn lacking(&self) {
         let Some(taker) = &self.copies else { return pending().await };
         // The sender exists, so this cannot fail.
-        drop(taker.taken().wait_for(|taken| *taken == Taken::Lacking).await);
+        drop(taker.taken().wait_for(|taken| *taken == CopyState::Lacking).await);
     }
 
     fn copy(&self, copied: Copied<'_>) {

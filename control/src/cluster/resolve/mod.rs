@@ -33,13 +33,13 @@ use crate::cluster::cache::Sink;
 use crate::event::Event;
 use crate::interest::Names;
 use tracked::{LookupResult, Tracked};
-use turns::{Turn, Turns};
+use turns::{NameLookup, Turns};
 
 /// The names that are wanted.
 pub type Wanted = watch::Receiver<Arc<Names>>;
 
 /// The addresses of names from before a restart.
-type Kept = BTreeMap<Arc<str>, Box<[IpAddr]>>;
+type RestoredAddresses = BTreeMap<Arc<str>, Box<[IpAddr]>>;
 
 /// The DNS servers to query.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,18 +86,18 @@ pub struct Resolver {
     events: mpsc::Sender<Event>,
     chance: fastrand::Rng,
     /// Restored addresses of names that have not been wanted yet.
-    kept: Kept,
+    kept: RestoredAddresses,
     /// The writer of answers to the cache on disk.
     sink: Option<Sink>,
 }
 
 /// The state of one run.
-struct Work {
+struct ResolverState {
     dns: TokioResolver,
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
     turns: Turns,
-    lookups: FuturesUnordered<BoxFuture<'static, (Turn, [LookupResult; 2])>>,
+    lookups: FuturesUnordered<BoxFuture<'static, (NameLookup, [LookupResult; 2])>>,
 }
 
 impl Resolver {
@@ -133,7 +133,7 @@ impl Resolver {
     }
 
     async fn follow(mut self) {
-        let mut work = Work::new(self.connect().await, self.limits.clone());
+        let mut work = ResolverState::new(self.connect().await, self.limits.clone());
         self.wanted.mark_changed();
         let mut any = false;
         loop {
@@ -189,7 +189,7 @@ impl Resolver {
     }
 }
 
-impl Work {
+impl ResolverState {
     fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
         let turns = Turns::new(limits.lookups_max);
         Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
@@ -197,9 +197,9 @@ impl Work {
 
     /// Replaces the set of names. Returns the restored addresses of the new ones: the control loop drops a name that is
     /// not wanted, and a lookup that finds the same addresses would send no event.
-    fn want(&mut self, wanted: &Names, kept: &mut Kept, now: Instant) -> Kept {
+    fn want(&mut self, wanted: &Names, kept: &mut RestoredAddresses, now: Instant) -> RestoredAddresses {
         self.names.retain(|name, _| wanted.contains_key(name));
-        let mut recalled = Kept::new();
+        let mut recalled = RestoredAddresses::new();
         for name in wanted.keys() {
             self.names.entry(Arc::clone(name)).or_insert_with(|| match kept.remove(name) {
                 Some(addresses) => {
@@ -220,7 +220,13 @@ impl Work {
     }
 
     /// Takes the result of a lookup; returns the answer if it has changed.
-    fn take(&mut self, turn: &Turn, found: [LookupResult; 2], now: Instant, draw: u64) -> Option<tracked::Answer> {
+    fn take(
+        &mut self,
+        turn: &NameLookup,
+        found: [LookupResult; 2],
+        now: Instant,
+        draw: u64,
+    ) -> Option<tracked::Answer> {
         // The name may no longer be wanted, or may have been dropped and wanted again during the lookup: in the second
         // case this answer is as good as that of the next lookup, which sets its own due time.
         let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
@@ -230,7 +236,7 @@ impl Work {
 }
 
 /// Looks up both address families concurrently. A name that is not a valid DNS name has no addresses.
-async fn look_up(dns: TokioResolver, turn: Turn, within: Duration) -> (Turn, [LookupResult; 2]) {
+async fn look_up(dns: TokioResolver, turn: NameLookup, within: Duration) -> (NameLookup, [LookupResult; 2]) {
     let Ok(mut full) = Name::from_ascii(&*turn.name) else {
         return (turn, [LookupResult::Nothing, LookupResult::Nothing]);
     };

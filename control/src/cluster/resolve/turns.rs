@@ -25,7 +25,7 @@ pub(super) struct Turns {
 
 /// A lookup that may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Turn {
+pub(super) struct NameLookup {
     /// The name to look up.
     pub(super) name: Arc<str>,
     /// The namespace that it counts for.
@@ -78,10 +78,10 @@ impl Turns {
 
     /// Begins a lookup. Among the namespaces below their limit with a due name, the one with the fewest lookups in
     /// progress goes first, and of several the one whose last lookup began first.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<Turn> {
+    pub(super) fn begin(&mut self, now: Instant) -> Option<NameLookup> {
         let ready = self.free().filter(|(_, of)| of.due.first().is_some_and(|(at, _)| *at <= now));
         let (namespace, of) = ready.min_by_key(|(_, of)| (of.under_way, of.last))?;
-        let turn = Turn { name: of.due.first()?.1.clone(), namespace: namespace.clone() };
+        let turn = NameLookup { name: of.due.first()?.1.clone(), namespace: namespace.clone() };
         self.put(&turn.name, None);
         self.under_way += 1;
         self.begun += 1;
@@ -97,7 +97,7 @@ impl Turns {
     }
 
     /// A lookup has ended; its name is due again at `again`, if it is still wanted.
-    pub(super) fn end(&mut self, turn: &Turn, again: Option<Instant>) {
+    pub(super) fn end(&mut self, turn: &NameLookup, again: Option<Instant>) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Some(of) = self.namespaces.get_mut(&turn.namespace) {
             of.under_way = of.under_way.saturating_sub(1);
@@ -160,7 +160,7 @@ mod tests {
     #[track_caller]
     fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
         let mut turns = Turns::new(lookups_max);
-        let mut under_way: Vec<Turn> = Vec::new();
+        let mut under_way: Vec<NameLookup> = Vec::new();
         let mut now = crate::clock::now();
         for (number, (step, begun, due)) in steps.into_iter().enumerate() {
             match step {

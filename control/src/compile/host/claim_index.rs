@@ -21,7 +21,7 @@ use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
 use crate::attachment::{Claim, backends};
 
 /// A certificate, and its server name.
-type Named = (HostPattern, Arc<Certificate>);
+type ServerCertificate = (HostPattern, Arc<Certificate>);
 
 /// A change of more than one in this number of its claims compiles a host whole, unless the change has at most this
 /// number of claims.
@@ -49,7 +49,7 @@ pub(crate) struct ClaimIndex {
 
 /// The effect of changed claims on their host.
 #[derive(Debug, Default)]
-pub(crate) struct Change {
+pub(crate) struct HostChange {
     claims: BTreeMap<ObjectRef, Option<Claim>>,
     gone: Sides,
     come: Sides,
@@ -152,7 +152,7 @@ impl PartialEq for ByAge {
 
 impl Eq for ByAge {}
 
-impl Change {
+impl HostChange {
     /// The Service ports of the routes of the changed claims, and of those that serve now.
     pub(super) fn backends_of_host(&self) -> BTreeSet<BackendKey> {
         let claims = self.claims.values().flatten();
@@ -195,11 +195,11 @@ impl ClaimIndex {
         host: &VirtualHost,
         claims: BTreeMap<ObjectRef, Option<Claim>>,
         before: &HostRoutes,
-    ) -> Option<Change> {
+    ) -> Option<HostChange> {
         if claims.len() > (self.claims.len() / MUCH).max(MUCH) {
             return None;
         }
-        let mut change = Change { claims, ..Change::default() };
+        let mut change = HostChange { claims, ..HostChange::default() };
         let mut count = self.claims.len();
         for (object, now) in &change.claims {
             let was = self.claims.get(object);
@@ -226,8 +226,8 @@ impl ClaimIndex {
 
     /// Determines the serving routes after a change, once for each affected match. Returns the objects whose findings
     /// may have changed.
-    fn settle(&self, change: &mut Change) -> BTreeSet<ObjectRef> {
-        let Change { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
+    fn settle(&self, change: &mut HostChange) -> BTreeSet<ObjectRef> {
+        let HostChange { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
         let mut told: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
         for contender in gone.contenders.iter().chain(&come.contenders) {
             let first = Contender::first(&contender.route);
@@ -260,8 +260,8 @@ impl ClaimIndex {
     }
 
     /// The host after a change.
-    pub(super) fn routes(&self, change: &Change, before: &HostRoutes) -> HostRoutes {
-        let Change { gone, come, routes_gone, routes_come, .. } = change;
+    pub(super) fn routes(&self, change: &HostChange, before: &HostRoutes) -> HostRoutes {
+        let HostChange { gone, come, routes_gone, routes_come, .. } = change;
         let route = |it: Option<&ByAge>| it.and_then(|it| it.0.fallback.clone());
         let mut routes = before.changed(routes_gone, routes_come);
         routes.fallback = route(change.fallback.as_ref());
@@ -278,7 +278,7 @@ impl ClaimIndex {
     /// now.
     pub(super) fn apply(
         &mut self,
-        change: Change,
+        change: HostChange,
         (before, after): (&HostRoutes, &HostRoutes),
     ) -> [BTreeSet<BackendKey>; 2] {
         for (object, claim) in change.claims {
@@ -321,7 +321,7 @@ impl ClaimIndex {
     }
 
     /// The findings about a claim after a change.
-    fn findings(&self, host: &VirtualHost, object: &ObjectRef, change: &Change) -> Vec<Finding> {
+    fn findings(&self, host: &VirtualHost, object: &ObjectRef, change: &HostChange) -> Vec<Finding> {
         let changed = change.claims.get(object).map(|claim| claim.as_ref());
         let Some(claim) = changed.unwrap_or_else(|| self.claims.get(object)) else { return Vec::new() };
         let mut findings = Vec::new();
@@ -344,7 +344,7 @@ impl ClaimIndex {
 }
 
 /// The part of a claim that the certificates of a host depend on.
-fn certified(claim: Option<&Claim>) -> Option<(&Age, &[Named])> {
+fn certified(claim: Option<&Claim>) -> Option<(&Age, &[ServerCertificate])> {
     claim.filter(|claim| !claim.certificates.is_empty()).map(|claim| (&claim.age, &*claim.certificates))
 }
 

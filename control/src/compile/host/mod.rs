@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use claim_index::{Change, ClaimIndex};
+use claim_index::{ClaimIndex, HostChange};
 use tidegate_config::finding::Finding;
 use tidegate_config::model::{BackendKey, HostRoutes, Route, SnapshotParts, VirtualHost};
 use tidegate_config::object::{ObjectName, ObjectRef};
@@ -33,7 +33,7 @@ enum Extent {
     /// All claims, with the findings about them, and their index if they are many.
     Whole(Vec<Finding>, Option<ClaimIndex>),
     /// The changed claims.
-    Changed(Change),
+    Changed(HostChange),
 }
 
 /// Virtual hosts.
@@ -184,7 +184,7 @@ fn put_change(
     compiled: &mut Compiled,
     host: &VirtualHost,
     after: Arc<HostRoutes>,
-    mut change: Change,
+    mut change: HostChange,
     pass: &mut Pass<'_>,
 ) -> bool {
     let Some(before) = compiled.parts.hosts.get(host).cloned() else { return false };

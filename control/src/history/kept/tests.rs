@@ -13,7 +13,7 @@ use crate::history::{Cause, Changes};
 
 /// Consecutive models, and those that are kept.
 struct Bed {
-    kept: Kept,
+    kept: KeptModels,
     parts: SnapshotParts,
     generation: u64,
     held: Option<Generation>,
@@ -21,7 +21,7 @@ struct Bed {
 
 impl Bed {
     fn keeping(models_max: usize, routes_max: usize) -> Self {
-        let (kept, parts) = (Kept::new(models_max, routes_max), SnapshotParts::default());
+        let (kept, parts) = (KeptModels::new(models_max, routes_max), SnapshotParts::default());
         Self { kept, parts, generation: 0, held: None }
     }
 

@@ -53,13 +53,13 @@ impl Table {
         let mut done = Vec::new();
         let rest = loop {
             let (id, count, what) = match self.correlator.next(&self.object, self.uid, &notices, self.now) {
-                Next::Create(notice) => (notice.id, Some(1), format!("+{}", letter(notice))),
-                Next::Renew(notice, Some(count)) => {
+                NextWrite::Create(notice) => (notice.id, Some(1), format!("+{}", letter(notice))),
+                NextWrite::Renew(notice, Some(count)) => {
                     (notice.id, Some(count + 1), format!("{}{}", letter(notice), count + 1))
                 }
-                Next::Renew(notice, None) => (notice.id, Some(8), format!("{}?", letter(notice))),
-                Next::Rest(rest) => break rest,
-                Next::Full => panic!("no room"),
+                NextWrite::Renew(notice, None) => (notice.id, Some(8), format!("{}?", letter(notice))),
+                NextWrite::Rest(rest) => break rest,
+                NextWrite::Full => panic!("no room"),
             };
             self.correlator.recorded(&self.object, id, count, self.now);
             done.push(what);
@@ -152,9 +152,9 @@ fn a_forbidden_namespace_is_not_tried() {
     table.correlator.forbid(&class, table.now);
     let until = Some(table.now + FORBIDDEN_FIRST);
     for object in [&table.object, &here, &class, &default] {
-        assert_eq!(table.correlator.next(object, table.uid, &notices, table.now), Next::Rest(until));
+        assert_eq!(table.correlator.next(object, table.uid, &notices, table.now), NextWrite::Rest(until));
     }
-    assert_eq!(table.correlator.next(&there, table.uid, &notices, table.now), Next::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&there, table.uid, &notices, table.now), NextWrite::Create(&notices[0]));
     table.check("", "", None).at(5).check("a", "+a", Some(20 * MINUTE + 5));
 }
 
@@ -164,7 +164,7 @@ fn a_forbidden_namespace_is_retried_with_back_off() {
     let notices = notices(table.uid, "a");
     let rest = |table: &mut Table| {
         table.correlator.forbid(&table.object, table.now);
-        let Next::Rest(Some(until)) = table.correlator.next(&table.object, table.uid, &notices, table.now) else {
+        let NextWrite::Rest(Some(until)) = table.correlator.next(&table.object, table.uid, &notices, table.now) else {
             panic!("it is tried at once");
         };
         let pause = (until - table.now).as_secs();
@@ -198,11 +198,15 @@ fn the_number_of_tracked_objects_is_limited() {
     let (one, notices) = (uid(1), notices(uid(1), "a"));
     let named = |number: usize| object("a", &number.to_string());
     for number in 0..OBJECTS_MAX {
-        assert_eq!(table.correlator.next(&named(number), one, &notices, table.now), Next::Create(&notices[0]));
+        assert_eq!(table.correlator.next(&named(number), one, &notices, table.now), NextWrite::Create(&notices[0]));
     }
     let further = named(OBJECTS_MAX);
-    assert_eq!(table.correlator.next(&further, one, &notices, table.now), Next::Full);
-    assert_eq!(table.correlator.next(&further, one, &[], table.now), Next::Rest(None));
-    assert_eq!(table.correlator.next(&named(7), one, &[], table.now), Next::Rest(None), "of which nothing was told");
-    assert_eq!(table.correlator.next(&further, one, &notices, table.now), Next::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&further, one, &notices, table.now), NextWrite::Full);
+    assert_eq!(table.correlator.next(&further, one, &[], table.now), NextWrite::Rest(None));
+    assert_eq!(
+        table.correlator.next(&named(7), one, &[], table.now),
+        NextWrite::Rest(None),
+        "of which nothing was told"
+    );
+    assert_eq!(table.correlator.next(&further, one, &notices, table.now), NextWrite::Create(&notices[0]));
 }

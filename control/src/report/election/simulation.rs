@@ -46,7 +46,7 @@ enum Message {
     },
 }
 
-struct Candidate {
+struct Replica {
     election: Election,
     /// The number of the awaited response: it changes with rounds and restarts, so that old responses are ignored.
     life: u64,
@@ -63,7 +63,7 @@ struct Simulation {
     die: fastrand::Rng,
     base: Instant,
     now_ms: u64,
-    candidates: Vec<Candidate>,
+    candidates: Vec<Replica>,
     lease: Option<Seen>,
     versions: u64,
     agenda: BTreeMap<(u64, u64), Message>,
@@ -76,7 +76,7 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(seed);
-        let candidate = |nth: u64, die: &mut fastrand::Rng| Candidate {
+        let candidate = |nth: u64, die: &mut fastrand::Rng| Replica {
             election: Election::new(format!("candidate-{nth}"), Terms::default()),
             life: 0,
             offset_ms: die.u64(..1_000_000),
@@ -102,7 +102,7 @@ impl Simulation {
 
     /// The time of a candidate's own clock.
     fn clock(&self, candidate: usize) -> Instant {
-        let Candidate { offset_ms, speed, .. } = self.candidates[candidate];
+        let Replica { offset_ms, speed, .. } = self.candidates[candidate];
         self.base + Duration::from_millis(offset_ms + self.now_ms * speed / 1000)
     }
 

@@ -100,7 +100,7 @@ pub(super) fn infrastructure(
 }
 
 /// A conflict about the name of a Gateway's Service.
-pub(super) struct Taken {
+pub(super) struct NameConflict {
     service: ObjectName,
     by: Owner,
 }
@@ -115,7 +115,7 @@ enum Owner {
     Other,
 }
 
-impl fmt::Display for Taken {
+impl fmt::Display for NameConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, by } = self;
         write!(f, "Service {service}, whose name is derived from this Gateway and its class, ")?;
@@ -139,7 +139,10 @@ impl fmt::Display for Taken {
 ///
 /// # Errors
 /// Returns the owner if a Service of that name belongs to another one.
-pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Result<Option<&'w GatewayService>, Taken> {
+pub(super) fn service_of<'w>(
+    reader: &mut Reader<'w>,
+    gateway: &Gateway,
+) -> Result<Option<&'w GatewayService>, NameConflict> {
     let name = service_name(gateway);
     let Some(service) = reader.service(&name) else { return Ok(None) };
     let controller = reader.options.sources.gateway.as_ref().map(|options| &options.controller);
@@ -148,9 +151,9 @@ pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Resu
         Some(owned) if owned.gateway == gateway.age.name.name => Ok(Some(owned)),
         Some(owned) => {
             let by = Owner::Gateway(name.beside(Arc::clone(&owned.gateway)));
-            Err(Taken { service: name, by })
+            Err(NameConflict { service: name, by })
         }
-        None => Err(Taken { service: name, by: Owner::Other }),
+        None => Err(NameConflict { service: name, by: Owner::Other }),
     }
 }
 
@@ -161,12 +164,12 @@ pub(super) fn service_of<'w>(reader: &mut Reader<'w>, gateway: &Gateway) -> Resu
 pub(super) fn service_or_older<'w>(
     reader: &mut Reader<'w>,
     gateway: &Gateway,
-) -> Result<Option<&'w GatewayService>, Taken> {
+) -> Result<Option<&'w GatewayService>, NameConflict> {
     let service = service_of(reader, gateway)?;
     let older = if service.is_none() { older_of_same_name(reader, gateway) } else { None };
     match older {
         None => Ok(service),
-        Some(older) => Err(Taken { service: service_name(gateway), by: Owner::Older(older) }),
+        Some(older) => Err(NameConflict { service: service_name(gateway), by: Owner::Older(older) }),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct RuleEffect {
 }
 
 /// The reason why a backend cannot be used.
-pub(super) struct Unusable {
+pub(super) struct UnusableBackend {
     /// The reason for the condition `ResolvedRefs`, if it applies.
     reason: Option<&'static str>,
     /// The backend as it is written.
@@ -193,10 +193,10 @@ impl Rules<'_, '_> {
     pub(super) fn told<T>(
         &mut self,
         field: &str,
-        found: Result<T, Unusable>,
+        found: Result<T, UnusableBackend>,
         tell: fn(String, String) -> Problem,
     ) -> Option<T> {
-        let Unusable { reason, value, why } = match found {
+        let UnusableBackend { reason, value, why } = match found {
             Ok(target) => return Some(target),
             Err(unusable) => unusable,
         };
@@ -209,9 +209,9 @@ impl Rules<'_, '_> {
     }
 
     /// The Service port of a backend.
-    pub(super) fn named(&mut self, to: &gateway::BackendRef) -> Result<Target, Unusable> {
+    pub(super) fn named(&mut self, to: &gateway::BackendRef) -> Result<Target, UnusableBackend> {
         let (kind, name) = (&to.object.kind, &to.object.name);
-        let unresolved = |reason, value: String, why: String| Unusable { reason: Some(reason), value, why };
+        let unresolved = |reason, value: String, why: String| UnusableBackend { reason: Some(reason), value, why };
         let Some(port) = to.port.filter(|_| *kind == GroupKind::Known(Kind::Service)) else {
             return Err(unresolved("InvalidKind", kind.to_string(), "is not a Service".to_owned()));
         };
@@ -236,12 +236,12 @@ impl Rules<'_, '_> {
     }
 
     /// A target with the BackendTLSPolicy for its Service port applied.
-    pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, Unusable> {
+    pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, UnusableBackend> {
         let name = target.backend.service.clone();
         self.reader.secured(target).map_err(|fault| {
             let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be applied";
             // The policy's own status reports it.
-            Unusable { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }
+            UnusableBackend { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }
         })
     }
 

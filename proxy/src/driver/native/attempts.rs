@@ -13,7 +13,7 @@ use super::downstream::Downstream;
 use super::progress::{Patience, Progress};
 use super::relay::Relay;
 use super::request::RequestHead;
-use super::scratch::Room;
+use super::scratch::RelayBuffers;
 use super::{tunnel, write};
 use crate::clock;
 use crate::http::date;
@@ -24,7 +24,7 @@ use crate::request::forwarding::{Forwarding, UpstreamAttempt};
 use crate::request::respond::Rendered;
 use crate::upstream::connection::{Connection, ConnectionKey};
 use crate::upstream::pool;
-use crate::upstream::retry::Stage;
+use crate::upstream::retry::FailureStage;
 
 /// A request to an endpoint.
 pub(super) struct UpstreamRequest<'a, H> {
@@ -44,13 +44,13 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
     }
 
     /// The stage at which an attempt without a response head failed.
-    fn stage(&self, reason: Reason, reused: bool, replayable: bool) -> Stage {
+    fn stage(&self, reason: Reason, reused: bool, replayable: bool) -> FailureStage {
         if reason == Reason::UpstreamTimeout {
-            Stage::Answered { status: reason.status(), replayable }
+            FailureStage::Answered { status: reason.status(), replayable }
         } else if reason == Reason::UpstreamBroken {
-            Stage::Unanswered { reused, idempotent: self.is_idempotent(), replayable }
+            FailureStage::Unanswered { reused, idempotent: self.is_idempotent(), replayable }
         } else {
-            Stage::Later
+            FailureStage::Later
         }
     }
 }
@@ -58,19 +58,19 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
 /// A request between its client and its endpoint.
 pub(super) struct Transfer<'a, C> {
     pub(super) client: &'a mut C,
-    pub(super) room: &'a mut Room,
+    pub(super) room: &'a mut RelayBuffers,
     pub(super) progress: &'a mut Progress,
     pub(super) options: &'a Options,
 }
 
 /// The settings of an attempt, from the choice of its endpoint.
-struct Try {
+struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
     patience: Patience,
 }
 
-impl Try {
+impl AttemptSettings {
     fn of<H: Head>(aim: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
         let (effective, client) = (aim.effective, &options.client);
         let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
@@ -85,7 +85,7 @@ impl Try {
 }
 
 /// Opens a connection to an endpoint, unless the client disconnects before that.
-async fn open<C: Downstream>(client: &mut C, is_whole: bool, attempt: &Try) -> Result<Connection, Reason> {
+async fn open<C: Downstream>(client: &mut C, is_whole: bool, attempt: &AttemptSettings) -> Result<Connection, Reason> {
     let mut opening = pin!(Connection::open(&attempt.key, attempt.connect, false));
     poll_fn(|cx| match opening.as_mut().poll(cx) {
         Poll::Pending => client.poll_gone(is_whole, cx).map(|()| Err(Reason::ClientGone)),
@@ -107,7 +107,7 @@ async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> 
 fn compose<H: RequestHead>(
     forwarding: &mut Forwarding,
     asked: &UpstreamRequest<'_, H>,
-    room: &mut Room,
+    room: &mut RelayBuffers,
     progress: &Progress,
 ) -> Result<(), Reason> {
     let is_whole = progress.body.is_over();
@@ -180,7 +180,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 rest(*client, progress.body.is_over(), now + pause).await?;
                 now = clock::now();
             }
-            let attempt = Try::of(&forwarding.attempt(now, fastrand::u64(..))?, asked.head, options);
+            let attempt = AttemptSettings::of(&forwarding.attempt(now, fastrand::u64(..))?, asked.head, options);
             let pooled = pool::take(&attempt.key);
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
@@ -228,7 +228,8 @@ impl<C: Downstream> Transfer<'_, C> {
             };
             if !progress.passed_over {
                 let replayable = room.to_endpoint.is_whole();
-                let stage = if progress.response_seen { Stage::Later } else { asked.stage(reason, reused, replayable) };
+                let stage =
+                    if progress.response_seen { FailureStage::Later } else { asked.stage(reason, reused, replayable) };
                 let reason = forwarding.in_time(reason, now);
                 if !forwarding.broke(reason, stage, now) {
                     return Err(reason);

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use tokio::task::coop;
 
 use super::downstream::Downstream;
-use super::progress::Stage;
+use super::progress::ResponsePart;
 use super::relay::{Flow, Relay, Step};
 use super::response::Response;
-use super::scratch::Room;
+use super::scratch::RelayBuffers;
 use super::write;
 use crate::buffers::Buffer;
 use crate::http::body::{Body, Piece};
@@ -37,7 +37,9 @@ impl<C: Downstream> Relay<'_, C> {
     pub(super) fn compress(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         let mut flow = Flow::Hungry;
         while self.room.to_client.space() >= ROOM_MIN {
-            let Room { from_endpoint: from, to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { break };
+            let RelayBuffers { from_endpoint: from, to_client: out, gzip: Some(gzip), .. } = &mut *self.room else {
+                break;
+            };
             let (count, goal) = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
                 Piece::Unknown => break,
                 Piece::Framing(count, then) => {
@@ -61,15 +63,15 @@ impl<C: Downstream> Relay<'_, C> {
                 return Ok(self.end(chunked));
             }
         }
-        self.progress.response = Stage::Body { body, chunked };
+        self.progress.response = ResponsePart::Body { body, chunked };
         Ok(flow)
     }
 
     /// Flushes the encoder, so that the client can read everything that the endpoint sent before it paused. Returns
     /// `true` if there was anything to flush.
     pub(super) fn flush_compressed(&mut self) -> Step {
-        let Stage::Body { chunked, .. } = self.progress.response else { return Ok(false) };
-        let Room { to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { return Ok(false) };
+        let ResponsePart::Body { chunked, .. } = self.progress.response else { return Ok(false) };
+        let RelayBuffers { to_client: out, gzip: Some(gzip), .. } = &mut *self.room else { return Ok(false) };
         // When the task has used up its budget, it is unknown whether the endpoint pauses.
         if !gzip.has_unflushed() || out.space() < ROOM_MIN || !coop::has_budget_remaining() {
             return Ok(false);

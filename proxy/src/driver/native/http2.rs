@@ -22,7 +22,7 @@ use crate::driver::pingora::head::Parsed;
 use crate::http::body::Framing;
 use crate::http::names::is_grpc_type;
 use crate::http::request_framing::framing;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
@@ -46,7 +46,7 @@ pub(crate) async fn carry(
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Some(session);
     }
-    let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(shared), now);
+    let arrived = Arrived::new(DriverUsed::Native, snapshot, Arc::clone(shared), now);
     let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
     // The stream delimits the body; h2 checks it against the announced length (RFC 9113 section 8.1.1).
     let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };

@@ -33,7 +33,7 @@ use crate::clock;
 use crate::connection::Conn;
 use crate::driver::Traffic;
 use crate::http::body::{Framing, Piece};
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::options::Options;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
@@ -81,7 +81,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
         return Next::Full;
     }
-    let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(&traffic.shared), now);
+    let arrived = Arrived::new(DriverUsed::Native, snapshot, Arc::clone(&traffic.shared), now);
     let mut decided = arrived.decide(routed, conn.facts(), &view, fastrand::u128(..));
     conn.pass_all();
     conn.advance(head.len());

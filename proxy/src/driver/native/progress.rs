@@ -40,7 +40,7 @@ pub(super) struct Progress {
     /// Whether sent bytes of it may still be buffered in the endpoint's connection.
     pub(super) upload_held: bool,
     /// The next part of the response.
-    pub(super) response: Stage,
+    pub(super) response: ResponsePart,
     /// The position up to which the head of the response was scanned.
     pub(super) scan_offset: usize,
     /// Whether bytes sent to the client may still be buffered below, as in TLS.
@@ -85,7 +85,7 @@ pub(super) struct Wait {
 
 /// The next part of a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
+pub(super) enum ResponsePart {
     /// A head, of the final response or an interim one.
     Head,
     /// The body, and whether it is sent to the client in chunks.
@@ -112,7 +112,7 @@ impl Progress {
             expects: false,
             upload_refused: false,
             upload_held: false,
-            response: Stage::Head,
+            response: ResponsePart::Head,
             scan_offset: 0,
             unsent: false,
             endpoint_read: Wait::default(),

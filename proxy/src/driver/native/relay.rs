@@ -11,9 +11,9 @@ use tokio_util::io::poll_read_buf;
 
 use super::compress;
 use super::downstream::Downstream;
-use super::progress::{Patience, Progress, Stage};
+use super::progress::{Patience, Progress, ResponsePart};
 use super::response::Read;
-use super::scratch::Room;
+use super::scratch::RelayBuffers;
 use super::write::{self, Says};
 use crate::buffers::BUFFER_BYTES;
 use crate::clock;
@@ -37,7 +37,7 @@ pub(super) struct Relay<'a, C> {
     pub(super) client: &'a mut C,
     pub(super) endpoint: &'a mut Connection,
     pub(super) forwarding: &'a mut Forwarding,
-    pub(super) room: &'a mut Room,
+    pub(super) room: &'a mut RelayBuffers,
     pub(super) progress: &'a mut Progress,
     pub(super) patience: Patience,
     /// Whether the method is HEAD, whose responses have no body.
@@ -62,7 +62,7 @@ impl<C: Downstream> Relay<'_, C> {
         loop {
             let (up, down) = (self.up(cx)?, self.down(cx)?);
             let told = self.room.to_client.is_empty() && !self.progress.unsent;
-            if told && matches!(self.progress.response, Stage::Tail) {
+            if told && matches!(self.progress.response, ResponsePart::Tail) {
                 return Poll::Ready(Ok(()));
             }
             // Neither direction moves the other on once the whole request was sent.
@@ -85,17 +85,17 @@ impl<C: Downstream> Relay<'_, C> {
         let mut moved = false;
         loop {
             let ready = match self.progress.response {
-                Stage::Head => self.head()?,
-                Stage::Body { body, chunked } if self.room.gzip.is_some() => self.compress(body, chunked, cx)?,
-                Stage::Body { body, chunked } => self.body(body, chunked, cx)?,
-                Stage::Tail => Flow::Blocked,
+                ResponsePart::Head => self.head()?,
+                ResponsePart::Body { body, chunked } if self.room.gzip.is_some() => self.compress(body, chunked, cx)?,
+                ResponsePart::Body { body, chunked } => self.body(body, chunked, cx)?,
+                ResponsePart::Tail => Flow::Blocked,
             };
             if ready == Flow::Moved {
                 moved = true;
                 continue;
             }
             if !self.room.to_client.is_empty() {
-                let last = matches!(self.progress.response, Stage::Tail);
+                let last = matches!(self.progress.response, ResponsePart::Tail);
                 match self.client.poll_send(&self.room.to_client, &[], last, cx) {
                     Poll::Pending => {
                         self.progress.refused = true;
@@ -123,7 +123,7 @@ impl<C: Downstream> Relay<'_, C> {
         if !self.progress.unsent {
             return Ok(false);
         }
-        match self.client.poll_sent(matches!(self.progress.response, Stage::Tail), cx) {
+        match self.client.poll_sent(matches!(self.progress.response, ResponsePart::Tail), cx) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(())) => {
                 self.progress.unsent = false;
@@ -161,7 +161,8 @@ impl<C: Downstream> Relay<'_, C> {
 
     /// Relays a head.
     fn begin(&mut self, length: usize) -> Result<(), Reason> {
-        let Room { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint, .. } = &mut *self.room;
+        let RelayBuffers { response, edits, from_endpoint: head, to_client: out, gzip, to_endpoint, .. } =
+            &mut *self.room;
         match response.status {
             // The client has not requested an upgrade, or the endpoint speaks HTTP/1.0, which has none.
             101 if !self.forwarding.asks_upgrade() || !response.is_http11() => return Err(Reason::UpstreamBroken),
@@ -213,7 +214,7 @@ impl<C: Downstream> Relay<'_, C> {
                 self.progress.is_tunnel = is_tunnel;
                 self.progress.status = Some(status);
                 let chunked = C::CHUNKS && matches!(down.framing, Framing::Chunked | Framing::UntilClose);
-                self.progress.response = Stage::Body { body: Body::new(framing), chunked };
+                self.progress.response = ResponsePart::Body { body: Body::new(framing), chunked };
             }
         }
         head.advance(length);
@@ -238,7 +239,7 @@ impl<C: Downstream> Relay<'_, C> {
     /// Relays the received part of the response's body.
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         self.fill(body, cx);
-        let Room { from_endpoint: from, to_client: out, .. } = &mut *self.room;
+        let RelayBuffers { from_endpoint: from, to_client: out, .. } = &mut *self.room;
         let mut flow = Flow::Hungry;
         while out.space() > 0 {
             let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
@@ -283,18 +284,18 @@ impl<C: Downstream> Relay<'_, C> {
             };
             from.advance(count);
         }
-        self.progress.response = Stage::Body { body, chunked };
+        self.progress.response = ResponsePart::Body { body, chunked };
         Ok(flow)
     }
 
     /// The whole body of the response was relayed.
     pub(super) fn end(&mut self, chunked: bool) -> Flow {
         let uploading = self.is_uploading();
-        let Room { from_endpoint: from, to_client: out, .. } = &mut *self.room;
+        let RelayBuffers { from_endpoint: from, to_client: out, .. } = &mut *self.room;
         if chunked {
             out.extend_from_slice(write::LAST_CHUNK);
         }
-        self.progress.response = Stage::Tail;
+        self.progress.response = ResponsePart::Tail;
         self.progress.unsent = true;
         // A connection with excess bytes, or with an incomplete request, must not be reused.
         self.progress.reusable &= from.is_empty() && !uploading && !self.progress.upload_refused;
@@ -308,7 +309,7 @@ impl<C: Downstream> Relay<'_, C> {
         let plain = self.room.gzip.is_none();
         let large = |body: Body| plain && matches!(body, Body::Left(left) if left >= BUFFER_BYTES as u64);
         if from.is_empty()
-            && matches!(self.progress.response, Stage::Body { body, .. } if large(body))
+            && matches!(self.progress.response, ResponsePart::Body { body, .. } if large(body))
             && self.progress.takes_more::<C>()
         {
             from.grow();
@@ -323,7 +324,9 @@ impl<C: Downstream> Relay<'_, C> {
             Poll::Ready(Ok(1..)) => self.progress.endpoint_read.moved(),
             Poll::Ready(read) => {
                 self.progress.reusable = false;
-                let Stage::Body { body, .. } = &mut self.progress.response else { return Err(Reason::UpstreamBroken) };
+                let ResponsePart::Body { body, .. } = &mut self.progress.response else {
+                    return Err(Reason::UpstreamBroken);
+                };
                 // A reset is not an end of the body.
                 read.and_then(|_| body.closed().map_err(|_| io::ErrorKind::UnexpectedEof.into()))
                     .map_err(|_| Reason::UpstreamBroken)?;
@@ -335,7 +338,7 @@ impl<C: Downstream> Relay<'_, C> {
     /// Returns buffers that are not needed while the request waits: a request is not retried after its response has
     /// begun.
     fn shrink(&mut self) {
-        if !matches!(self.progress.response, Stage::Head) && self.room.to_endpoint.is_sent() {
+        if !matches!(self.progress.response, ResponsePart::Head) && self.room.to_endpoint.is_sent() {
             self.room.to_endpoint.clear();
         }
     }
@@ -351,14 +354,14 @@ impl<C: Downstream> Relay<'_, C> {
         let held = |rest: Body| matches!(rest.next(&self.room.from_endpoint), Ok(Piece::Content(_)));
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()
-            || matches!(self.progress.response, Stage::Body { body, .. } if held(body));
+            || matches!(self.progress.response, ResponsePart::Body { body, .. } if held(body));
         let going_up = !self.room.to_endpoint.is_sent() || self.progress.upload_held;
         // A client that waits for "100 Continue" is not slow.
         let expects = self.progress.expects;
         let awaited = !self.progress.body.is_over() && !going_up && !self.progress.upload_refused && !expects;
         // While the client takes nothing, the endpoint is not read, and it need not answer before it has the whole
         // request: these waits do not count against the endpoint.
-        let answers = !blocked && !(matches!(self.progress.response, Stage::Head) && (going_up || awaited));
+        let answers = !blocked && !(matches!(self.progress.response, ResponsePart::Head) && (going_up || awaited));
         let (sent, taken) = (self.progress.bytes_in as u64, self.progress.taken as u64);
         let Progress { endpoint_read, endpoint_write, client_read, client_write, upload, download, .. } =
             &mut *self.progress;

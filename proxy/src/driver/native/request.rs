@@ -10,7 +10,7 @@ use crate::http::body::Framing;
 use crate::http::names::{HeaderNames, same_name};
 use crate::http::request_framing::FramingHeaders;
 use crate::http::spans::{Field, Span, keep, values};
-use crate::request::hygiene::{LINE_MARKS, Line, Protocol};
+use crate::request::hygiene::{LINE_MARKS, Protocol, RequestLine};
 
 /// A request's head as it is forwarded.
 pub(super) trait RequestHead: Head + HeaderNames {
@@ -61,7 +61,7 @@ pub(super) const fn is_of_host(byte: u8) -> bool {
 
 /// Counts of header lines that may occur once, or never.
 #[derive(Default)]
-struct Seen {
+struct HeaderCounts {
     hosts: usize,
     connections: usize,
     framing: FramingHeaders,
@@ -87,7 +87,7 @@ impl Request {
         self.method = Span::of(method.as_bytes(), head);
         self.target = Span::of(target.as_bytes(), head);
         (self.closes, self.expects) = (false, false);
-        let mut seen = Seen::default();
+        let mut seen = HeaderCounts::default();
         if !parsed.headers.iter().all(|header| self.hear(header, &mut seen)) {
             return false;
         }
@@ -100,7 +100,7 @@ impl Request {
     }
 
     /// Records a header line. Returns `true` if a request with it may be taken.
-    fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut Seen) -> bool {
+    fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut HeaderCounts) -> bool {
         let is = |name: &str| same_name(header.name.as_bytes(), name.as_bytes());
         match header.name.len() {
             4 if is("host") => {
@@ -154,10 +154,10 @@ impl Request {
     }
 
     /// The facts about the head besides its header lines.
-    pub(super) fn line(&self) -> Line<'static> {
+    pub(super) fn line(&self) -> RequestLine<'static> {
         let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + LINE_MARKS);
         let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
-        Line {
+        RequestLine {
             protocol: Protocol::Http11,
             target_authority: None,
             header_lines: self.fields.len(),

@@ -29,12 +29,12 @@ pub(super) struct Scratch {
     /// The parsed request.
     pub(super) request: Request,
     /// The buffers of its relay.
-    pub(super) room: Room,
+    pub(super) room: RelayBuffers,
 }
 
 /// The buffers of a relay.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct RelayBuffers {
     /// The parsed head of the response.
     pub(super) response: Response,
     /// The part of the request's body that is held during an external authorisation.
@@ -70,7 +70,7 @@ impl Scratch {
     }
 }
 
-impl Room {
+impl RelayBuffers {
     /// Discards the answer of one endpoint, and rewinds the request for another.
     pub(super) fn again(&mut self) {
         self.to_endpoint.again();

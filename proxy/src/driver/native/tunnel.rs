@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::progress::Progress;
-use super::scratch::Room;
+use super::scratch::RelayBuffers;
 use crate::connection::Conn;
 use crate::connection::copy::{CopyEnd, both_ways};
 use crate::reason::Reason;
@@ -24,7 +24,7 @@ use crate::upstream::connection::Connection;
 pub(super) async fn run(
     conn: &mut Conn,
     endpoint: &mut Connection,
-    room: &mut Room,
+    room: &mut RelayBuffers,
     progress: &mut Progress,
     idle: Duration,
 ) -> Result<(), Reason> {

@@ -35,12 +35,12 @@ struct Direction {
     /// Bytes that arrived.
     came: u64,
     /// The pieces that Pingora holds; `None` before the first piece.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<PiecesInTransit>>,
 }
 
 /// The pieces of one direction in transit.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PiecesInTransit {
     bytes: AtomicUsize,
     /// Bytes of the pieces that were dropped.
     gone: AtomicU64,
@@ -50,9 +50,9 @@ pub(crate) struct Held {
 }
 
 /// A piece in transit.
-struct Piece {
+struct PieceInTransit {
     bytes: Bytes,
-    held: Arc<Held>,
+    held: Arc<PiecesInTransit>,
 }
 
 impl BodyRates {
@@ -121,7 +121,7 @@ impl BodyRates {
     }
 
     /// The pieces of the response in transit, from the first one on.
-    pub(crate) const fn response(&self) -> Option<&Arc<Held>> {
+    pub(crate) const fn response(&self) -> Option<&Arc<PiecesInTransit>> {
         self.download.held.as_ref()
     }
 }
@@ -141,17 +141,17 @@ fn judge(meter: &mut RateMeter, moved: u64, (limits, budget): Rule<'_>, now: Ins
 }
 
 /// Wraps a piece in an owner that records its drop.
-fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<Held>>, now: Instant) {
+fn hold(piece: &mut Option<Bytes>, held: &mut Option<Arc<PiecesInTransit>>, now: Instant) {
     let Some(bytes) = piece.take_if(|bytes| !bytes.is_empty()) else { return };
     let held = held.get_or_insert_with(|| {
         let (in_transit, gone, emptied) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Held { bytes: in_transit, gone, emptied, start: now })
+        Arc::new(PiecesInTransit { bytes: in_transit, gone, emptied, start: now })
     });
     held.bytes.fetch_add(bytes.len(), Relaxed);
-    *piece = Some(Bytes::from_owner(Piece { bytes, held: Arc::clone(held) }));
+    *piece = Some(Bytes::from_owner(PieceInTransit { bytes, held: Arc::clone(held) }));
 }
 
-impl Held {
+impl PiecesInTransit {
     /// The bytes in transit.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
@@ -164,15 +164,15 @@ impl Held {
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for PieceInTransit {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for PieceInTransit {
     fn drop(&mut self) {
-        let Held { bytes, gone, emptied, start } = &*self.held;
+        let PiecesInTransit { bytes, gone, emptied, start } = &*self.held;
         gone.fetch_add(self.bytes.len() as u64, Relaxed);
         let after = clock::now().saturating_duration_since(*start).as_nanos();
         emptied.store(u64::try_from(after).unwrap_or(u64::MAX), Relaxed);

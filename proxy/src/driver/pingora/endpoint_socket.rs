@@ -23,9 +23,9 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
-use super::body_rates::Held;
+use super::body_rates::PiecesInTransit;
 use super::fault;
-use super::head_guard::{Ended, HeadGuard};
+use super::head_guard::{HeadEnd, HeadGuard};
 use crate::clock;
 use crate::connection::chunks::Chunks;
 use crate::reason::Reason;
@@ -62,7 +62,7 @@ pub(super) struct Link {
     /// The bytes that Pingora has read since a piece of the response passed.
     unseen: AtomicUsize,
     /// The pieces that passed and are on their way to the client.
-    passed: OnceLock<Arc<Held>>,
+    passed: OnceLock<Arc<PiecesInTransit>>,
 }
 
 impl Link {
@@ -96,7 +96,7 @@ impl Link {
     }
 
     /// A piece of the response passed, and with it all that Pingora had read when it took the piece up.
-    pub(super) fn passed(&self, held: Option<&Arc<Held>>) {
+    pub(super) fn passed(&self, held: Option<&Arc<PiecesInTransit>>) {
         self.unseen.store(0, Relaxed);
         if let Some(held) = held {
             self.passed.get_or_init(|| Arc::clone(held));
@@ -114,19 +114,19 @@ impl Link {
 }
 
 /// Connects with a connection that was opened before, or fails with the reason why there is none.
-pub(super) struct Opened {
+pub(super) struct OpenedConnector {
     link: Arc<Link>,
     /// Taken by the first call, which is the only one.
     outcome: watch::Sender<Option<Result<Connection, Reason>>>,
 }
 
-impl fmt::Debug for Opened {
+impl fmt::Debug for OpenedConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opened").field("link", &self.link).finish_non_exhaustive()
+        f.debug_struct("OpenedConnector").field("link", &self.link).finish_non_exhaustive()
     }
 }
 
-impl Opened {
+impl OpenedConnector {
     /// A pooled connection, or a new one.
     pub(super) async fn of(link: Arc<Link>, within: Duration) -> Self {
         let pooled = pool::take(&link.key);
@@ -140,7 +140,7 @@ impl Opened {
 }
 
 #[async_trait]
-impl L4Connect for Opened {
+impl L4Connect for OpenedConnector {
     async fn connect(&self, _: &SocketAddr) -> pingora::Result<Stream> {
         let connection = self.outcome.send_replace(None).unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
         let stage = Stage::Head(HeadGuard::default());
@@ -221,12 +221,12 @@ impl Socket {
                 held.truncate(at + count);
                 ready!(read)?;
                 match guard.advance(&held[at..]) {
-                    Ok(Ended::Nothing) if count > 0 => {}
+                    Ok(HeadEnd::Nothing) if count > 0 => {}
                     ended => break ended,
                 }
             }
         };
-        if let Ended::Final(beyond) = ended.map_err(|refused| io::Error::new(ErrorKind::InvalidData, refused))? {
+        if let HeadEnd::Final(beyond) = ended.map_err(|refused| io::Error::new(ErrorKind::InvalidData, refused))? {
             let read = if is_first { into.filled() } else { &self.held };
             let is_chunked = beyond.is_chunked && !self.link.to_head;
             let mut chunks = is_chunked.then(|| Chunks::behind(read.len().saturating_sub(beyond.bytes)));

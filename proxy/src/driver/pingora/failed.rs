@@ -9,7 +9,7 @@ use super::session::stage;
 use crate::clock;
 use crate::reason::Reason;
 use crate::request::forwarding::Forwarding;
-use crate::upstream::retry::Stage;
+use crate::upstream::retry::FailureStage;
 
 /// No connection could be opened; decides whether another endpoint is tried.
 pub(super) fn connect_failed(carried: &mut Carried, mut error: Box<Error>) -> Box<Error> {
@@ -25,7 +25,8 @@ pub(super) fn broke(session: &Session, mut error: Box<Error>, carried: &mut Carr
         error.set_retry(true);
         return error;
     }
-    let stage = if carried.response_seen { Stage::Later } else { stage(session, &error, carried.is_reused(reused)) };
+    let stage =
+        if carried.response_seen { FailureStage::Later } else { stage(session, &error, carried.is_reused(reused)) };
     let (reason, now) = (fault::reason(&error), clock::now());
     let again = |forwarding: &mut Forwarding| forwarding.broke(forwarding.in_time(reason, now), stage, now);
     error.set_retry(carried.forwarding().is_ok_and(again));

@@ -14,7 +14,7 @@ const CODING: &[u8] = b"transfer-encoding";
 
 /// The kind of head that ended in a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum HeadEnd {
     /// No head.
     Nothing,
     /// Heads of informational responses; another head follows.
@@ -34,14 +34,14 @@ pub(super) struct Beyond {
 
 /// The reason why an endpoint's bytes are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(super) enum HeadError {
     /// A head exceeds the limit.
     TooLarge,
     /// More than one empty line precedes it (RFC 9112 section 2.2 allows one).
     EmptyLines,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for HeadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge => write!(f, "a response head of more than {HEAD_BYTES_MAX} bytes"),
@@ -50,7 +50,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for HeadError {}
 
 /// An incomplete head.
 #[derive(Debug, Default)]
@@ -84,8 +84,8 @@ impl HeadGuard {
     ///
     /// # Errors
     /// The reason why no more bytes may be read.
-    pub(super) fn advance(&mut self, piece: &[u8]) -> Result<Ended, Refused> {
-        let (mut rest, mut ended) = (piece, Ended::Nothing);
+    pub(super) fn advance(&mut self, piece: &[u8]) -> Result<HeadEnd, HeadError> {
+        let (mut rest, mut ended) = (piece, HeadEnd::Nothing);
         while let Some(at) = memchr::memchr(b'\n', rest) {
             let (line, after) = rest.split_at(at + 1);
             self.hear(&line[..at])?;
@@ -99,22 +99,22 @@ impl HeadGuard {
             }
             if self.started == 0 {
                 if std::mem::replace(&mut self.late, true) {
-                    return Err(Refused::EmptyLines);
+                    return Err(HeadError::EmptyLines);
                 }
                 continue;
             }
             if !self.is_interim() {
-                return Ok(Ended::Final(Beyond { bytes: rest.len(), is_chunked: self.is_chunked() }));
+                return Ok(HeadEnd::Final(Beyond { bytes: rest.len(), is_chunked: self.is_chunked() }));
             }
             *self = Self::default();
-            ended = Ended::Interim;
+            ended = HeadEnd::Interim;
         }
         self.hear(rest)?;
         Ok(ended)
     }
 
     /// Takes a part of a line, without its end.
-    fn hear(&mut self, part: &[u8]) -> Result<(), Refused> {
+    fn hear(&mut self, part: &[u8]) -> Result<(), HeadError> {
         let is_new_line = self.started == 0 && self.line == 0;
         self.is_cr = (self.line == 0 && part == b"\r") || (self.is_cr && part.is_empty());
         let room = self.begins.get_mut(self.line..).unwrap_or_default();
@@ -128,7 +128,7 @@ impl HeadGuard {
         let count = room.len().min(text.len());
         room[..count].copy_from_slice(&text[..count]);
         self.started += count;
-        if self.bytes > HEAD_BYTES_MAX { Err(Refused::TooLarge) } else { Ok(()) }
+        if self.bytes > HEAD_BYTES_MAX { Err(HeadError::TooLarge) } else { Ok(()) }
     }
 
     /// Returns `true` if the response has chunks. 1xx, 204 and 304 have no body (RFC 9112 section 6.3).
@@ -154,18 +154,18 @@ fn is_coding(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const FINAL: Ended = Ended::Final(Beyond { bytes: 0, is_chunked: false });
+    const FINAL: HeadEnd = HeadEnd::Final(Beyond { bytes: 0, is_chunked: false });
 
     /// The result must be the same wherever the bytes are cut.
     #[track_caller]
-    fn check(text: &str, want: Result<Ended, Refused>) {
+    fn check(text: &str, want: Result<HeadEnd, HeadError>) {
         for step in 1..=text.len() {
-            let (mut guard, mut got) = (HeadGuard::default(), Ok(Ended::Nothing));
+            let (mut guard, mut got) = (HeadGuard::default(), Ok(HeadEnd::Nothing));
             for piece in text.as_bytes().chunks(step) {
                 match guard.advance(piece) {
-                    Ok(Ended::Nothing) => {}
-                    Ok(Ended::Interim) => got = Ok(Ended::Interim),
-                    Ok(Ended::Final(_)) => {
+                    Ok(HeadEnd::Nothing) => {}
+                    Ok(HeadEnd::Interim) => got = Ok(HeadEnd::Interim),
+                    Ok(HeadEnd::Final(_)) => {
                         got = Ok(FINAL);
                         break;
                     }
@@ -194,17 +194,17 @@ mod tests {
         ] {
             check(whole, Ok(FINAL));
         }
-        check("HTTP/1.1 100 Continue\r\n\r\n", Ok(Ended::Interim));
-        check("HTTP/1.1 199 \r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n", Ok(Ended::Interim));
+        check("HTTP/1.1 100 Continue\r\n\r\n", Ok(HeadEnd::Interim));
+        check("HTTP/1.1 199 \r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n", Ok(HeadEnd::Interim));
         for part in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r", "HTTP/1.1 200 OK\r\n \r\n\t\n", "\r\n"] {
-            check(part, Ok(Ended::Nothing));
+            check(part, Ok(HeadEnd::Nothing));
         }
     }
 
     #[test]
     fn one_empty_line_before_a_status_line_is_allowed() {
         for text in ["\r\n\r\n", "\n\n", "\n\r\nHTTP/1.1 200 OK\r\n\r\n"] {
-            check(text, Err(Refused::EmptyLines));
+            check(text, Err(HeadError::EmptyLines));
         }
         // One before each of several heads.
         check("\r\nHTTP/1.1 100 \r\n\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(FINAL));
@@ -219,8 +219,8 @@ mod tests {
         let whole = |text: &str| HeadGuard::default().advance(text.as_bytes());
         assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(FINAL));
         // The end of the last line does not count towards the limit.
-        assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(Refused::TooLarge));
-        assert_eq!(whole(&"x".repeat(HEAD_BYTES_MAX + 1)), Err(Refused::TooLarge));
+        assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(HeadError::TooLarge));
+        assert_eq!(whole(&"x".repeat(HEAD_BYTES_MAX + 1)), Err(HeadError::TooLarge));
         // The limit applies to each informational head by itself.
         let interim = sized(HEAD_BYTES_MAX).replace("200 OK", "103 OK");
         assert_eq!(whole(&format!("{interim}{interim}{}", sized(HEAD_BYTES_MAX))), Ok(FINAL));
@@ -231,7 +231,11 @@ mod tests {
         for step in 1..=head.len() {
             let mut guard = HeadGuard::default();
             let ended = head.as_bytes().chunks(step).map(|piece| guard.advance(piece).unwrap()).last();
-            assert_eq!(ended, Some(Ended::Final(Beyond { bytes: 0, is_chunked: want })), "{head:?} in steps of {step}");
+            assert_eq!(
+                ended,
+                Some(HeadEnd::Final(Beyond { bytes: 0, is_chunked: want })),
+                "{head:?} in steps of {step}"
+            );
         }
     }
 
@@ -244,7 +248,7 @@ mod tests {
         check_chunked("HTTP/1.1 200 OK\r\nX-Transfer-Encoding: chunked\r\nTransfer-Encodings: a\r\n\r\n", false);
         check_chunked("HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n", false);
         let whole = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello";
-        let want = Ended::Final(Beyond { bytes: 8, is_chunked: true });
+        let want = HeadEnd::Final(Beyond { bytes: 8, is_chunked: true });
         assert_eq!(HeadGuard::default().advance(whole.as_bytes()), Ok(want));
     }
 }

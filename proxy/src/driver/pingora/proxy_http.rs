@@ -22,7 +22,7 @@ use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
 use super::carried::{Carried, GRACE, State};
 use super::compress;
-use super::endpoint_socket::Opened;
+use super::endpoint_socket::OpenedConnector;
 use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
@@ -35,7 +35,7 @@ use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
 use crate::http::gzip::Broken;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
 use crate::request::exchange::{Arrived, End};
@@ -67,7 +67,7 @@ impl ProxyHttp for PingoraDriver {
     type CTX = Carried;
 
     fn new_ctx(&self) -> Carried {
-        let arrived = Arrived::new(Driver::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
+        let arrived = Arrived::new(DriverUsed::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
         Carried {
             state: State::Arrived(arrived),
             link: None,
@@ -154,7 +154,7 @@ impl ProxyHttp for PingoraDriver {
         carried.agree();
         let ((mut peer, link), within, after) = attempt.map_err(|reason| stop(carried, reason))?;
         // Opened here and not by Pingora, which would not notice meanwhile that the client disconnects.
-        let opened = unless_gone(session, Opened::of(Arc::clone(&link), within)).await;
+        let opened = unless_gone(session, OpenedConnector::of(Arc::clone(&link), within)).await;
         peer.options.custom_l4 = Some(Arc::new(opened.map_err(|reason| stop(carried, reason))?));
         (carried.link, carried.grace) = (Some(link), after);
         Ok(Box::new(peer))

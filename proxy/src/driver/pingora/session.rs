@@ -21,7 +21,7 @@ use crate::request::answer::Answer;
 use crate::request::exchange::Exchange;
 use crate::request::respond::Rendered;
 use crate::shared::Shared;
-use crate::upstream::retry::Stage;
+use crate::upstream::retry::FailureStage;
 
 /// Returns `true` for an HTTP/1.0 client, which supports neither transfer codings nor interim responses.
 pub(super) fn is_before_http11(session: &Session) -> bool {
@@ -106,16 +106,16 @@ pub(super) fn has_begun(session: &Session) -> bool {
 }
 
 /// The stage at which an attempt with a connection failed before a response head.
-pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> Stage {
+pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> FailureStage {
     let replayable = !session.as_ref().retry_buffer_truncated();
     if error.retry == RetryType::Decided(true) {
-        Stage::Unprocessed { replayable }
+        FailureStage::Unprocessed { replayable }
     } else if fault::is_cut(error) {
-        Stage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
+        FailureStage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
     } else if fault::reason(error) == Reason::UpstreamTimeout {
-        Stage::Answered { status: Reason::UpstreamTimeout.status(), replayable }
+        FailureStage::Answered { status: Reason::UpstreamTimeout.status(), replayable }
     } else {
-        Stage::Later
+        FailureStage::Later
     }
 }
 

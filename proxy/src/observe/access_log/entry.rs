@@ -9,7 +9,7 @@ use tidegate_config::model::LogFormat;
 use tidegate_config::object::ObjectRef;
 
 use super::custom;
-use super::line::{Line, field};
+use super::line::{LogLine, field};
 
 /// The contents of a line.
 pub(crate) struct Entry<'a> {
@@ -62,7 +62,7 @@ impl Entry<'_> {
     }
 
     fn json(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
+        let mut line = LogLine::begin(out, "time", &rfc3339(self.time)?);
         line.text(field!("request_id"), self.request_id)?;
         match self.client {
             Some(Address::Ip(ip)) => line.printed(field!("client"), Some(ip))?,

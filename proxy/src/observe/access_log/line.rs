@@ -22,9 +22,9 @@ pub(super) use field;
 
 /// An unfinished object. Names come from [`field!`].
 #[derive(Debug)]
-pub(super) struct Line<'a>(&'a mut Vec<u8>);
+pub(super) struct LogLine<'a>(&'a mut Vec<u8>);
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     /// Begins with a field whose text needs no escape.
     pub(super) fn begin(out: &'a mut Vec<u8>, name: &str, plain: &[u8]) -> Self {
         for piece in [b"{\"", name.as_bytes(), b"\":\"", plain, b"\""] {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tidegate_config::object::ObjectRef;
 
 use super::entry::rfc3339;
-use super::line::{Line, field};
+use super::line::{LogLine, field};
 
 /// The contents of a line about a connection or flow that has ended.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl StreamEntry<'_> {
     /// # Errors
     /// If a value cannot be printed; a part of the line may have been written then.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut line = Line::begin(out, "time", &rfc3339(self.time)?);
+        let mut line = LogLine::begin(out, "time", &rfc3339(self.time)?);
         line.printed(field!("client"), Some(self.client.ip()))?;
         line.text(field!("protocol"), self.protocol)?;
         line.socket(field!("bind"), Some(self.bind))?;

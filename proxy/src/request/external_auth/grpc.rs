@@ -17,7 +17,7 @@ use super::messages::{
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
 use super::{Grants, Question, Shown, Verdict, header, identity, may_change, whole};
-use crate::observe::external_auth_metrics::Failure;
+use crate::observe::external_auth_metrics::CallFailure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
 
@@ -101,22 +101,22 @@ fn peer(address: SocketAddr) -> Peer {
 ///
 /// # Errors
 /// If it is invalid, or reports a failure of the service.
-pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> Result<Verdict, Failure> {
+pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> Result<Verdict, CallFailure> {
     if response.status() != StatusCode::OK {
-        return Err(Failure::Broken);
+        return Err(CallFailure::Broken);
     }
     let (parts, body) = whole(response).await?;
     let trailers = body.trailers().cloned();
     let status = trailers.as_ref().and_then(|it| it.get("grpc-status")).or_else(|| parts.headers.get("grpc-status"));
     if status.is_none_or(|status| status != "0") {
-        return Err(Failure::Broken);
+        return Err(CallFailure::Broken);
     }
     let bytes = body.to_bytes();
     let message = match &*bytes {
         [0, a, b, c, d, message @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => message,
-        _ => return Err(Failure::Broken),
+        _ => return Err(CallFailure::Broken),
     };
-    let answer = CheckResponse::decode(message).map_err(|_| Failure::Broken)?;
+    let answer = CheckResponse::decode(message).map_err(|_| CallFailure::Broken)?;
     // An answer without a status has the default value: OK.
     let is_ok = answer.status.is_none_or(|status| status.code == 0);
     Ok(match answer.http_response {
@@ -169,10 +169,10 @@ fn read(option: &HeaderValueOption) -> Option<(HeaderName, HeaderValue)> {
     header(&own.key, value)
 }
 
-fn denial(denied: &DeniedHttpResponse) -> Result<DirectResponse, Failure> {
+fn denial(denied: &DeniedHttpResponse) -> Result<DirectResponse, CallFailure> {
     let status = match denied.status.map_or(0, |status| status.code) {
         0 => 403,
-        code => u16::try_from(code).ok().filter(|code| (200..600).contains(code)).ok_or(Failure::Broken)?,
+        code => u16::try_from(code).ok().filter(|code| (200..600).contains(code)).ok_or(CallFailure::Broken)?,
     };
     let headers = denied.headers.iter().filter_map(read).filter(|(name, _)| !CONNECTION_HEADERS.contains(name));
     Ok(DirectResponse { status, headers: headers.collect(), content_type: None, body: denied.body.as_bytes().into() })

@@ -12,7 +12,7 @@ use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
 
 use super::{Grants, Shown, Verdict, identity, may_change, whole};
 use crate::http::edited::nominated;
-use crate::observe::external_auth_metrics::Failure;
+use crate::observe::external_auth_metrics::CallFailure;
 
 /// The placeholder authority for HTTP/1.1, where the host is a header: connections are pooled by it.
 const SERVICE: &str = "service.invalid";
@@ -47,7 +47,7 @@ pub(super) fn request(
 ///
 /// # Errors
 /// If it is invalid.
-pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]) -> Result<Verdict, Failure> {
+pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]) -> Result<Verdict, CallFailure> {
     let status = response.status();
     if status == StatusCode::OK {
         let granted = granted(response.headers(), allowed);
@@ -56,7 +56,7 @@ pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]
         return Ok(Verdict::Allowed(granted));
     }
     if !(200..600).contains(&status.as_u16()) {
-        return Err(Failure::Broken);
+        return Err(CallFailure::Broken);
     }
     let (parts, body) = whole(response).await?;
     let mut headers = parts.headers;

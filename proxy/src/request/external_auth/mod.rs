@@ -24,7 +24,7 @@ use crate::budget::{Charge, Cost};
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::names::CDN_LOOP;
-use crate::observe::external_auth_metrics::{Failure, Outcome};
+use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::shared::Shared;
@@ -81,7 +81,7 @@ pub(crate) struct Question {
     /// The connection of the request.
     pub(crate) facts: Arc<ConnectionFacts>,
     /// The charge of the call, until it is dropped.
-    pub(crate) _charge: Charged,
+    pub(crate) _charge: CallCharge,
 }
 
 /// The grants of an allowing answer.
@@ -103,7 +103,7 @@ pub(crate) enum Verdict {
     /// The request is denied, and the client gets this response.
     Denied(Arc<DirectResponse>),
     /// There is no valid answer in time.
-    Failed(Failure),
+    Failed(CallFailure),
 }
 
 impl fmt::Debug for Grants {
@@ -119,14 +119,16 @@ impl fmt::Debug for Question {
     }
 }
 
-impl From<Failure> for Answer {
-    fn from(failure: Failure) -> Self {
+impl From<CallFailure> for Answer {
+    fn from(failure: CallFailure) -> Self {
         let reason = match failure {
-            Failure::Timeout => Reason::ExternalAuthTimeout,
-            Failure::ClientGone => Reason::ClientGone,
-            Failure::NoEndpoint | Failure::Overloaded | Failure::NoRoom | Failure::ConnectFailed | Failure::Broken => {
-                Reason::ExternalAuthFailed
-            }
+            CallFailure::Timeout => Reason::ExternalAuthTimeout,
+            CallFailure::ClientGone => Reason::ClientGone,
+            CallFailure::NoEndpoint
+            | CallFailure::Overloaded
+            | CallFailure::NoRoom
+            | CallFailure::ConnectFailed
+            | CallFailure::Broken => Reason::ExternalAuthFailed,
         };
         reason.into()
     }
@@ -134,39 +136,39 @@ impl From<Failure> for Answer {
 
 /// The charge of a call to its Service, the edge and its client, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charged {
+pub(crate) struct CallCharge {
     facts: Arc<ConnectionFacts>,
     cost: Cost,
     _at_service: AtService,
     _edge: Charge,
 }
 
-impl Charged {
+impl CallCharge {
     /// Charges a call that holds up to `body_bytes_max` bytes of a body.
     ///
     /// # Errors
-    /// [`Failure::Overloaded`] if its Service has as many requests and calls as it may have, and [`Failure::NoRoom`] if the
+    /// [`CallFailure::Overloaded`] if its Service has as many requests and calls as it may have, and [`CallFailure::NoRoom`] if the
     /// edge, or the client's share of it, has no room.
     pub(crate) fn new(
         body_bytes_max: u32,
         backend: &Backend,
         facts: &Arc<ConnectionFacts>,
         shared: &Shared,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CallFailure> {
         let cost = Cost::EXTERNAL_AUTH.and(Cost::new(0, body_bytes_max.div_ceil(1024)));
-        let at_service = shared.enter_service(backend, cost).ok_or(Failure::Overloaded)?;
+        let at_service = shared.enter_service(backend, cost).ok_or(CallFailure::Overloaded)?;
         if facts.client.as_ref().is_some_and(|client| !client.charge(cost)) {
-            return Err(Failure::NoRoom);
+            return Err(CallFailure::NoRoom);
         }
         let Some(edge) = shared.room(cost) else {
             facts.client.as_ref().inspect(|client| client.release(cost));
-            return Err(Failure::NoRoom);
+            return Err(CallFailure::NoRoom);
         };
         Ok(Self { facts: Arc::clone(facts), cost, _at_service: at_service, _edge: edge })
     }
 }
 
-impl Drop for Charged {
+impl Drop for CallCharge {
     fn drop(&mut self) {
         self.facts.client.as_ref().inspect(|client| client.release(self.cost));
     }
@@ -176,7 +178,7 @@ impl Drop for Charged {
 pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Verdict {
     let began = clock::now();
     let _in_flight = shared.external_auth.enter();
-    let mut counted = Counted { shared, outcome: Outcome::Failed(Failure::ClientGone), began };
+    let mut counted = CallCounter { shared, outcome: Outcome::Failed(CallFailure::ClientGone), began };
     let mut attempts = Attempts::default();
     let patience = began + shared.options.upstream.external_auth;
     let until = question.until.map_or(patience, |end| end.min(patience));
@@ -187,7 +189,7 @@ pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Ve
             let now = clock::now();
             attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
         }
-        Verdict::Failed(Failure::Timeout)
+        Verdict::Failed(CallFailure::Timeout)
     });
     counted.outcome = match &verdict {
         Verdict::Allowed(_) => Outcome::Allowed,
@@ -198,13 +200,13 @@ pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Ve
 }
 
 /// Counts a call at its end, whatever the outcome.
-struct Counted<'a> {
+struct CallCounter<'a> {
     shared: &'a Shared,
     outcome: Outcome,
     began: Instant,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CallCounter<'_> {
     fn drop(&mut self) {
         self.shared.external_auth.count(self.outcome);
         self.shared.external_auth.waited(clock::now().saturating_duration_since(self.began));
@@ -219,7 +221,7 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
         let (now, draw) = (clock::now(), fastrand::u64(..));
         let chance = (now, &mut Draw::new(draw));
         let endpoint = attempts.next(&question.backend, Balance::PowerOfTwo, here, &shared.endpoints, chance);
-        let Some(endpoint) = endpoint else { return Verdict::Failed(Failure::NoEndpoint) };
+        let Some(endpoint) = endpoint else { return Verdict::Failed(CallFailure::NoEndpoint) };
         let http2 = question.service.target.protocol.is_http2();
         let request = match &question.service.protocol {
             AuthProtocol::Http { path, request_headers, .. } => {
@@ -227,7 +229,7 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
             }
             AuthProtocol::Grpc { request_headers } => grpc::request(question, request_headers, body.clone()),
         };
-        let Some(request) = request else { return Verdict::Failed(Failure::Broken) };
+        let Some(request) = request else { return Verdict::Failed(CallFailure::Broken) };
         let client = client::of(Purpose::ExternalAuth, (&question.service.target, endpoint), request.uri(), limits);
         attempts.connected(true, now);
         let mut answered = client.request(request.clone()).await;
@@ -249,15 +251,15 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
         tracing::debug!(service = %question.service, address = %endpoint.address, %error, "an authorisation service did not answer");
         let now = clock::now();
         match client::refusal(&error) {
-            Some(Reason::OutOfResources) => return Verdict::Failed(Failure::NoRoom),
+            Some(Reason::OutOfResources) => return Verdict::Failed(CallFailure::NoRoom),
             Some(_) => attempts.refused(now, Some(shared.endpoints.moment(now))),
             None => {
                 attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
-                return Verdict::Failed(Failure::Broken);
+                return Verdict::Failed(CallFailure::Broken);
             }
         }
         if attempts.count() >= TRIES_MAX || !attempts.leaves(&question.backend, here) {
-            return Verdict::Failed(Failure::ConnectFailed);
+            return Verdict::Failed(CallFailure::ConnectFailed);
         }
     }
 }
@@ -265,13 +267,13 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
 /// The body of an answer, which may have trailers.
 async fn whole(
     response: ::http::Response<hyper::body::Incoming>,
-) -> Result<(::http::response::Parts, http_body_util::Collected<Bytes>), Failure> {
+) -> Result<(::http::response::Parts, http_body_util::Collected<Bytes>), CallFailure> {
     use http_body_util::{BodyExt, Limited};
     let (parts, body) = response.into_parts();
     let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     whole.map(|body| (parts, body)).map_err(|error: Box<dyn Error + Send + Sync>| {
         tracing::debug!(%error, "the answer of an authorisation service broke off or is too long");
-        Failure::Broken
+        CallFailure::Broken
     })
 }
 

@@ -4,7 +4,7 @@
 use tidegate_config::model::Backend;
 
 use crate::budget::Cost;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::request::exchange::Exchange;
 use crate::upstream::service_state::{AtService, Retrying};
@@ -26,11 +26,11 @@ impl Charges {
     /// The exceeded limit: that of the Service, of the client or of the process.
     pub(in crate::request) fn new(exchange: &Exchange, backend: &Backend, held_bytes: usize) -> Result<Self, Reason> {
         let cost = match exchange.arrived.driver {
-            Driver::Native => {
+            DriverUsed::Native => {
                 let held_kib = u32::try_from(held_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
                 Cost::NATIVE_REQUEST.and(Cost::new(0, held_kib))
             }
-            Driver::Full => Cost::FULL_REQUEST,
+            DriverUsed::Full => Cost::FULL_REQUEST,
         };
         let (shared, client) = (exchange.shared(), exchange.facts.client.as_ref());
         let at_service = shared.enter_service(backend, cost).ok_or(Reason::ServiceOverloaded)?;

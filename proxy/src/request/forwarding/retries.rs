@@ -8,7 +8,7 @@ use super::Forwarding;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
 use crate::upstream::attempt::Sign;
-use crate::upstream::retry::{self, Failed, Stage};
+use crate::upstream::retry::{self, Failed, FailureStage};
 
 impl Forwarding {
     /// No connection could be opened, for this reason. Returns `true` to try another endpoint.
@@ -22,12 +22,12 @@ impl Forwarding {
         let moment = (reason != Reason::OutOfResources).then(|| self.shared().endpoints.moment(now));
         self.attempts.refused(now, moment);
         let others = self.attempts.leaves(&self.backend, self.exchange.here());
-        self.again(Stage::Connecting { others })
+        self.again(FailureStage::Connecting { others })
     }
 
     /// An attempt failed after its connection was open. Returns `true` to retry.
-    pub(crate) fn broke(&mut self, reason: Reason, stage: Stage, now: Instant) -> bool {
-        let excused = matches!(stage, Stage::Unanswered { reused: true, .. } | Stage::Unprocessed { .. });
+    pub(crate) fn broke(&mut self, reason: Reason, stage: FailureStage, now: Instant) -> bool {
+        let excused = matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
         if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
             self.judge(Sign::Broken, now);
         }
@@ -35,7 +35,7 @@ impl Forwarding {
             self.attempts.excuse();
         }
         // After its deadline a request is not retried, unless only the attempt has timed out.
-        let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, Stage::Answered { .. });
+        let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, FailureStage::Answered { .. });
         !is_over && self.end().is_none_or(|end| now < end) && self.again(stage)
     }
 
@@ -48,7 +48,7 @@ impl Forwarding {
         }
         let sign = if matches!(status, 502..=504) { Sign::Unable } else { Sign::Answer };
         self.judge(sign, now);
-        self.end().is_none_or(|end| now < end) && self.again(Stage::Answered { status, replayable })
+        self.end().is_none_or(|end| now < end) && self.again(FailureStage::Answered { status, replayable })
     }
 
     /// The pause before the next attempt; `None` for no pause.
@@ -62,7 +62,7 @@ impl Forwarding {
         self.exchange.arrived.snapshot.retry(self.admitted.route()).map(|policy| &**policy)
     }
 
-    fn again(&mut self, stage: Stage) -> bool {
+    fn again(&mut self, stage: FailureStage) -> bool {
         self.charges.end_retry();
         let policy = self.retry_policy();
         let tries_max = policy.map_or(usize::from(self.effective.tries_max), |policy| {
@@ -75,8 +75,8 @@ impl Forwarding {
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
         let may = may && retry::again(&failed);
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak of a Service under load.
-        let answered = matches!(stage, Stage::Answered { .. });
-        let connected = !matches!(stage, Stage::Connecting { .. });
+        let answered = matches!(stage, FailureStage::Answered { .. });
+        let connected = !matches!(stage, FailureStage::Connecting { .. });
         let again = may && (!answered || self.charges.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && connected);

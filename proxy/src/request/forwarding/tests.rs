@@ -5,15 +5,15 @@ use tidegate_config::model::{AppProtocol, Endpoint};
 use super::*;
 use crate::clock;
 use crate::connection::ConnectionFacts;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 
 use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
-use crate::request::hygiene::{Line, Protocol};
+use crate::request::hygiene::{Protocol, RequestLine};
 use crate::request::phase;
 use crate::sample::Sample;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
-use crate::upstream::retry::Stage;
+use crate::upstream::retry::FailureStage;
 
 const ENDPOINT: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
@@ -23,7 +23,7 @@ fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
     endpoints(&mut model, "web", &[ENDPOINT.into()]);
     let (snapshot, head) = (published(model).pin(), Sample::get("a.test", "/"));
     let facts = Arc::new(ConnectionFacts::sample(([192, 0, 2, 1], 5000).into()));
-    let line = Line {
+    let line = RequestLine {
         protocol: Protocol::Http11,
         target_authority: None,
         header_lines: 0,
@@ -31,7 +31,7 @@ fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
         longest_header: 0,
     };
     let routed = phase::route(&snapshot, shared, &facts, &head, &line);
-    let arrived = Arrived::new(Driver::Native, snapshot, Arc::clone(shared), clock::now());
+    let arrived = Arrived::new(DriverUsed::Native, snapshot, Arc::clone(shared), clock::now());
     let Decided::Forwards(forwarding) = arrived.decide(routed, &facts, &head, 7) else { panic!("it is not forwarded") };
     (forwarding, head)
 }
@@ -71,7 +71,7 @@ fn a_response_measures_its_endpoint_unless_the_client_sent_a_body() {
 fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     let broke = |reused| {
         move |forwarding: &mut Forwarding, later| {
-            let stage = Stage::Unanswered { reused, idempotent: true, replayable: true };
+            let stage = FailureStage::Unanswered { reused, idempotent: true, replayable: true };
             forwarding.broke(Reason::UpstreamBroken, stage, later);
         }
     };

@@ -29,14 +29,14 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// The maximum number of bytes read of a response.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// The way of a copy to its endpoint.
-enum Way {
+/// How a copy is sent to its endpoint.
+enum Transport {
     Plain(SocketAddr, Bytes),
     /// Boxed, as they are much larger.
     Client(Box<EndpointClient>, Box<Request<Full<Bytes>>>),
 }
 
-impl Way {
+impl Transport {
     /// `None` if the copy cannot be sent.
     fn new(message: Message, destined: &Destined, endpoint: &Endpoint, shared: &Shared) -> Option<Self> {
         match message {
@@ -68,12 +68,12 @@ pub(super) fn send(
     let mut attempts = Attempts::default();
     let endpoint = attempts.next(&destined.backend, Balance::PowerOfTwo, here, &shared.endpoints, (now, draw));
     let Some(endpoint) = endpoint else { return shared.mirrors.count(Outcome::NoEndpoint) };
-    let Some(way) = Way::new(message, &destined, endpoint, shared) else {
+    let Some(transport) = Transport::new(message, &destined, endpoint, shared) else {
         return shared.mirrors.count(Outcome::Failed);
     };
     let (shared, until) = (Arc::clone(shared), now + WHOLE);
     tokio::spawn(async move {
-        match timeout_at(until.into(), deliver(way)).await {
+        match timeout_at(until.into(), deliver(transport)).await {
             Ok(Some(answer)) => {
                 shared.mirrors.count(Outcome::Sent);
                 // The outcome of the response does not matter.
@@ -87,14 +87,14 @@ pub(super) fn send(
 }
 
 /// Sends a copy; `None` if the endpoint did not take it.
-async fn deliver(way: Way) -> Option<Answer> {
-    match way {
-        Way::Plain(address, bytes) => {
+async fn deliver(transport: Transport) -> Option<Answer> {
+    match transport {
+        Transport::Plain(address, bytes) => {
             let written = write(address, &bytes).await;
             let failed = |reason: &Reason| tracing::debug!(%address, reason = reason.as_str(), "a mirror took no copy");
             written.inspect_err(failed).ok().map(Answer::Plain)
         }
-        Way::Client(client, request) => {
+        Transport::Client(client, request) => {
             // Only an idempotent request may arrive twice (RFC 9110 section 9.2.2).
             let again = request.method().is_idempotent().then(|| request.clone());
             let mut answered = client.request(*request).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 
-use super::{Key, Place, open, take};
+use super::{Key, StreamSlot, open, take};
 use crate::clock;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
@@ -34,13 +34,13 @@ thread_local! {
 }
 
 /// The opening of a request, until its end or until the request is gone; then one of those that wait opens a connection.
-struct Own<'k> {
+struct OpeningGuard<'k> {
     key: &'k Key,
     number: u64,
     tell: watch::Sender<Outcome>,
 }
 
-impl<'k> Own<'k> {
+impl<'k> OpeningGuard<'k> {
     fn begin(key: &'k Key) -> Self {
         let (tell, outcome) = watch::channel(None);
         OPENINGS.with_borrow_mut(|openings| {
@@ -53,7 +53,7 @@ impl<'k> Own<'k> {
     }
 }
 
-impl Drop for Own<'_> {
+impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
         // It fails when the thread ends.
         let removed = OPENINGS.try_with(|openings| {
@@ -82,7 +82,7 @@ fn join(key: &Key, limits: &UpstreamLimits) -> Option<watch::Receiver<Outcome>> 
 ///
 /// # Errors
 /// The reason why there is none.
-pub(crate) async fn connect(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Place, Reason> {
+pub(crate) async fn connect(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<StreamSlot, Reason> {
     let end = clock::now() + within;
     while let Some(mut outcome) = join(key, limits) {
         let told = timeout_at(end.into(), outcome.wait_for(Option::is_some)).await;
@@ -96,7 +96,7 @@ pub(crate) async fn connect(key: &Key, within: Duration, limits: &UpstreamLimits
             return Ok(place);
         }
     }
-    let own = Own::begin(key);
+    let own = OpeningGuard::begin(key);
     let opened = open(key, end.saturating_duration_since(clock::now()), limits).await;
     own.tell.send_replace(Some(opened.as_ref().map(drop).map_err(|reason| *reason)));
     opened

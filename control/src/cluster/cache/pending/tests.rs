@@ -64,7 +64,7 @@ impl Bed {
 
     /// Writes the pending changes; returns the number of values.
     fn write(&mut self) -> Option<usize> {
-        let Change { replace, values, position, .. } = self.pending.take(7)?;
+        let CollectionChange { replace, values, position, .. } = self.pending.take(7)?;
         let (mut held, written) = (self.disk.values.borrow_mut(), values.len());
         if replace {
             held.clear();

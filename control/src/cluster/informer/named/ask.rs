@@ -8,7 +8,7 @@ use tidegate_config::project::project;
 use super::super::api::Api;
 use super::super::failure::Failure;
 use super::super::{Interest, Limits};
-use super::Answer;
+use super::GetResult;
 use crate::cluster::cache::Sink;
 use crate::event::Source;
 
@@ -18,25 +18,25 @@ pub(super) async fn ask(
     limits: Limits,
     name: ObjectName,
     sink: Option<Sink>,
-) -> (ObjectName, Answer) {
+) -> (ObjectName, GetResult) {
     // An invalid name is not requested: it would be another path.
     if !is_name(&name.name) {
-        return (name, Answer::Gone);
+        return (name, GetResult::Gone);
     }
     let source = Source { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
     let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
-        Ok(None) => Answer::Gone,
+        Ok(None) => GetResult::Gone,
         Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
             Ok(projected) if projected.meta.object.name == name => {
                 if let Some(sink) = sink {
                     sink.told(&name, Some(&bytes), None);
                 }
-                Answer::Found(Box::new(projected))
+                GetResult::Found(Box::new(projected))
             }
-            Ok(_) => Answer::Failed(Failure::Unreadable { why: "another object than the requested one".to_owned() }),
-            Err(why) => Answer::Failed(Failure::Unreadable { why: why.to_string() }),
+            Ok(_) => GetResult::Failed(Failure::Unreadable { why: "another object than the requested one".to_owned() }),
+            Err(why) => GetResult::Failed(Failure::Unreadable { why: why.to_string() }),
         },
-        Err(failure) => Answer::Failed(failure),
+        Err(failure) => GetResult::Failed(failure),
     };
     (name, answer)
 }

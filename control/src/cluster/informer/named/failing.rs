@@ -17,12 +17,12 @@ struct Failed {
     times: u32,
     /// Whether the server was the cause, so that a success is worth a notification.
     away: bool,
-    wait: Wait,
+    wait: RetryAt,
 }
 
 /// The event that ends the wait for the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wait {
+enum RetryAt {
     /// The end of the delay.
     Time,
     /// The end of the delay, or a notification that the server has recovered.
@@ -42,11 +42,11 @@ impl Failing {
 
     /// Records a failure; returns the number of consecutive failures.
     pub(super) fn failed(&mut self, name: &ObjectName, about: About) -> u32 {
-        let failed = self.0.entry(name.clone()).or_insert(Failed { times: 0, away: false, wait: Wait::Time });
+        let failed = self.0.entry(name.clone()).or_insert(Failed { times: 0, away: false, wait: RetryAt::Time });
         let server = about == About::Server;
         failed.times = failed.times.saturating_add(1);
         failed.away |= server;
-        failed.wait = if server && failed.wait != Wait::Hurried { Wait::News } else { Wait::Time };
+        failed.wait = if server && failed.wait != RetryAt::Hurried { RetryAt::News } else { RetryAt::Time };
         failed.times
     }
 
@@ -58,9 +58,9 @@ impl Failing {
 
     /// The server has recovered: returns the Secrets that need not wait for their delay.
     pub(super) fn hurry(&mut self) -> Vec<ObjectName> {
-        let hearing = self.0.iter_mut().filter(|(_, failed)| failed.wait == Wait::News);
+        let hearing = self.0.iter_mut().filter(|(_, failed)| failed.wait == RetryAt::News);
         let hurried = hearing.map(|(name, failed)| {
-            failed.wait = Wait::Hurried;
+            failed.wait = RetryAt::Hurried;
             name.clone()
         });
         hurried.collect()

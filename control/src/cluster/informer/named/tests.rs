@@ -23,17 +23,17 @@ fn begin(names: &[&str]) -> Vec<SecretInterest> {
     names.iter().map(|secret| SecretInterest::Add(name(secret))).collect()
 }
 
-fn found(secret: &str) -> Answer {
+fn found(secret: &str) -> GetResult {
     let object = format!(r#"{{"metadata":{{"namespace":"shop","name":"{secret}","resourceVersion":"1"}}}}"#);
-    Answer::Found(Box::new(project(Kind::Secret, object.as_bytes()).unwrap()))
+    GetResult::Found(Box::new(project(Kind::Secret, object.as_bytes()).unwrap()))
 }
 
-fn refused(code: u16) -> Answer {
-    Answer::Failed(Failure::Refused { code, why: "no".to_owned(), retry_after: None })
+fn refused(code: u16) -> GetResult {
+    GetResult::Failed(Failure::Refused { code, why: "no".to_owned(), retry_after: None })
 }
 
-fn failed() -> Answer {
-    Answer::Failed(Failure::NoHeaders)
+fn failed() -> GetResult {
+    GetResult::Failed(Failure::NoHeaders)
 }
 
 fn text(event: &Event) -> String {
@@ -68,13 +68,13 @@ impl Bench {
         self.following.follow(changes, self.now, &mut self.news);
     }
 
-    fn take(&mut self, secret: &str, answer: Answer) -> bool {
+    fn take(&mut self, secret: &str, answer: GetResult) -> bool {
         let time = (self.now, u64::MAX / 2);
         self.following.take(&name(secret), answer, Duration::from_secs(60), time, &mut self.news)
     }
 
     /// Requests all Secrets that are due now, each once, with this answer.
-    fn answer(&mut self, answer: impl Fn(&str) -> Answer) {
+    fn answer(&mut self, answer: impl Fn(&str) -> GetResult) {
         let mut asked = Vec::new();
         while let Some(secret) = self.following.next(self.now, &mut self.news) {
             asked.push(Arc::clone(&secret.name));
@@ -110,18 +110,18 @@ fn the_first_names_are_settled_once_each_has_an_answer() {
     bench.follow(begin(&["a", "b", "c"]));
     bench.check_asked(&["a", "b", "c"]);
     bench.take("a", found("a"));
-    bench.take("b", Answer::Gone);
+    bench.take("b", GetResult::Gone);
     bench.take("c", failed());
     bench.check(&["applied a"]);
     bench.now += 60 * SECOND;
-    bench.answer(|secret| if secret == "c" { found("c") } else { Answer::Gone });
+    bench.answer(|secret| if secret == "c" { found("c") } else { GetResult::Gone });
     bench.check(&["deleted b", "applied c", "settled"]);
 }
 
 /// Compares the number of answers for one Secret after which the first changes are settled, beside another Secret that
 /// exists.
 #[track_caller]
-fn check_settles(answer: impl Fn() -> Answer, times: usize) {
+fn check_settles(answer: impl Fn() -> GetResult, times: usize) {
     let mut bench = Bench::new();
     bench.follow(begin(&["a", "b"]));
     let mut told = Vec::new();
@@ -209,7 +209,7 @@ fn a_failing_secret_keeps_its_state_and_is_retried() {
 /// Compares the number of requests in a minute in which every answer is this; after each a recovery of the server is
 /// notified, or not.
 #[track_caller]
-fn check_tries(answer: impl Fn() -> Answer, recovered: bool, want: usize) {
+fn check_tries(answer: impl Fn() -> GetResult, recovered: bool, want: usize) {
     let (mut bench, mut chance, mut tries) = (Bench::new(), fastrand::Rng::with_seed(7), 0);
     let end = bench.now + 60 * SECOND;
     bench.follow(begin(&["a"]));
@@ -228,7 +228,7 @@ fn check_tries(answer: impl Fn() -> Answer, recovered: bool, want: usize) {
 fn retries_back_off_whatever_the_server_asks_for() {
     let asked = |seconds| {
         let retry_after = Some(Duration::from_secs(seconds));
-        move || Answer::Failed(Failure::Refused { code: 429, why: String::new(), retry_after })
+        move || GetResult::Failed(Failure::Refused { code: 429, why: String::new(), retry_after })
     };
     check_tries(|| refused(429), false, 7);
     check_tries(asked(0), false, 7);
@@ -276,7 +276,7 @@ fn a_deletion_needs_two_answers() {
     bench.news.clear();
     for _ in 0..3 {
         bench.now += 2 * REFRESH;
-        bench.answer(|_| Answer::Gone);
+        bench.answer(|_| GetResult::Gone);
         bench.check(&[]);
         bench.check_asked(&[]);
         bench.now += CONFIRM_AFTER;
@@ -284,15 +284,15 @@ fn a_deletion_needs_two_answers() {
         bench.check(&["applied a"]);
     }
     bench.now += 2 * REFRESH;
-    bench.answer(|_| Answer::Gone);
+    bench.answer(|_| GetResult::Gone);
     bench.now += CONFIRM_AFTER;
     bench.answer(|_| failed());
     bench.check(&["failing: Secret shop/a: no answer in time"]);
     bench.now += 60 * SECOND;
-    bench.answer(|_| Answer::Gone);
+    bench.answer(|_| GetResult::Gone);
     bench.check(&["deleted a", "well"]);
     bench.now += 2 * REFRESH;
-    bench.answer(|_| Answer::Gone);
+    bench.answer(|_| GetResult::Gone);
     bench.check(&[]);
     bench.now += 2 * REFRESH;
     bench.answer(found);

@@ -17,7 +17,7 @@ use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
 use crate::connection::{Conn, ConnectionFacts, Transport};
 use crate::driver::native::agreement;
 use crate::driver::native::scratch::Scratch;
-use crate::observe::metrics::Driver;
+use crate::observe::metrics::DriverUsed;
 use crate::options::AccessLogSink;
 use crate::options::Options;
 use crate::request::decide::Decided;
@@ -59,7 +59,7 @@ fn forwarded(
     let snapshot = published(model).pin();
     let view = scratch.request.view(&scratch.head);
     let routed = phase::route(&snapshot, &shared, &facts, &view, &scratch.request.line());
-    let decided = Arrived::new(Driver::Native, snapshot, shared, clock::now()).decide(routed, &facts, &view, 7);
+    let decided = Arrived::new(DriverUsed::Native, snapshot, shared, clock::now()).decide(routed, &facts, &view, 7);
     let Decided::Forwards(mut forwarding) = decided else { panic!("no endpoint was chosen") };
     forwarding.attempt(clock::now(), 7).unwrap();
     forwarding.connected(false, clock::now());

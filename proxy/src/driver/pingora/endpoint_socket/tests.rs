@@ -30,7 +30,7 @@ async fn connect_for(listener: &TcpListener, to_head: bool) -> (Arc<Link>, Strea
     let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
     let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
     let link = Arc::new(Link::new(key, 9, to_head));
-    let opened = Opened::of(Arc::clone(&link), Duration::from_secs(20)).await;
+    let opened = OpenedConnector::of(Arc::clone(&link), Duration::from_secs(20)).await;
     (link, opened.connect(&address.into()).await.unwrap())
 }
 

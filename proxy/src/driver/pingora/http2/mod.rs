@@ -27,13 +27,13 @@ use crate::options::UpstreamLimits;
 use crate::reason::Reason;
 use crate::request::forwarding::{Forwarding, UpstreamAttempt};
 use crate::upstream::connection::ConnectionKey;
-use crate::upstream::http2::{self, Place};
+use crate::upstream::http2::{self, StreamSlot};
 use relay::Relay;
 use response::Response;
 use upload::Upload;
 
 /// The settings of an attempt.
-struct Try {
+struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
     times: Times,
@@ -51,7 +51,7 @@ struct Times {
     body: Duration,
 }
 
-impl Try {
+impl AttemptSettings {
     fn of(aim: &UpstreamAttempt<'_>, body: Duration, host: impl FnOnce() -> String) -> Self {
         Self {
             key: ConnectionKey::new(aim.target, aim.endpoint, host),
@@ -106,15 +106,18 @@ async fn attempt(
     relayed.map_err(|error| broke(session, error, carried, reused))
 }
 
-fn plan(driver: &PingoraDriver, session: &Session, forwarding: &mut Forwarding) -> Result<Try, Reason> {
+fn plan(driver: &PingoraDriver, session: &Session, forwarding: &mut Forwarding) -> Result<AttemptSettings, Reason> {
     let attempt = forwarding.attempt(clock::now(), fastrand::u64(..))?;
     let head = Parsed::new(session.req_header());
     let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
-    Ok(Try::of(&attempt, driver.shared().options.client.body_read_stall, host))
+    Ok(AttemptSettings::of(&attempt, driver.shared().options.client.body_read_stall, host))
 }
 
 /// A place on a connection that is ready for a request, and whether it served one before.
-async fn place(plan: &Try, limits: &UpstreamLimits) -> Result<(Place, SendRequest<Bytes>, bool), Reason> {
+async fn place(
+    plan: &AttemptSettings,
+    limits: &UpstreamLimits,
+) -> Result<(StreamSlot, SendRequest<Bytes>, bool), Reason> {
     while let Some(place) = http2::take(&plan.key, limits) {
         // An endpoint may have said since that it takes no more.
         match place.ready().await {
@@ -131,7 +134,7 @@ async fn relay(
     driver: &PingoraDriver,
     session: &mut Session,
     carried: &mut Carried,
-    (place, times): (&Place, Times),
+    (place, times): (&StreamSlot, Times),
     (mut send, request): (SendRequest<Bytes>, Request<()>),
 ) -> Result<()> {
     let is_empty = session.as_mut().is_body_empty();

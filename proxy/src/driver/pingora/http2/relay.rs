@@ -23,7 +23,7 @@ use crate::driver::pingora::failed::stop;
 use crate::driver::pingora::fault;
 use crate::driver::pingora::proxy_http::PingoraDriver;
 use crate::reason::Reason;
-use crate::upstream::http2::Place;
+use crate::upstream::http2::StreamSlot;
 
 /// The maximum number of parts of a response that are written at once: usually its head, its body and its trailers.
 const PARTS_MAX: usize = 4;
@@ -33,7 +33,7 @@ pub(super) struct Relay<'a> {
     pub(super) driver: &'a PingoraDriver,
     pub(super) session: &'a mut Session,
     pub(super) carried: &'a mut Carried,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a StreamSlot,
     pub(super) times: Times,
     pub(super) upload: Upload,
     pub(super) response: Response,

@@ -179,7 +179,7 @@ async fn a_client_that_reads_nothing_holds_the_endpoint_back() {
         }
     });
     let look = |relay: &Relay<'_, Conn>| {
-        let Room { from_endpoint, to_client, .. } = &*relay.room;
+        let RelayBuffers { from_endpoint, to_client, .. } = &*relay.room;
         assert!(to_client.len() <= BUFFER_BYTES && from_endpoint.capacity() <= BUFFER_BYTES);
     };
     assert_eq!(carry_compressed(&mut conn, &mut near, look).await, Err(Reason::ClientGone));
