@@ -38,7 +38,7 @@ pub(crate) const LINE_MARKS: usize = 4;
 
 /// The facts about a head besides its headers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestLine<'a> {
+pub(crate) struct HeadFacts<'a> {
     /// The version.
     pub(crate) protocol: Protocol,
     /// The authority of a target in absolute form (RFC 9112 section 3.2.2).
@@ -77,7 +77,7 @@ impl Sound<'_> {
 /// The first fault.
 pub(crate) fn check<'a, H: Head + ?Sized>(
     head: &'a H,
-    line: &RequestLine<'_>,
+    line: &HeadFacts<'_>,
     options: &Options,
     asked: RequestHeadLimits,
 ) -> Result<Sound<'a>, Reason> {
@@ -103,7 +103,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
 }
 
 /// Checks that the request line, in its HTTP/1 form, and each header line are within their limit.
-fn check_lines<H: Head + ?Sized>(head: &H, line: &RequestLine<'_>, max: usize) -> Result<(), Reason> {
+fn check_lines<H: Head + ?Sized>(head: &H, line: &HeadFacts<'_>, max: usize) -> Result<(), Reason> {
     let target = head.path().len() + head.query().map_or(0, |query| query.len() + 1);
     if head.method().len() + target + line.protocol.as_str().len() + LINE_MARKS > max {
         return Err(Reason::TargetTooLong);
@@ -111,7 +111,7 @@ fn check_lines<H: Head + ?Sized>(head: &H, line: &RequestLine<'_>, max: usize) -
     if line.longest_header > max { Err(Reason::HeadTooLarge) } else { Ok(()) }
 }
 
-fn host<'a, H: Head + ?Sized>(head: &'a H, line: &RequestLine<'_>) -> Result<Cow<'a, str>, Reason> {
+fn host<'a, H: Head + ?Sized>(head: &'a H, line: &HeadFacts<'_>) -> Result<Cow<'a, str>, Reason> {
     let mut hosts = 0;
     head.each_value("host", &mut |_| hosts += 1);
     if hosts > 1 {
@@ -172,8 +172,8 @@ mod tests {
         Options { client, passes_max: 3, ..Options::default() }
     }
 
-    fn line(protocol: Protocol) -> RequestLine<'static> {
-        RequestLine { protocol, target_authority: None, header_lines: 3, header_bytes: 100, longest_header: 40 }
+    fn line(protocol: Protocol) -> HeadFacts<'static> {
+        HeadFacts { protocol, target_authority: None, header_lines: 3, header_bytes: 100, longest_header: 40 }
     }
 
     #[track_caller]
@@ -261,7 +261,7 @@ mod tests {
         let row = |target: usize, longest_header: usize, want: Option<Reason>| {
             let sample = Sample::get("a", &format!("/{}", "x".repeat(target - 1)));
             let line =
-                RequestLine { header_bytes: target + 3 * longest_header, longest_header, ..line(Protocol::Http11) };
+                HeadFacts { header_bytes: target + 3 * longest_header, longest_header, ..line(Protocol::Http11) };
             let got = check(&sample, &line, &limits(), asked).map(drop).err();
             assert_eq!(got, want, "{target} {longest_header}");
         };
@@ -272,22 +272,22 @@ mod tests {
         row(10, 13_333, Some(Reason::HeadTooLarge));
         // The limit of the whole head may be larger than the default.
         let wide = RequestHeadLimits { line_bytes_max: None, bytes_max: Some(40_000) };
-        let line = RequestLine { header_bytes: 40_000, ..line(Protocol::Http11) };
+        let line = HeadFacts { header_bytes: 40_000, ..line(Protocol::Http11) };
         assert!(check(&Sample::get("a", "/"), &line, &limits(), wide).is_ok());
-        let more = RequestLine { header_bytes: 40_001, ..line };
+        let more = HeadFacts { header_bytes: 40_001, ..line };
         assert_eq!(check(&Sample::get("a", "/"), &more, &limits(), wide), Err(Reason::HeadTooLarge));
     }
 
     #[test]
     fn limits_versions_and_absolute_form() {
         let sample = Sample::get("a", "/");
-        let many = RequestLine { header_lines: 65, ..line(Protocol::Http11) };
+        let many = HeadFacts { header_lines: 65, ..line(Protocol::Http11) };
         assert_eq!(check(&sample, &many, &limits(), NO_MORE), Err(Reason::HeadTooLarge));
-        let long = RequestLine { header_bytes: 16_385, ..line(Protocol::Http11) };
+        let long = HeadFacts { header_bytes: 16_385, ..line(Protocol::Http11) };
         assert_eq!(check(&sample, &long, &limits(), NO_MORE), Err(Reason::HeadTooLarge));
-        let other = RequestLine { target_authority: Some(b"b"), ..line(Protocol::Http11) };
+        let other = HeadFacts { target_authority: Some(b"b"), ..line(Protocol::Http11) };
         assert_eq!(check(&sample, &other, &limits(), NO_MORE), Err(Reason::MalformedHost));
-        let same = RequestLine { target_authority: Some(b"A"), ..line(Protocol::Http11) };
+        let same = HeadFacts { target_authority: Some(b"A"), ..line(Protocol::Http11) };
         assert!(check(&sample, &same, &limits(), NO_MORE).is_ok());
         let bare = Sample::default().path("/");
         assert_eq!(check(&bare, &line(Protocol::Http10), &limits(), NO_MORE).unwrap().host, "");

@@ -9,7 +9,7 @@ use tidegate_config::model::{Head, ListenerName, Route, Snapshot};
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::{Client, client};
-use crate::request::hygiene::{self, Protocol, RequestLine, Sound};
+use crate::request::hygiene::{self, HeadFacts, Protocol, Sound};
 use crate::request::{rewrite, route};
 use crate::shared::Shared;
 
@@ -75,7 +75,7 @@ pub(crate) fn route<'h, H: Head>(
     shared: &Shared,
     facts: &ConnectionFacts,
     head: &'h H,
-    line: &RequestLine<'_>,
+    line: &HeadFacts<'_>,
 ) -> Result<Routed<'h>, Unrouted> {
     let sound = hygiene::check(head, line, &shared.options, snapshot.edge().request_head)?;
     let request = RequestFacts {

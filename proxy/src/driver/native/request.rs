@@ -10,7 +10,7 @@ use crate::http::body::Framing;
 use crate::http::names::{HeaderNames, same_name};
 use crate::http::request_framing::FramingHeaders;
 use crate::http::spans::{Field, Span, keep, values};
-use crate::request::hygiene::{LINE_MARKS, Protocol, RequestLine};
+use crate::request::hygiene::{HeadFacts, LINE_MARKS, Protocol};
 
 /// A request's head as it is forwarded.
 pub(super) trait RequestHead: Head + HeaderNames {
@@ -154,10 +154,10 @@ impl Request {
     }
 
     /// The facts about the head besides its header lines.
-    pub(super) fn line(&self) -> RequestLine<'static> {
+    pub(super) fn line(&self) -> HeadFacts<'static> {
         let lengths = self.fields.iter().map(|field| field.name.len() + field.value.len() + LINE_MARKS);
         let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
-        RequestLine {
+        HeadFacts {
             protocol: Protocol::Http11,
             target_authority: None,
             header_lines: self.fields.len(),

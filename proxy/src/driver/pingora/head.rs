@@ -12,7 +12,7 @@ use crate::http::body::{Framing, Malformed};
 use crate::http::edits::{Change, Edits};
 use crate::http::names::{HeaderNames, SET_ALWAYS};
 use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, frame};
-use crate::request::hygiene::{LINE_MARKS, Protocol, RequestLine};
+use crate::request::hygiene::{HeadFacts, LINE_MARKS, Protocol};
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]
@@ -42,11 +42,11 @@ impl<'a> Parsed<'a> {
     }
 
     /// The facts about the head besides its headers.
-    pub(crate) fn line(&self) -> RequestLine<'a> {
+    pub(crate) fn line(&self) -> HeadFacts<'a> {
         let headers = &self.request.headers;
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_MARKS);
         let (bytes, longest) = lengths.fold((0, 0), |(bytes, longest), length| (bytes + length, length.max(longest)));
-        RequestLine {
+        HeadFacts {
             protocol: match self.request.version {
                 Version::HTTP_2 => Protocol::Http2,
                 Version::HTTP_11 => Protocol::Http11,

@@ -9,7 +9,7 @@ use crate::observe::metrics::DriverUsed;
 
 use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
-use crate::request::hygiene::{Protocol, RequestLine};
+use crate::request::hygiene::{HeadFacts, Protocol};
 use crate::request::phase;
 use crate::sample::Sample;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
@@ -23,7 +23,7 @@ fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
     endpoints(&mut model, "web", &[ENDPOINT.into()]);
     let (snapshot, head) = (published(model).pin(), Sample::get("a.test", "/"));
     let facts = Arc::new(ConnectionFacts::sample(([192, 0, 2, 1], 5000).into()));
-    let line = RequestLine {
+    let line = HeadFacts {
         protocol: Protocol::Http11,
         target_authority: None,
         header_lines: 0,
