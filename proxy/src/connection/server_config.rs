@@ -217,3 +217,18 @@ impl Resolver {
 fn can_sign(certificate: &Certificate, schemes: &[SignatureScheme]) -> bool {
     certificate.key.key.choose_scheme(schemes).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rustls rotates the keys when half of the lifetime has passed, and keeps the previous ones.
+    #[test]
+    fn keys_of_tickets_are_random_and_rotate_within_half_a_day() {
+        let [one, other] = [(); 2].map(|()| Sessions::new(8).unwrap().ticketer);
+        assert_eq!(one.lifetime(), 12 * 60 * 60);
+        let ticket = one.encrypt(b"session").unwrap();
+        assert_eq!(one.decrypt(&ticket).as_deref(), Some(&b"session"[..]));
+        assert_eq!(other.decrypt(&ticket), None, "a ticket of another process");
+    }
+}

@@ -61,7 +61,7 @@ async fn ask(client: &mut h2::client::SendRequest<Bytes>, path: &str) -> Option<
 }
 
 #[tokio::test]
-async fn what_an_endpoint_may_not_say_in_a_head_or_in_trailers_reaches_no_client() {
+async fn invalid_heads_and_trailers_of_endpoints_reach_no_client() {
     for driver in [Driver::Both, Driver::Full] {
         let (address, mut connections) = endpoint().await;
         let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &[address]);
