@@ -16,9 +16,9 @@ use tidegate_config::object::{ObjectRef, Uid};
 use super::FIELD_MANAGER;
 use super::send::Prepared;
 
-/// The reporting controller, which people see as the source of an Event. It is the controller of our IngressClass in
-/// `deploy/`.
-const CONTROLLER: &str = "tidegate.io/ingress";
+/// The reporting controller, which `kubectl describe` shows as the source of an Event: this program, as in
+/// `kubernetes.io/kubelet`, whatever the source of the object.
+const CONTROLLER: &str = "tidegate.io/tidegate";
 /// The action that was taken on the object.
 const ACTION: &str = "Route";
 /// The maximum length of a note in bytes (Kubernetes, `NoteLengthLimit`).
@@ -181,7 +181,7 @@ mod tests {
             "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "reason": "ServiceMissing", "action": "Route",
             "note": "spec.rules[0]: Service shop/cart does not exist, so the route answers 503",
             "regarding": {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "namespace": "shop", "name": "web", "uid": UID},
-            "reportingController": "tidegate.io/ingress", "reportingInstance": "edge-0_1",
+            "reportingController": "tidegate.io/tidegate", "reportingInstance": "edge-0_1",
         });
         assert_eq!(event, want);
 

@@ -38,7 +38,7 @@ async fn a_finding_becomes_one_event() {
     assert_eq!((&event["type"], &event["source"]["component"]), (&json!("Warning"), &Value::Null));
     assert_eq!(
         (&event["reportingComponent"], &event["reportingInstance"]),
-        (&json!("tidegate.io/ingress"), &json!("a"))
+        (&json!("tidegate.io/tidegate"), &json!("a"))
     );
     let want =
         "spec.rules[0].http.paths[0].backend.service: Service default/web does not exist, so the route answers 503";

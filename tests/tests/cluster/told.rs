@@ -40,7 +40,7 @@ pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
     let broken = async |what| stage.change(&path, &leads_to(81), host, what, |answer| answer.status == 503).await;
     broken("an Ingress names a port that is not there").await;
     let event = told(stage, "owner", None).await;
-    assert_eq!((&event["type"], &event["reportingComponent"]), (&json!("Warning"), &json!("tidegate.io/ingress")));
+    assert_eq!((&event["type"], &event["reportingComponent"]), (&json!("Warning"), &json!("tidegate.io/tidegate")));
     let shown = stage.cluster.kubectl.run(&["-n", "owner", "describe", "ingress", "web"]).await;
     let line = shown.lines().find(|line| line.contains("PortMissing")).unwrap_or_else(|| panic!("{shown}"));
     assert!(line.ends_with("Service owner/web has no port 81, so the route answers 503"), "{line}");
@@ -77,7 +77,7 @@ pub(crate) async fn an_event_about_a_class_goes_to_default(stage: &mut Stage) {
             "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "reason": "SetAside", "action": "Route",
             "note": "could not be processed (internal error: a test); skipped until it changes",
             "regarding": {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "name": "tidegate", "uid": uid},
-            "reportingController": "tidegate.io/ingress", "reportingInstance": "edge-0_1",
+            "reportingController": "tidegate.io/tidegate", "reportingInstance": "edge-0_1",
         })
     };
     let create = async |namespace: &str| {
