@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     BareLineFeed,
     /// The request line is not three words with a single space between them (RFC 9112 section 3). Its section 3.2
     /// allows a recipient to refuse a target with a space or a control character, and advises against repairing it.
-    HeadFacts,
+    MalformedRequestLine,
     /// Plain HTTP on a TLS port.
     PlainOnTls,
 }
@@ -32,7 +32,7 @@ pub(crate) const MALFORMED: &str = "malformed";
 impl Refusal {
     /// All refusals of heads.
     pub(crate) const HEADS: [Self; 5] =
-        [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed, Self::HeadFacts];
+        [Self::HeadTooSlow, Self::HeadTooLarge, Self::AmbiguousLength, Self::BareLineFeed, Self::MalformedRequestLine];
 
     /// Its name in metrics.
     pub(crate) const fn reason(self) -> &'static str {
@@ -41,7 +41,7 @@ impl Refusal {
             Self::HeadTooLarge => "head_too_large",
             Self::AmbiguousLength => "ambiguous_length",
             Self::BareLineFeed => "bare_line_feed",
-            Self::HeadFacts => "malformed_request_line",
+            Self::MalformedRequestLine => "malformed_request_line",
             Self::PlainOnTls => "plain_on_tls",
         }
     }
@@ -64,7 +64,7 @@ impl Refusal {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 45\r\n\r\n\
                 Every line of a request head ends with CRLF.\n"
             }
-            Self::HeadFacts => {
+            Self::MalformedRequestLine => {
                 b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 81\r\n\r\n\
                 A request line is a method, a target and a version, with one space between them.\n"
             }

@@ -290,7 +290,7 @@ fn within(bytes: usize, lines: usize, bounds: HeadBounds) -> Option<Arrival> {
 /// The refusal of a head that two parsers could read in different ways.
 fn doubtful(head: &WholeHead) -> Option<Arrival> {
     let bare = head.bare.then_some(Refusal::BareLineFeed);
-    let line = head.malformed_line.then_some(Refusal::HeadFacts);
+    let line = head.malformed_line.then_some(Refusal::MalformedRequestLine);
     bare.or(line).or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
 }
 
