@@ -184,7 +184,7 @@ pub enum Problem {
         /// The Deployment.
         router: String,
     },
-    /// The reconciliation of this object failed inside Tidegate; the object is skipped until it changes.
+    /// The object was read, but Tidegate failed to process it. Its last result stays in effect until it changes.
     SetAside {
         /// The message of the failure.
         why: String,
@@ -271,6 +271,7 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, value: &str, why: &str, so: &str) -> 
 }
 
 const DROPPED: &str = "it is dropped";
+const SET_ASIDE: &str = "its last result stays in effect until it changes, but not over a restart";
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -340,9 +341,7 @@ impl fmt::Display for Problem {
                     "Deployment {router} does not exist; it may restrict access to applications, so every request is refused"
                 )
             }
-            Self::SetAside { why } => {
-                write!(f, "could not be processed (internal error: {why}); skipped until it changes")
-            }
+            Self::SetAside { why } => write!(f, "could not be processed (internal error: {why}); {SET_ASIDE}"),
         }
     }
 }

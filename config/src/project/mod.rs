@@ -100,7 +100,8 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut FindingList) -> Result<
     let (object, findings) = reading.unwrap_or_else(|said| {
         // The panic message may quote the object.
         let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
-        (None, vec![Finding::new(meta.object.clone(), "", Problem::SetAside { why })])
+        let problem = Problem::Unreadable { why: format!("internal error: {why}") };
+        (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });
     let statuses = digests(meta.object.kind, source);
     Projected { meta, object, findings, addresses: public_address::read(source), statuses }
@@ -216,7 +217,7 @@ mod tests {
             panic!("at {:?}", "key")
         });
         assert_eq!((projected.meta, projected.object), (source.meta.clone(), None));
-        let problem = Problem::SetAside { why: why.to_owned() };
+        let problem = Problem::Unreadable { why: format!("internal error: {why}") };
         assert_eq!(projected.findings, [Finding::new(source.meta.object, "", problem)]);
     }
 

@@ -18,6 +18,8 @@ pub(crate) use gateway::parent_of;
 use reader::Reader;
 use spec::attached_if_missing;
 pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};
+use tidegate_config::caught::caught;
+use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
@@ -26,8 +28,9 @@ use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
 
-/// The layers in which objects are attached: an attachment reads only those of earlier layers. In the order of kinds,
-/// objects of an earlier layer come before those of a later one that read them.
+/// The layers in which objects are attached: an attachment reads only those of earlier layers, except that routes of the
+/// Gateway API read those of older routes (`gateway/rival.rs`). Objects that wait to be attached are taken in the order of
+/// their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
 const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::Gateway,
     |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),
@@ -37,13 +40,41 @@ const LAYERS: [fn(Kind) -> bool; 3] = [
 /// Attaches an object with the current World, if `topology` has the attachments of the earlier layers. Pure: equal
 /// arguments give equal attachments.
 ///
-/// An object that does not exist or cannot be read makes no claims, unless settings of it have defaults.
+/// An object that does not exist or cannot be read makes no claims, unless settings of it have defaults. If its source
+/// panics, it keeps its attachment in `topology`, with a finding.
 #[must_use]
 pub fn attach(world: &World, options: &Options, topology: &Topology, object: &ObjectRef) -> Attachment {
     let mut reader = Reader::new(world, options, topology);
-    let mut attachment = match object.kind {
-        Kind::Ingress => ingress::attach(&mut reader, object),
-        Kind::Service => service(&mut reader, object),
+    let attached = caught(|| {
+        #[cfg(test)]
+        tests::trip(object);
+        by_kind(&mut reader, object)
+    });
+    let links = reader.into_links();
+    match attached {
+        Ok(attachment) => Attachment { links, ..attachment },
+        Err(said) => set_aside(topology.get(object), links, object, &said),
+    }
+}
+
+/// The last attachment of an object whose source has panicked. It is attached again when something changes that it, or
+/// the failed attempt, depends on.
+fn set_aside(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, said: &str) -> Attachment {
+    let last = last.cloned().unwrap_or_default();
+    let links: BTreeSet<Key> = last.links.iter().cloned().chain(read).collect();
+    let mut attachment = Attachment { links: links.into_iter().collect(), ..last };
+    let finding = Finding::new(object.clone(), "", Problem::SetAside { why: printable(said) });
+    if attachment.report.as_ref().is_none_or(|report| !report.findings.contains(&finding)) {
+        attachment.tell([finding]);
+    }
+    attachment
+}
+
+fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let (world, options) = (reader.world(), reader.options);
+    match object.kind {
+        Kind::Ingress => ingress::attach(reader, object),
+        Kind::Service => service(reader, object),
         Kind::EndpointSlice => {
             if let Some(service) = world.slices.get(&object.name).and_then(|slice| slice.service.as_ref()) {
                 reader.note(Key::EndpointsOf(service.clone()));
@@ -51,28 +82,26 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
             Attachment::reporting(object, world)
         }
         Kind::Deployment if options.sources.deis.as_ref().is_some_and(|deis| deis.router == object.name) => {
-            deis::attach_router(&mut reader, object)
+            deis::attach_router(reader, object)
         }
         Kind::Secret if options.default_certificate.as_ref() == Some(&object.name) => {
-            default_certificate::attach(&mut reader, object)
+            default_certificate::attach(reader, object)
         }
-        Kind::GatewayClass => gateway::attach_class(&mut reader, object),
-        Kind::Gateway => gateway::attach_gateway(&mut reader, object),
-        Kind::ListenerSet => gateway::attach_listener_set(&mut reader, object),
-        Kind::HttpRoute => gateway::attach_http(&mut reader, object),
-        Kind::GrpcRoute => gateway::attach_grpc(&mut reader, object),
-        Kind::TlsRoute => gateway::attach_tls(&mut reader, object),
-        Kind::TcpRoute | Kind::UdpRoute => gateway::attach_layer4(&mut reader, object),
+        Kind::GatewayClass => gateway::attach_class(reader, object),
+        Kind::Gateway => gateway::attach_gateway(reader, object),
+        Kind::ListenerSet => gateway::attach_listener_set(reader, object),
+        Kind::HttpRoute => gateway::attach_http(reader, object),
+        Kind::GrpcRoute => gateway::attach_grpc(reader, object),
+        Kind::TlsRoute => gateway::attach_tls(reader, object),
+        Kind::TcpRoute | Kind::UdpRoute => gateway::attach_layer4(reader, object),
         Kind::IngressClass
         | Kind::Secret
         | Kind::Deployment
         | Kind::Namespace
         | Kind::ConfigMap
         | Kind::ReferenceGrant => Attachment::reporting(object, world),
-        Kind::BackendTlsPolicy => gateway::attach_policy(&mut reader, object),
-    };
-    attachment.links = reader.into_links();
-    attachment
+        Kind::BackendTlsPolicy => gateway::attach_policy(reader, object),
+    }
 }
 
 /// The objects to attach again after this one has changed, in addition to its dependents: routes with some of its hostnames,
@@ -107,4 +136,83 @@ fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
         deis::attach_builder(reader, object, service, *address, &mut attachment);
     }
     attachment
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::json;
+    use tidegate_config::object::ObjectName;
+    use tidegate_config::project::project;
+
+    use super::*;
+
+    thread_local! {
+        /// The object whose source panics in this test.
+        static TRIPS: RefCell<Option<ObjectRef>> = const { RefCell::new(None) };
+    }
+
+    /// Called before each object is attached.
+    pub(super) fn trip(object: &ObjectRef) {
+        let trips = TRIPS.with_borrow(|trips| trips.as_ref() == Some(object));
+        assert!(!trips, "tripped");
+    }
+
+    fn ingress(host: &str, service: &str) -> World {
+        let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+        let rule = json!({"host": host, "http": {"paths": [{"pathType": "Prefix", "path": "/", "backend": backend}]}});
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": "a", "resourceVersion": "1"},
+            "spec": {"ingressClassName": "tidegate", "rules": [rule]},
+        });
+        let class = json!({
+            "metadata": {"name": "tidegate", "resourceVersion": "1"}, "spec": {"controller": "tidegate.io/ingress"},
+        });
+        let mut world = World::default();
+        for (kind, object) in [(Kind::Ingress, object), (Kind::IngressClass, class)] {
+            world.apply(project(kind, object.to_string().as_bytes()).unwrap());
+        }
+        world
+    }
+
+    #[test]
+    fn kinds_are_in_the_order_of_their_layers() {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_route() || *kind == Kind::ListenerSet) {
+            assert!(Kind::Gateway < kind && kind < Kind::BackendTlsPolicy, "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_object_whose_source_panics_keeps_its_attachment() {
+        let options = Options::default();
+        let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", "a"));
+        let (before, after) = (ingress("a.example", "one"), ingress("b.example", "two"));
+        let mut topology = attach_all(&before, &options);
+        let last = topology.get(&object).unwrap().clone();
+        assert_eq!(last.claims.len(), 1);
+
+        TRIPS.set(Some(object.clone()));
+        let finding = Finding::new(object.clone(), "", Problem::SetAside { why: "tripped".to_owned() });
+        for attempt in ["first", "second"] {
+            let kept = attach(&after, &options, &topology, &object);
+            assert_eq!((&kept.claims, &kept.links), (&last.claims, &last.links), "{attempt} attempt");
+            let findings = &kept.report.as_ref().unwrap().findings;
+            assert_eq!(
+                findings.iter().filter(|found| **found == finding).count(),
+                1,
+                "{attempt} attempt: {findings:?}"
+            );
+            topology.replace(&object, kept);
+        }
+        // After a restart there is no attachment to keep, and the others are not affected.
+        let started = attach_all(&after, &options);
+        let alone = started.get(&object).unwrap();
+        assert_eq!((alone.claims.len(), &alone.report.as_ref().unwrap().findings), (0, &vec![finding.clone()]));
+
+        TRIPS.set(None);
+        let mended = attach(&after, &options, &topology, &object);
+        assert_ne!(mended.claims, last.claims);
+        assert!(!mended.report.unwrap().findings.contains(&finding));
+    }
 }

@@ -75,7 +75,7 @@ pub(crate) async fn an_event_about_a_class_goes_to_default(stage: &mut Stage) {
         json!({
             "metadata": {"name": "tidegate.0123456789abcdef", "namespace": namespace},
             "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "reason": "SetAside", "action": "Route",
-            "note": "could not be processed (internal error: a test); skipped until it changes",
+            "note": "could not be processed (internal error: a test); its last result stays in effect until it changes, but not over a restart",
             "regarding": {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "name": "tidegate", "uid": uid},
             "reportingController": "tidegate.io/tidegate", "reportingInstance": "edge-0_1",
         })
