@@ -38,7 +38,7 @@ use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
 use waits::{AwaitedObjects, Waits, awaited};
 
-use crate::compile::{Compiled, Defer, Next, Touched};
+use crate::compile::{Compiled, Defer, Next, Touched, Unit};
 use crate::event::Source;
 use crate::history::{Cause, Changes};
 use crate::interest::{Names, SecretInterest};
@@ -171,8 +171,8 @@ impl Reconciler {
             begun.insert(unit, AwaitedObjects { until, awaited });
             true
         };
-        let waiting = self.waits.iter().map(|(unit, _)| unit.clone()).collect();
-        let touched = compiled.recompile(inputs, units, Defer { waiting, decide: &mut decide });
+        let waits = |unit: &Unit| self.waits.contains(unit);
+        let touched = compiled.recompile(inputs, units, Defer { waits: &waits, decide: &mut decide });
         for unit in woken.keys().filter(|unit| !begun.contains_key(*unit)) {
             causes.note(Cause::Settled { unit: unit.clone() });
         }

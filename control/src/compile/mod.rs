@@ -98,8 +98,8 @@ pub struct Touched {
 
 /// The hosts and the streams that are deferred.
 pub(crate) struct Defer<'a> {
-    /// Units that are not compiled, because they wait for something.
-    pub(crate) waiting: BTreeSet<Unit>,
+    /// Returns `true` for units that are not compiled, because they wait for something.
+    pub(crate) waits: &'a dyn Fn(&Unit) -> bool,
     /// Returns `true` if a unit must wait instead of being replaced by its next state.
     pub(crate) decide: &'a mut dyn FnMut(&Compiled, &Next<'_>) -> bool,
 }
@@ -137,7 +137,7 @@ impl Pass<'_> {
             User::Host(host) => Unit::Host(host.clone()),
             User::Stream(host) => Unit::Stream(host.clone()),
         };
-        self.defer.waiting.contains(&unit) || self.touched.deferred.contains(&unit)
+        (self.defer.waits)(&unit) || self.touched.deferred.contains(&unit)
     }
 
     /// Decides whether a unit must wait instead of being replaced by its next state, and records it.
@@ -167,7 +167,7 @@ impl Compiled {
     /// Compiles all units.
     pub(crate) fn of(inputs: Inputs<'_>) -> Self {
         let mut compiled = Self::empty(inputs.options);
-        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
+        let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
         let mut pass = Pass { defer, further: BTreeSet::new(), touched: Touched::default() };
         let mut last = None;
         while let Some(unit) = Unit::after(last.as_ref(), inputs, &compiled) {

@@ -114,7 +114,7 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
     let stream = Unit::Stream(stream(compiled));
     let rest = [Unit::Globals(()), Unit::Bind(bind()), Unit::Scope(ScopeId("deis".into())), stream];
     let dirty = objects.into_iter().chain(others).chain(rest).collect();
-    compiled.recompile(inputs, dirty, Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false });
+    compiled.recompile(inputs, dirty, Defer { waits: &|_| false, decide: &mut |_, _| false });
 }
 
 /// Lets a unit panic and compiles everything twice: from scratch, and again over a good state.

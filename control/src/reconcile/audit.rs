@@ -94,7 +94,7 @@ impl Turn<'_> {
         let before = told(&self.model.compiled, unit);
         self.model.compiled.distrust(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
-        let defer = Defer { waiting: BTreeSet::new(), decide: &mut |_, _| false };
+        let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
         let (inputs, compiled) = self.model.inputs_and_output();
         let touched = compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
         let recompiled = touched.changed.routes() || touched.changed.endpoints();

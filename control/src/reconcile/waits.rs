@@ -17,9 +17,13 @@ use crate::compile::{Compiled, HostUnit, Next, Unit};
 use crate::topology::Topology;
 use crate::world::World;
 
-/// The hosts and streams that stay unchanged for now.
+/// The hosts and streams that stay unchanged for now. An event costs what waits for its object, however many others wait.
 #[derive(Debug, Default)]
-pub(super) struct Waits(BTreeMap<Unit, AwaitedObjects>);
+pub(super) struct Waits {
+    units: BTreeMap<Unit, AwaitedObjects>,
+    by_deadline: BTreeSet<(Instant, Unit)>,
+    by_object: BTreeMap<ObjectRef, BTreeSet<Unit>>,
+}
 
 /// The objects that a host or stream waits for.
 #[derive(Debug)]
@@ -30,31 +34,59 @@ pub(super) struct AwaitedObjects {
 
 impl Waits {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.units.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &AwaitedObjects)> {
-        self.0.iter()
+        self.units.iter()
+    }
+
+    pub(super) fn contains(&self, unit: &Unit) -> bool {
+        self.units.contains_key(unit)
     }
 
     /// The earliest deadline of a wait.
     pub(super) fn first_end(&self) -> Option<Instant> {
-        self.0.values().map(|wait| wait.until).min()
+        self.by_deadline.first().map(|(until, _)| *until)
     }
 
     /// The units that wait for an object.
     pub(super) fn awaiting(&self, object: &ObjectRef) -> Vec<Unit> {
-        let units = self.0.iter().filter(|(_, wait)| wait.awaited.contains(object));
-        units.map(|(unit, _)| unit.clone()).collect()
+        self.by_object.get(object).into_iter().flatten().cloned().collect()
     }
 
     /// Ends the waits whose deadline has passed, and those of these units.
     pub(super) fn end(&mut self, now: Instant, units: &BTreeSet<Unit>) -> BTreeMap<Unit, AwaitedObjects> {
-        self.0.extract_if(.., |unit, wait| wait.until <= now || units.contains(unit)).collect()
+        let expired = self.by_deadline.iter().take_while(|(until, _)| *until <= now).map(|(_, unit)| unit.clone());
+        let named = units.iter().filter(|unit| self.contains(unit)).cloned();
+        let ended: BTreeSet<Unit> = expired.chain(named).collect();
+        ended.into_iter().filter_map(|unit| Some((unit.clone(), self.remove(&unit)?))).collect()
     }
 
+    /// Begins waits, in place of earlier ones of the same units.
     pub(super) fn begin(&mut self, waits: BTreeMap<Unit, AwaitedObjects>) {
-        self.0.extend(waits);
+        for (unit, wait) in waits {
+            self.remove(&unit);
+            self.by_deadline.insert((wait.until, unit.clone()));
+            for object in &wait.awaited {
+                self.by_object.entry(object.clone()).or_default().insert(unit.clone());
+            }
+            self.units.insert(unit, wait);
+        }
+    }
+
+    fn remove(&mut self, unit: &Unit) -> Option<AwaitedObjects> {
+        let wait = self.units.remove(unit)?;
+        self.by_deadline.remove(&(wait.until, unit.clone()));
+        for object in &wait.awaited {
+            if let Some(units) = self.by_object.get_mut(object) {
+                units.remove(unit);
+                if units.is_empty() {
+                    self.by_object.remove(object);
+                }
+            }
+        }
+        Some(wait)
     }
 }
 
@@ -143,7 +175,8 @@ impl WaitInputs<'_> {
         let claims: Vec<_> = objects.into_iter().filter_map(claim).collect();
         let missing = claims.iter().flat_map(|claim| &claim.missing).filter(|object| object.kind == Kind::Service);
         let backends_of_host = claims.iter().flat_map(|claim| claim.backends()).map(|key| &key.service);
-        Some(self.unseen(missing.map(|object| &object.name).chain(backends_of_host)))
+        let unseen = self.unseen(missing.map(|object| &object.name).chain(backends_of_host));
+        Some(unseen).filter(|unseen| !unseen.is_empty())
     }
 
     /// The unseen Services of a stream that would replace a working one.
@@ -240,5 +273,7 @@ mod tests {
         assert_eq!(['x', 'y', 'z'].map(|of| awaiting(&waits, of)), [hosts("b"), hosts("bc"), hosts("a")]);
         waits.end(start, &hosts("b"));
         assert_eq!(['x', 'y', 'z'].map(|of| awaiting(&waits, of)), [hosts(""), hosts("c"), hosts("a")]);
+        waits.end(start, &hosts("ac"));
+        assert!(waits.by_object.is_empty() && waits.by_deadline.is_empty());
     }
 }

@@ -105,6 +105,18 @@ fn a_route_without_endpoints_moves_at_once() {
     bench.check("no target");
 }
 
+/// The Service and its endpoints are known, so nothing is about to arrive.
+#[test]
+fn a_port_that_does_not_exist_is_not_waited_for() {
+    let mut bench = Bench::web();
+    let mut other = ingress("old");
+    other["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"] = json!({"number": 81});
+    bench.apply(Kind::Ingress, other);
+    bench.reconcile();
+    bench.check("no target");
+    assert_eq!(bench.reconciler.wake(), None);
+}
+
 #[test]
 fn an_update_that_changes_nothing_is_ignored() {
     let mut bench = Bench::web();
