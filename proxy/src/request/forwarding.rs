@@ -62,6 +62,8 @@ pub(crate) struct Forwarding {
     /// Its session, if the route has session persistence.
     session: Option<Box<Session>>,
     body_bytes: u64,
+    /// Whether the client has sent the whole request.
+    is_whole: bool,
     /// The edge's own answer, once it has failed.
     answer: Option<Box<Answer>>,
     /// The last field: with it, the request no longer counts as in flight.
@@ -109,6 +111,7 @@ impl Forwarding {
             copies,
             session,
             body_bytes: 0,
+            is_whole: false,
             answer: None,
             exchange,
         }
@@ -212,13 +215,17 @@ impl Forwarding {
         } else {
             self.due = self.response_end();
         }
-        let sign = match status {
+        self.judge(self.sign_of(status), now);
+        self.charges.end_retry();
+    }
+
+    /// The assessment of an endpoint that answers with a status.
+    const fn sign_of(&self, status: u16) -> Sign {
+        match status {
             502..=504 => Sign::Unable,
             _ if self.body_bytes > 0 => Sign::Slowed,
             _ => Sign::Answer,
-        };
-        self.judge(sign, now);
-        self.charges.end_retry();
+        }
     }
 
     /// Assesses the endpoint of the last attempt.
@@ -262,7 +269,7 @@ impl Drop for Forwarding {
             let end = End::abandoned();
             let reason = self.in_time(Reason::Abandoned, end.now);
             self.answer = Some(Box::new(reason.into()));
-            if reason == Reason::UpstreamTimeout {
+            if reason == Reason::UpstreamTimeout && !self.is_late_upload(end.now) {
                 self.judge(Sign::Broken, end.now);
             }
             self.record::<dyn Head>(None, &end);

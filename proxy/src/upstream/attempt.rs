@@ -220,6 +220,11 @@ impl Attempt {
         self.id
     }
 
+    /// When it began.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
     fn state(&self) -> Option<&EndpointState> {
         self.in_flight.as_ref().map(InFlight::state)
     }

@@ -23,8 +23,9 @@ pub(super) fn begin_copies(exchange: &Exchange, request: &RequestFacts, seed: u6
 }
 
 impl Forwarding {
-    /// The request is complete: its copies are sent.
+    /// The client has sent the whole request: its copies are sent.
     pub(crate) fn request_is_whole(&mut self) {
+        self.is_whole = true;
         let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };
         copies.send(self.shared(), self.exchange.here());
     }

@@ -63,6 +63,18 @@ impl Forwarding {
         earlier(total, self.attempt_end)
     }
 
+    /// Returns `true` if the last attempt began with less time than the connect timeout.
+    pub(super) fn cuts_connecting(&self) -> bool {
+        let whole = self.attempts.last().map(|attempt| attempt.began() + self.effective.connect_timeout);
+        whole.zip(self.head_end()).is_some_and(|(whole, end)| end < whole)
+    }
+
+    /// Returns `true` if a deadline has passed while the client was still sending its body: a slow client is no fault of
+    /// the endpoint.
+    pub(super) fn is_late_upload(&self, now: Instant) -> bool {
+        !self.is_whole && self.head_end().is_some_and(|end| end <= now)
+    }
+
     /// The reason of a failure: after the response's deadline it is the timeout, whatever broke.
     pub(crate) fn in_time(&self, seen: Reason, now: Instant) -> Reason {
         if self.due.is_some_and(|at| at <= now) { Reason::UpstreamTimeout } else { seen }

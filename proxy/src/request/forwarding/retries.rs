@@ -18,8 +18,11 @@ impl Forwarding {
         } else {
             Connect::Failed
         });
-        // A lack of resources of the edge says nothing about an endpoint.
-        let moment = (reason != Reason::OutOfResources).then(|| self.shared().endpoints.moment(now));
+        // A lack of resources of the edge says nothing about an endpoint, and neither does a timeout of which it did not
+        // have the whole.
+        let is_hurried = reason == Reason::ConnectTimeout && self.cuts_connecting();
+        let excused = is_hurried || reason == Reason::OutOfResources;
+        let moment = (!excused).then(|| self.shared().endpoints.moment(now));
         self.attempts.refused(now, moment);
         let others = self.attempts.leaves(&self.backend, self.exchange.here());
         self.again(FailureStage::Connecting { others })
@@ -28,7 +31,9 @@ impl Forwarding {
     /// An attempt failed after its connection was open. Returns `true` to retry.
     pub(crate) fn broke(&mut self, reason: Reason, stage: FailureStage, now: Instant) -> bool {
         let excused = matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
-        if !excused && matches!(reason, Reason::UpstreamBroken | Reason::UpstreamTimeout) {
+        let is_late = reason == Reason::UpstreamTimeout && !self.is_late_upload(now);
+        let at_fault = is_late || reason == Reason::UpstreamBroken;
+        if !excused && at_fault {
             self.judge(Sign::Broken, now);
         }
         if excused {
@@ -46,8 +51,7 @@ impl Forwarding {
         if status < 400 || !self.retry_policy().is_some_and(listed) {
             return false;
         }
-        let sign = if matches!(status, 502..=504) { Sign::Unable } else { Sign::Answer };
-        self.judge(sign, now);
+        self.judge(self.sign_of(status), now);
         self.end().is_none_or(|end| now < end) && self.again(FailureStage::Answered { status, replayable })
     }
 

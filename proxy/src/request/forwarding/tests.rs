@@ -39,17 +39,25 @@ fn forwarded(shared: &Arc<Shared>) -> (Forwarding, Sample) {
 /// Plays an attempt; `want` is the latency that its endpoint has then, 20 ms after the connection was open.
 #[track_caller]
 fn check_latency(act: impl FnOnce(&mut Forwarding, Instant), want: Option<Duration>) {
+    let acted = |mut forwarding: Forwarding, later| {
+        act(&mut forwarding, later);
+        Some(forwarding)
+    };
+    assert_eq!(latency_after(acted), want);
+}
+
+/// The latency of the endpoint of an attempt 20 ms after its connection was open. `act` may drop the request.
+fn latency_after(act: impl FnOnce(Forwarding, Instant) -> Option<Forwarding>) -> Option<Duration> {
     let shared = Shared::sample();
     let (mut forwarding, _) = forwarded(&shared);
     let began = forwarding.began();
     forwarding.attempt(began, 7).unwrap();
     forwarding.connected(true, began);
     let later = began + Duration::from_millis(20);
-    act(&mut forwarding, later);
+    let _rest = act(forwarding, later);
     let id = Endpoint::tcp(ENDPOINT.into(), None).id;
     let latency = shared.endpoints.peek(id, |state| state.load(shared.endpoints.moment(later)).latency_us);
-    let latency = latency.flatten().map(|latency| Duration::from_micros(latency.round() as u64));
-    assert_eq!(latency, want);
+    latency.flatten().map(|latency| Duration::from_micros(latency.round() as u64))
 }
 
 #[test]
@@ -67,6 +75,54 @@ fn a_response_measures_its_endpoint_unless_the_client_sent_a_body() {
     check_latency(uploaded(503), failed);
 }
 
+/// Sets one of the deadlines of a request to a time.
+type Deadline = fn(&mut Forwarding, Instant);
+
+#[test]
+fn a_timeout_during_an_upload_is_not_counted_as_latency() {
+    let failed = Some(Duration::from_secs(1));
+    let deadlines: [Deadline; 3] = [
+        |forwarding, end| {
+            forwarding.effective.request_timeout = Some(end.saturating_duration_since(forwarding.began()))
+        },
+        |forwarding, end| forwarding.effective.total_timeout = Some(end.saturating_duration_since(forwarding.began())),
+        |forwarding, end| forwarding.attempt_end = Some(end),
+    ];
+    for set in deadlines {
+        let timed_out = |is_whole| {
+            move |forwarding: &mut Forwarding, later| {
+                forwarding.count(0, is_whole).unwrap();
+                set(forwarding, later);
+                forwarding.broke(Reason::UpstreamTimeout, FailureStage::Later, later);
+            }
+        };
+        check_latency(timed_out(false), None);
+        check_latency(timed_out(true), failed);
+        let dropped = |is_whole| {
+            move |mut forwarding: Forwarding, _| {
+                forwarding.count(0, is_whole).unwrap();
+                let began = forwarding.began();
+                set(&mut forwarding, began);
+                forwarding.due = Some(began);
+                None
+            }
+        };
+        assert_eq!(latency_after(dropped(false)), None);
+        assert!(latency_after(dropped(true)).is_some());
+    }
+}
+
+#[test]
+fn an_endpoint_that_takes_no_more_of_an_upload_is_at_fault() {
+    check_latency(
+        |forwarding, later| {
+            forwarding.count(1, false).unwrap();
+            forwarding.broke(Reason::UpstreamTimeout, FailureStage::Later, later);
+        },
+        Some(Duration::from_secs(1)),
+    );
+}
+
 #[test]
 fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     let broke = |reused| {
@@ -77,6 +133,36 @@ fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     };
     check_latency(broke(true), None);
     check_latency(broke(false), Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn an_endpoint_is_ejected_only_if_it_had_the_whole_connect_timeout() {
+    let shared = Shared::sample();
+    let (ms, refused) = (Duration::from_millis, Reason::ConnectFailed);
+    for (left, reason, want) in [
+        (None, Reason::ConnectTimeout, true),
+        (Some(ms(5000)), Reason::ConnectTimeout, true),
+        (Some(ms(4999)), Reason::ConnectTimeout, false),
+        (Some(ms(4999)), refused, true),
+    ] {
+        for set in [
+            (|effective, left| effective.request_timeout = left) as fn(&mut Effective, Option<Duration>),
+            |effective, left| effective.total_timeout = left,
+            |effective, left| effective.attempt_timeout = left,
+        ] {
+            let (mut forwarding, _) = forwarded(&shared);
+            forwarding.effective.connect_timeout = ms(5000);
+            set(&mut forwarding.effective, left);
+            let began = forwarding.began();
+            let later = began + forwarding.attempt(began, 7).unwrap().connect_timeout();
+            forwarding.connect_failed(reason, later);
+            let id = Endpoint::tcp(ENDPOINT.into(), None).id;
+            let moment = shared.endpoints.moment(later);
+            let is_ejected = shared.endpoints.peek(id, |state| state.is_ejected(moment));
+            assert_eq!(is_ejected, Some(want), "{left:?} {reason:?}");
+            shared.endpoints.peek(id, |state| state.connected());
+        }
+    }
 }
 
 #[test]
