@@ -234,7 +234,7 @@ impl DesiredReports<'_> {
         for listener in &mut status.listeners {
             let name = ListenerRef { owner: object.clone(), section: Arc::clone(&listener.name) };
             let key = Key::Listener(Arc::new(name));
-            listener.attached_routes = self.model.topology.dependents(&key).count() as u64;
+            listener.attached_routes = self.model.topology.attached_count(&key) as u64;
         }
         Arc::new(status)
     }

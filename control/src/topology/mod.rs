@@ -21,6 +21,9 @@ pub struct Topology {
     /// The keys of the attachments. One set of pairs, because most keys have one or two dependents, and a set for each
     /// key would cost ten times its content.
     by_key: BTreeSet<(Key, ObjectRef)>,
+    /// The number of objects attached to each listener that has any. Kept, because each attached route changes a status
+    /// that counts them.
+    attached: BTreeMap<Key, usize>,
     /// The claims that were added, replaced or removed since the last [`Topology::take_moved`].
     moved: BTreeSet<(VirtualHost, ObjectRef)>,
     /// The reports on recent objects without findings: most objects with the same parents have the same.
@@ -35,6 +38,8 @@ impl Topology {
         if attached.is_empty() {
             return;
         }
+        let listeners = attached.iter().flat_map(|(_, attachment)| &attachment.listeners);
+        listeners.for_each(|listener| *self.attached.entry(listener.clone()).or_default() += 1);
         let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
         let by_key: Vec<_> = keys.collect();
         self.by_key = std::mem::take(&mut self.by_key).into_iter().chain(by_key).collect();
@@ -75,10 +80,23 @@ impl Topology {
         for key in new.difference(&old) {
             self.by_key.insert((key.clone(), object.clone()));
         }
+        self.count_attached(&before.listeners, &attachment.listeners);
         if !attachment.is_empty() {
             self.attachments.insert(object.clone(), Box::new(attachment));
         }
         before
+    }
+
+    fn count_attached(&mut self, before: &[Key], after: &[Key]) {
+        for listener in after.iter().filter(|listener| !before.contains(listener)) {
+            *self.attached.entry(listener.clone()).or_default() += 1;
+        }
+        for listener in before.iter().filter(|listener| !after.contains(listener)) {
+            let left = self.attached.remove(listener).unwrap_or_default().saturating_sub(1);
+            if left > 0 {
+                self.attached.insert(listener.clone(), left);
+            }
+        }
     }
 
     fn share_report(&mut self, attachment: &mut Attachment) {
@@ -132,6 +150,12 @@ impl Topology {
         let of_namespace = of_namespace.take_while(move |(key, _)| matches!(key, Key::InNamespace(of) if of.0 == kind));
         let all = by_name.chain(of_namespace).map(|(_, object)| object);
         all.chain(self.dependents(&Key::Any(kind)))
+    }
+
+    /// The number of objects attached to a listener.
+    #[must_use]
+    pub fn attached_count(&self, listener: &Key) -> usize {
+        self.attached.get(listener).copied().unwrap_or_default()
     }
 
     /// Whether any object is under a key.
@@ -236,6 +260,7 @@ fn distinct<'t, T: PartialEq + ?Sized + 't>(values: impl Iterator<Item = &'t T>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attachment::ListenerRef;
 
     fn slice(name: &str) -> ObjectRef {
         ObjectRef::new(Kind::EndpointSlice, ObjectName::new("shop", name))
@@ -253,6 +278,36 @@ mod tests {
     fn check(topology: &Topology, key: &str, want: &[&str]) {
         let got: Vec<&str> = topology.dependents(&endpoints(key)).map(|object| &*object.name.name).collect();
         assert_eq!(got, want, "{key}");
+    }
+
+    /// Attaches the routes `a`, `b` and so on to these listeners, and checks the counts of the listeners `x` and `y`.
+    #[track_caller]
+    fn check_counts(topology: &mut Topology, listeners: &[&str], want: [usize; 2]) {
+        let listener = |name: &str| {
+            let owner = ObjectRef::new(Kind::Gateway, ObjectName::new("shop", "edge"));
+            Key::Listener(Arc::new(ListenerRef { owner, section: name.into() }))
+        };
+        for (route, to) in ["a", "b", "c"].into_iter().zip(listeners) {
+            let to = to.chars().map(|name| listener(&name.to_string())).collect();
+            let route = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", route));
+            topology.replace(&route, Attachment { listeners: to, ..Attachment::default() });
+        }
+        assert_eq!(["x", "y"].map(|name| topology.attached_count(&listener(name))), want);
+        assert_eq!(topology.attached.len(), want.into_iter().filter(|count| *count > 0).count());
+    }
+
+    #[test]
+    fn the_routes_of_a_listener_are_counted() {
+        let mut topology = Topology::default();
+        check_counts(&mut topology, &["x", "xy", "y"], [2, 2]);
+        check_counts(&mut topology, &["xy", "xy", "y"], [2, 3]);
+        check_counts(&mut topology, &["", "y", "y"], [0, 2]);
+        check_counts(&mut topology, &["", "", ""], [0, 0]);
+        let listener = Key::Listener(Arc::new(ListenerRef { owner: slice("a"), section: "x".into() }));
+        let attached =
+            |name| (slice(name), Attachment { listeners: [listener.clone()].into(), ..Attachment::default() });
+        topology.add_all(vec![attached("a"), attached("b")]);
+        assert_eq!(topology.attached_count(&listener), 2);
     }
 
     #[test]

@@ -188,8 +188,8 @@ impl ClaimIndex {
         Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, leads })
     }
 
-    /// The effect of new claims of these objects on the host. `None` if the host must be compiled whole: the oldest
-    /// object has changed, the change is large, or the host has become small.
+    /// The effect of new claims of these objects on the host. `None` if the host must be compiled whole: it may
+    /// have another owner, the change is large, or the host has become small.
     pub(super) fn change(
         &self,
         host: &VirtualHost,

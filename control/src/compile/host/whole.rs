@@ -56,8 +56,11 @@ impl Rights {
         self.is_at_home(claim) || self.shared && !claim.guest
     }
 
-    /// Returns `true` if the oldest claim is another one after an object's claim becomes `now`.
+    /// Returns `true` if another claim determines the owner after an object's claim becomes `now`.
     pub(super) fn moves(&self, object: &ObjectRef, now: Option<&Claim>) -> bool {
+        if !self.owned {
+            return false;
+        }
         let Oldest { object: oldest, age, guest } = &self.oldest;
         if object == oldest {
             return now.is_none_or(|claim| (&claim.age, claim.guest) != (age, *guest));
@@ -152,4 +155,48 @@ pub(super) fn certificates<'c>(claims: impl Iterator<Item = &'c Claim>) -> Serve
         }
     }
     ServerCertificates::new(by_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::TableName;
+    use tidegate_config::object::{Kind, ObjectName};
+
+    use super::*;
+    use crate::attachment::ClaimTerms;
+
+    fn claim(host: &VirtualHost, name: &str, created_s: i64) -> Claim {
+        let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
+        let age = Age { created_s, name: object.name.clone() };
+        let terms = ClaimTerms {
+            object,
+            age,
+            field: "",
+            routes: Box::default(),
+            fallback: None,
+            last_resort: false,
+            guest: false,
+            certificates: Box::default(),
+            missing: Box::default(),
+        };
+        Claim { host: host.clone(), terms: Arc::new(terms) }
+    }
+
+    /// Whether the owner of a host with the claims of two objects may change when the older one's is deleted, when the
+    /// younger one's is, and when an object that is older than both claims the host.
+    #[track_caller]
+    fn check(table: TableName, want: [bool; 3]) {
+        let host = VirtualHost::new(table, HostPattern::Exact("a.example".into()));
+        let [older, younger, eldest] =
+            [("older", 2), ("younger", 3), ("eldest", 1)].map(|(name, at)| claim(&host, name, at));
+        let rights = Rights::of(HostOwnership::Namespace, &host, &[&older, &younger]).unwrap();
+        let moves = |claim: &Claim, now: Option<&Claim>| rights.moves(&claim.object, now);
+        assert_eq!([moves(&older, None), moves(&younger, None), moves(&eldest, Some(&eldest))], want, "{host}");
+    }
+
+    #[test]
+    fn only_hosts_of_the_shared_table_have_an_owner() {
+        check(TableName::Shared, [true, false, true]);
+        check(TableName::Named("listener".into()), [false; 3]);
+    }
 }
