@@ -21,7 +21,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
     Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RetryPolicy, Route, SessionPersistence, Snapshot,
-    Target, TlsListener, WeightedTarget, decide,
+    Target, TlsListener, WeightedTarget, decide, passes_preflight,
 };
 
 use crate::attachment::ListenerRef;
@@ -328,11 +328,10 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        let decision = decide(route, from, &effective, &asker, leads_somewhere);
-        if decision.passes_preflight() && preflight(&route.filters) {
+        if preflight(&route.filters) && passes_preflight(route, from, &effective, &asker, leads_somewhere) {
             return Some(200);
         }
-        return match decision {
+        return match decide(route, from, &effective, &asker, leads_somewhere) {
             Decision::Asks(place, _) => {
                 // The rest of the decision, if the service allows the request.
                 from = place + 1;

@@ -14,7 +14,7 @@ use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort,
 use super::unit::{Kind, Unit};
 use super::{Compiled, Inputs, Pass, User};
 use crate::addresses::Allowed;
-use crate::attachment::Key;
+use crate::attachment::{Attachment, Key};
 use crate::topology::Topology;
 use crate::world::World;
 
@@ -95,6 +95,16 @@ impl Kind for Services {
 
     fn services(service: &ObjectName, _: &Topology, _: &SnapshotParts) -> BTreeSet<ObjectName> {
         BTreeSet::from([service.clone()])
+    }
+
+    /// Endpoints determine no routes.
+    fn unlike(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectName> {
+        Vec::new()
+    }
+
+    /// Services and EndpointSlices make their Services dirty when they change, attached or not.
+    fn differing(_: &ObjectRef, _: &Attachment, _: &Attachment) -> Vec<ObjectName> {
+        Vec::new()
     }
 
     fn describe(service: &ObjectName, f: &mut fmt::Formatter<'_>) -> fmt::Result {

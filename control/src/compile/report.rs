@@ -52,6 +52,11 @@ impl Kind for Reports {
         Vec::new()
     }
 
+    /// Reports determine no routes.
+    fn unlike(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectRef> {
+        Vec::new()
+    }
+
     fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<ObjectRef> {
         if before.report == after.report { Vec::new() } else { vec![object.clone()] }
     }

@@ -45,10 +45,8 @@ pub(super) trait Kind {
     /// Units that have a part in `one` and none in `other`. Walks through all of them only if their numbers differ.
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
-    /// The units whose parts in the two snapshots are not the same. Walks through all of them.
-    fn unlike(_one: &SnapshotParts, _other: &SnapshotParts) -> Vec<Self::Key> {
-        Vec::new()
-    }
+    /// The units with a part in `one` that is not the same in `other`, if they determine routes. Walks through all of them.
+    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
     /// The cost of keeping a part of a snapshot, in routes.
     fn weight(_key: &Self::Key, _parts: &SnapshotParts) -> usize {
@@ -56,9 +54,7 @@ pub(super) trait Kind {
     }
 
     /// The units that two attachments of an object make different.
-    fn differing(_object: &ObjectRef, _before: &Attachment, _after: &Attachment) -> Vec<Self::Key> {
-        Vec::new()
-    }
+    fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<Self::Key>;
 
     /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first, because
     /// others depend on it or because there are few of them.
@@ -162,8 +158,9 @@ macro_rules! units {
                 }
             }
 
-            /// The units that determine routes and whose parts in the two snapshots are not the same.
-            pub(crate) fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
+            /// The units that determine routes and have a part in `one` that is not the same in `other`.
+            #[must_use]
+            pub fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
                 $(if <$kind as Kind>::ROUTING {
                     units.extend(<$kind as Kind>::unlike(one, other).into_iter().map(Self::$unit));

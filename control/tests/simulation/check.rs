@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Backend, BackendKey, Bind, BindKey, HostRoutes, SnapshotParts, StreamRoute, VirtualHost};
+use tidegate_config::model::{Backend, BackendKey, HostRoutes, SnapshotParts, StreamRoute, VirtualHost};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::ServicePort;
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
@@ -29,6 +29,8 @@ impl Simulation {
         assert_eq!(live.parts.scopes, full.parts.scopes, "seed {seed}: scopes");
         assert_eq!(live.parts.trusted_proxies, full.parts.trusted_proxies, "seed {seed}: trusted proxies");
         assert_eq!(live.parts.default_certificate, full.parts.default_certificate, "seed {seed}: default certificate");
+        assert_eq!(live.parts.defaults, full.parts.defaults, "seed {seed}: defaults");
+        assert_eq!(live.parts.edge, full.parts.edge, "seed {seed}: settings of all clients");
         assert_eq!(live.findings.by_unit(), full.findings.by_unit(), "seed {seed}: findings");
         assert!(live.findings.objects().eq(full.findings.objects()), "seed {seed}: what they are about");
         for object in live.findings.objects() {
@@ -82,10 +84,7 @@ impl Simulation {
         let seed = self.seed;
         let published = self.published.last().expect("a model");
         let routes = self.frozen.as_ref().unwrap_or(live);
-        assert_eq!(hosts(published), hosts(routes), "seed {seed}: the routes that serve");
-        assert_eq!(published.default_certificate, routes.default_certificate, "seed {seed}");
-        assert_eq!(streams(published), streams(routes), "seed {seed}");
-        assert_eq!(published.scopes, routes.scopes, "seed {seed}");
+        assert_eq!(unlike(published, routes), BTreeSet::new(), "seed {seed}: the routes that serve");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.model().held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
@@ -101,19 +100,7 @@ impl Simulation {
     /// The reported changes are the actual ones.
     pub(crate) fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
         let Some(before) = self.published.last() else { return };
-        let scopes = before.scopes.keys().chain(after.scopes.keys()).collect::<BTreeSet<_>>();
-        let scopes = scopes.into_iter().filter(|scope| before.scopes.get(scope) != after.scopes.get(scope)).count();
-        let [was, is] = [before, after]
-            .map(|parts| parts.binds.iter().map(|bind| (bind.key, bind.clone())).collect::<BTreeMap<BindKey, Bind>>());
-        let sockets = unlike(&was, &is);
-        let (streams, differ) = (unlike(&streams(before), &streams(after)), unlike(&hosts(before), &hosts(after)));
-        let globals = changes.units.routing.first.iter().any(|unit| matches!(unit, Unit::Globals(())));
-        assert_eq!(
-            changes.units.routing.total - usize::from(globals),
-            differ + scopes + streams + sockets,
-            "seed {}: {changes:?}",
-            self.seed
-        );
+        assert_eq!(changes.units.routing.total, unlike(before, after).len(), "seed {}: {changes:?}", self.seed);
         assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
     }
 }
@@ -123,10 +110,9 @@ pub(crate) fn whole(cause: &Cause) -> bool {
     matches!(cause, Cause::Started | Cause::Commanded { .. })
 }
 
-/// The number of keys whose values differ between the maps.
-fn unlike<K: Ord, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> usize {
-    let keys: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
-    keys.into_iter().filter(|key| one.get(key) != other.get(key)).count()
+/// The units that determine routes and differ between two models.
+fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> BTreeSet<Unit> {
+    Unit::unlike(one, other).into_iter().chain(Unit::unlike(other, one)).collect()
 }
 
 fn streams(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<StreamRoute>> {
