@@ -11,13 +11,15 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Uri;
 use http::uri::Authority;
+use http::{Extensions, Request, Response, Uri};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{self, Client};
@@ -150,9 +152,37 @@ fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new:
     }
 }
 
-/// Returns `true` if the connection was closed before the answer, as an endpoint may close an idle connection just when
-/// it is used again (RFC 9112 section 9.3.1). An idempotent request may then be repeated.
-pub(crate) fn was_closed(error: &legacy::Error) -> bool {
+/// Whether a connection has had an answer.
+#[derive(Clone, Debug, Default)]
+struct HasAnswered(Arc<AtomicBool>);
+
+/// Sends a request.
+///
+/// # Errors
+/// The client's error.
+pub(crate) async fn send(
+    client: &EndpointClient,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, legacy::Error> {
+    let answered = client.request(request).await;
+    if let Ok(response) = &answered
+        && let Some(HasAnswered(has_answered)) = response.extensions().get()
+    {
+        has_answered.store(true, Relaxed);
+    }
+    answered
+}
+
+/// Returns `true` if a connection that had an answer before was closed instead of another one, as an endpoint may close
+/// an idle connection just when it is used again (RFC 9112 section 9.3.1). The request may then be repeated: the
+/// endpoint most likely has not seen it.
+pub(crate) fn idle_was_closed(error: &legacy::Error) -> bool {
+    let mut extras = Extensions::new();
+    error.connect_info().inspect(|connection| connection.get_extras(&mut extras));
+    extras.get().is_some_and(|HasAnswered(has_answered)| has_answered.load(Relaxed)) && was_closed(error)
+}
+
+fn was_closed(error: &legacy::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(|error| {
         let is_reset =
@@ -275,7 +305,7 @@ pub(crate) struct Link {
 
 impl Connection for Link {
     fn connected(&self) -> Connected {
-        let connected = Connected::new();
+        let connected = Connected::new().extra(HasAnswered::default());
         if !self.is_kept {
             connected.poison();
         }

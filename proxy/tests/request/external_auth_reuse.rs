@@ -61,6 +61,23 @@ async fn a_connection_that_closes_on_reuse_fails_no_request() {
     }
 }
 
+/// A check may have an effect, so it is executed once.
+#[tokio::test]
+async fn a_check_that_breaks_a_new_connection_is_not_repeated() {
+    let upstream = Upstream::echo().await;
+    let service = over_http(&[], &[], 0);
+    for reply in [|| Reply::Close, || Reply::Reset(String::new()), || Reply::SendAndClose("HTTP/1.1 200".to_owned())] {
+        for (driver, http2) in WAYS {
+            let mut auth = Upstream::start(move |_| reply()).await;
+            let bed = bed(&service, upstream.address, &[auth.address], by(driver)).await;
+            assert_eq!(send(&bed, http2, ("POST", "/"), &[], ("", false)).await.status, 503);
+            until_counted(&bed, "failed", "broken", 1).await;
+            auth.seen().await;
+            assert!(auth.is_quiet(), "{driver:?}, HTTP/2: {http2}: asked twice");
+        }
+    }
+}
+
 /// An authorisation service that answers once it has received this many questions, each on a connection of its own; and
 /// the number of open connections.
 async fn answers_together(questions: usize) -> (SocketAddr, Arc<AtomicUsize>) {

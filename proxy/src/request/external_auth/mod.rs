@@ -232,9 +232,10 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
         let Some(request) = request else { return Verdict::Failed(CallFailure::Broken) };
         let client = client::of(Purpose::ExternalAuth, (&question.service.target, endpoint), request.uri(), limits);
         attempts.connected(true, now);
-        let mut answered = client.request(request.clone()).await;
-        if answered.as_ref().is_err_and(client::was_closed) {
-            answered = client.request(request).await;
+        let mut answered = client::send(&client, request.clone()).await;
+        // A check may have an effect, so one that broke a new connection has failed.
+        if answered.as_ref().is_err_and(client::idle_was_closed) {
+            answered = client::send(&client, request).await;
         }
         let error = match answered {
             Ok(response) => {
