@@ -21,7 +21,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
     Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RetryPolicy, Route, SessionPersistence, Snapshot,
-    Target, TlsListener, WeightedTarget, decide, passes_preflight,
+    Target, TlsListener, WeightedTarget, decide, stops_preflight,
 };
 
 use crate::attachment::ListenerRef;
@@ -328,10 +328,12 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        if preflight(&route.filters) && passes_preflight(route, from, &effective, &asker, leads_somewhere) {
-            return Some(200);
-        }
-        return match decide(route, from, &effective, &asker, leads_somewhere) {
+        let decision = match preflight(&route.filters) {
+            true => stops_preflight(route, from, &effective, &asker, leads_somewhere),
+            false => Some(decide(route, from, &effective, &asker, leads_somewhere)),
+        };
+        let Some(decision) = decision else { return Some(200) };
+        return match decision {
             Decision::Asks(place, _) => {
                 // The rest of the decision, if the service allows the request.
                 from = place + 1;

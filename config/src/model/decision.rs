@@ -116,16 +116,6 @@ pub enum Decision<'r> {
     Answered(&'r Arc<DirectResponse>),
 }
 
-impl Decision<'_> {
-    /// Whether a CORS preflight passes. Whatever the route or its authorisation service decides about a request, its
-    /// preflight passes the guards: it comes without the credentials that a service would judge by. Guards that need no
-    /// credentials apply to it too.
-    #[must_use]
-    pub const fn passes_preflight(&self) -> bool {
-        !matches!(self, Self::Refused(_) | Self::ToTls(_))
-    }
-}
-
 /// The reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -186,6 +176,25 @@ pub fn decide<'r>(
         Action::Redirect(redirect) => Decision::Redirected(redirect),
         Action::Respond(response) => Decision::Answered(response),
         Action::Forward(_) => Decision::Forward,
+    }
+}
+
+/// The refusal or redirect of a CORS preflight by the guards of its route, beginning at `from`; `None` if it passes; see
+/// [`decide`]. Authorisation services are not asked about it, because it comes without the credentials that they would
+/// judge by. All other guards apply to it, also those after a guard that asks a service.
+pub fn stops_preflight<'r>(
+    route: &'r Route,
+    mut from: usize,
+    effective: &Effective,
+    asker: &Asker<'_>,
+    has_endpoint: impl Fn(&Route) -> bool,
+) -> Option<Decision<'r>> {
+    loop {
+        match decide(route, from, effective, asker, &has_endpoint) {
+            Decision::Asks(place, _) => from = place + 1,
+            decision @ (Decision::Refused(_) | Decision::ToTls(_)) => return Some(decision),
+            Decision::Forward | Decision::Redirected(_) | Decision::Answered(_) => return None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tidegate_config::model::{
     Asker, Cors, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget,
-    decide,
+    decide, stops_preflight,
 };
 
 use crate::reason::Reason;
@@ -71,12 +71,11 @@ pub(crate) fn admit<H: Head + ?Sized>(
     let Inbound { client, listener, .. } = *inbound;
     let asker =
         Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
-    let decision = decide(route, from, effective, &asker, has_endpoint);
-    if decision.passes_preflight()
-        && let Some(answer) = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head))
-    {
-        return Err(answer);
-    }
+    let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
+    let decision = match preflight {
+        Some(answer) => stops_preflight(route, from, effective, &asker, has_endpoint).ok_or(answer)?,
+        None => decide(route, from, effective, &asker, has_endpoint),
+    };
     match decision {
         Decision::Forward => Ok(GuardResult::Admitted(Admitted { route: Arc::clone(route) })),
         Decision::Asks(place, service) => Ok(GuardResult::Asks(place, Arc::clone(service))),
@@ -150,7 +149,10 @@ fn away(status: u16, location: Option<HeaderValue>) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{Action, Guard, Normalized, PathRewrite, Settings};
+    use tidegate_config::model::{
+        Action, AnyOr, AppProtocol, AuthProtocol, BackendKey, Filter, Guard, Normalized, PathRewrite, Settings, Target,
+    };
+    use tidegate_config::object::ObjectName;
 
     use super::*;
     use crate::sample::Sample;
@@ -210,6 +212,33 @@ mod tests {
         check(only("http"), &client("192.0.2.9", false), &head, Ok(()));
         check(only("https"), &client("192.0.2.9", false), &head, Err((404, "")));
         check(guarded(&[Guard::DenyAll]), &client("192.0.2.9", true), &head, Err((403, "")));
+    }
+
+    #[test]
+    fn a_preflight_passes_an_authorisation_service_and_no_other_guard() {
+        let backend = BackendKey::tcp(ObjectName::new("shop", "auth"), 80);
+        let target = Arc::new(Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None });
+        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
+        let asks = Guard::ExternalAuth(Arc::new(ExternalAuth { target, protocol, body_bytes_max: 0 }));
+        let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
+        let cors = Cors { origins: AnyOr::Any, credentials: false, methods, headers, exposed, max_age_s: 5 };
+        let filters = [Filter::Cors(Arc::new(cors))];
+        let head = Sample::get("a.test", "/").method("OPTIONS").with("origin", "https://b.test");
+        let head = head.with("access-control-request-method", "GET");
+        let sources = Guard::AllowSources(["192.0.2.0/24".parse().unwrap()].into());
+        let tls = Guard::RequireTls { status: 308 };
+        let https = "https://a.test/";
+        for (guards, want) in [
+            (&[asks.clone()][..], (200, "")),
+            (&[asks.clone(), sources.clone(), asks.clone()], (200, "")),
+            (&[sources.clone(), asks.clone(), Guard::DenyAll], (403, "")),
+            (&[asks.clone(), asks.clone(), tls.clone()], (308, https)),
+            (&[tls, asks], (308, https)),
+        ] {
+            let guarded = Route { guards: guards.into(), filters: filters.clone().into(), ..route("r", path("/")) };
+            let client = client("192.0.2.9", false);
+            check(guarded, &client, &head, Err(want));
+        }
     }
 
     #[test]
