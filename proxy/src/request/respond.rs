@@ -45,8 +45,13 @@ impl<'a> Filters<'a> {
     /// The edits for a response of this scope and status.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
         let (secure, cors) = (self.secure, self.cors);
+        // The last CORS filter holds, in its place among the others.
+        let mut cors_left = self.iter().filter(|filter| matches!(filter, Filter::Cors(_))).count();
         self.iter().filter_map(move |filter| match filter {
-            Filter::Cors(_) => cors,
+            Filter::Cors(_) => {
+                cors_left -= 1;
+                cors.filter(|_| cors_left == 0)
+            }
             Filter::ResponseHeaders(own) if own.applies(scope, status, secure) => Some(&own.edits),
             Filter::ResponseHeaders(_)
             | Filter::RequestHeaders(_)
