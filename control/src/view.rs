@@ -153,7 +153,7 @@ impl View {
         self.ask(|answer| Question::Refused(gateway, host, answer)).await
     }
 
-    /// The verdict on each Ingress. `None` while the loop does not run.
+    /// The verdict on each object that has one. `None` while the loop does not run.
     pub async fn verdicts(&self) -> Option<Vec<(ObjectRef, Verdict)>> {
         self.ask(Question::Verdicts).await
     }
