@@ -62,24 +62,36 @@ async fn an_early_answer_arrives_while_the_client_sends_its_body() {
 
 #[tokio::test]
 async fn the_rest_of_a_body_after_an_early_answer_is_no_request() {
-    const REST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a.test\r\n\r\n";
-    for driver in [Driver::Both, Driver::Full] {
+    const REST: &str = "GET /evil HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let length = format!("Content-Length: {}\r\n\r\n", REST.len());
+    let chunk = format!("{:x}\r\n{REST}\r\n0\r\n\r\n", REST.len());
+    // The chunk has begun before the answer.
+    let begun = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n0123", REST.len() + 4);
+    let ended = format!("{REST}\r\n0\r\n\r\n");
+    for (driver, framing, rest) in [
+        (Driver::Both, &*length, REST),
+        (Driver::Full, &length, REST),
+        (Driver::Both, "Transfer-Encoding: chunked\r\n\r\n", &chunk),
+        (Driver::Full, "Transfer-Encoding: chunked\r\n\r\n", &chunk),
+        (Driver::Both, &*begun, &*ended),
+        (Driver::Full, &begun, &ended),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let model = Model::to(&[listener.local_addr().unwrap()]);
         let bed = Bed::with(model, |options| options.driver = driver).await;
         let mut client = bed.connect().await;
-        let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n", REST.len());
-        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}").as_bytes()).await.unwrap();
         let mut endpoint = listener.accept().await.unwrap().0;
         read_to(&mut endpoint, &mut String::new(), "\r\n\r\n").await;
         endpoint.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         let early = answer(&mut client).await;
-        assert_eq!((early.status, early.header("connection")), (413, Some("close")), "{driver:?}");
+        assert_eq!((early.status, early.header("connection")), (413, Some("close")), "{driver:?}: {framing}");
         // The edge may have closed already.
-        client.write_all(REST).await.ok();
+        client.write_all(rest.as_bytes()).await.ok();
         let mut further = Vec::new();
         let ended = timeout(PATIENCE, client.read_to_end(&mut further)).await;
-        assert!(ended.is_ok() && further.is_empty(), "{driver:?}: {}", String::from_utf8_lossy(&further));
+        let further = String::from_utf8_lossy(&further);
+        assert!(ended.is_ok() && further.is_empty(), "{driver:?}, {framing:?}: {further}");
     }
 }
 

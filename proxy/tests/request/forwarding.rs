@@ -7,6 +7,8 @@ use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite, Respon
 use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model};
+use super::external_auth::send;
+use super::retries::WAYS;
 use super::upstream::{Reply, Upstream};
 
 #[tokio::test]
@@ -189,4 +191,24 @@ async fn edits_of_a_route_apply_in_order() {
         check(&seen, name, want);
     }
     assert_eq!((answer.header("x-set"), answer.header("x-more")), (Some("3"), Some("2")));
+}
+
+#[tokio::test]
+async fn a_connection_is_not_reused_after_surplus_bytes() {
+    const SURPLUS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    for (driver, http2) in WAYS {
+        for body in ["Content-Length: 2\r\n\r\nok", "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"] {
+            for (surplus, numbers) in [(SURPLUS, [1, 1]), ("\r\n", [1, 1]), ("", [1, 2])] {
+                let what = format!("{driver:?}, HTTP/2: {http2}: {body:?} {surplus:?}");
+                let mut upstream =
+                    Upstream::start(move |_| Reply::Send(format!("HTTP/1.1 200 OK\r\n{body}{surplus}"))).await;
+                let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+                for number in numbers {
+                    let got = send(&bed, http2, ("GET", "/"), &[], ("", false)).await;
+                    assert_eq!((got.status, got.body.contains("evil")), (200, false), "{what}");
+                    assert_eq!(upstream.seen().await.number, number, "{what}");
+                }
+            }
+        }
+    }
 }

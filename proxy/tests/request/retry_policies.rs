@@ -52,6 +52,20 @@ async fn a_listed_status_is_retried_with_the_body_intact() {
 }
 
 #[tokio::test]
+async fn a_body_counts_once_however_often_it_is_sent() {
+    for (driver, http2) in WAYS {
+        let mut first = Upstream::start(|_| unavailable()).await;
+        let mut other = Upstream::echo().await;
+        let settings = Settings { body_bytes_max: Some(10), ..policy(&[503], 1) };
+        let bed = bed(&[first.address, other.address], settings, driver).await;
+        assert_eq!(ask(&bed, http2, "POST", "0123456").await, 200, "{driver:?}, HTTP/2: {http2}");
+        for upstream in [&mut first, &mut other] {
+            assert_eq!(upstream.seen().await.body, "0123456", "{driver:?}, HTTP/2: {http2}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_response_to_the_last_attempt_is_forwarded() {
     for (driver, http2) in WAYS {
         for attempts in [0, 1, 2] {
