@@ -241,6 +241,9 @@ pub struct Pace {
     pub sweep_free: usize,
     /// The duration of a round of the audit; a random part of up to half is added.
     pub audit: Duration,
+    /// The number of routes after which a turn of the audit ends: a large host is compiled whole, and changes wait
+    /// meanwhile. At least one unit is audited in a turn.
+    pub audit_routes_max: usize,
 }
 
 impl Pace {
@@ -274,6 +277,7 @@ impl Default for Pace {
             sweep_share_max: 0.5,
             sweep_free: 10,
             audit: Duration::from_secs(300),
+            audit_routes_max: 1000,
         }
     }
 }

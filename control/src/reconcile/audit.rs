@@ -54,11 +54,13 @@ impl Round {
 
     /// Audits the next few units, and schedules the next turn. Returns `true` if the round ends with this turn.
     fn advance(&mut self, turn: &mut Turn<'_>, now: Instant, draw: u64) -> bool {
-        let mut units = 0;
-        while units < turn.model.options.pace.units_max() {
+        let (mut units, mut routes) = (0, 0);
+        let pace = turn.model.options.pace;
+        while units < pace.units_max() && routes < pace.audit_routes_max.max(1) {
             let Some(unit) = turn.after(self.last.as_ref()) else { break };
             units += 1;
             turn.audit(&unit);
+            routes += unit.weight(&turn.model.compiled.parts);
             self.last = Some(unit);
         }
         let whole = turn.after(self.last.as_ref()).is_none();

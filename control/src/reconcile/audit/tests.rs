@@ -347,6 +347,12 @@ fn an_audit_yields_to_changes() {
     let (round, settled) = (bench.now - begun, bench.reconciler.model.options.pace.audit);
     assert!(settled < round && round <= settled * 3 / 2, "{round:?}");
 
+    // A turn ends with a host that has as many routes as one may compile: after the first host, and after the second.
+    bench.reconciler.model.options.pace.audit_routes_max = 1;
+    bench.reconciler.model.options.pace.share.slow_batch_max = 64;
+    let (_, turns, _) = bench.round();
+    assert_eq!(turns, 3);
+
     let mut waiting = Reconciler::new(Options::default(), [Source { kind: Kind::Ingress, namespace: None }]);
     assert_eq!((waiting.audit_due(), waiting.audit(&serving, due, 0).is_none()), (None, true), "there is no model yet");
 }
