@@ -251,19 +251,21 @@ impl<'a> Loop<'a> {
 
     fn report(&self) {
         let ready = self.reconciler.running() || self.told.readiness.borrow().ready;
-        let sources: Vec<SourceState> = self.sources.values().cloned().collect();
-        let degraded = ready && sources.iter().any(|source| source.failing.is_some() || !source.synced);
+        let sources = || self.sources.values();
+        let degraded = ready && sources().any(|source| source.failing.is_some() || !source.synced);
         self.metrics.ready.set(i64::from(ready));
         self.metrics.degraded.set(i64::from(degraded));
-        let stale_since_s = sources.iter().filter_map(|source| source.restored_as_of_s).min();
+        let stale_since_s = sources().filter_map(|source| source.restored_as_of_s).min();
         self.metrics.stale_since.set(stale_since_s.and_then(|as_of_s| i64::try_from(as_of_s).ok()).unwrap_or_default());
         if self.reconciler.running() && !self.reconciler.busy() {
             self.report_versions();
         }
-        let after = Readiness { ready, degraded, stale_since_s, sources };
         self.told.readiness.send_if_modified(|before| {
-            let moved = *before != after;
-            if moved && before.ready != after.ready {
+            let states = (before.ready, before.degraded, before.stale_since_s);
+            if states == (ready, degraded, stale_since_s) && before.sources.iter().eq(sources()) {
+                return false;
+            }
+            if before.ready != ready {
                 match stale_since_s {
                     None => tracing::info!("ready: the first complete model is published"),
                     Some(as_of_s) => {
@@ -274,13 +276,11 @@ impl<'a> Loop<'a> {
                     }
                 }
             }
-            if moved && before.stale_since_s.is_some() && stale_since_s.is_none() {
+            if before.stale_since_s.is_some() && stale_since_s.is_none() {
                 tracing::info!("serving the current state of the cluster instead of the restored one");
             }
-            if moved {
-                *before = after;
-            }
-            moved
+            *before = Readiness { ready, degraded, stale_since_s, sources: sources().cloned().collect() };
+            true
         });
     }
 
