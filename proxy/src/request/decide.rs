@@ -4,6 +4,7 @@
 mod shown;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tidegate_config::model::{Backend, Cors, Destination, Effective, ExternalAuth, Head, RequestIds, Route, Target};
@@ -129,6 +130,13 @@ impl Pending {
     /// body.
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.asked.question.service.body_bytes_max as usize
+    }
+
+    /// The earlier of `patience` and the deadline of the request, until which the body for the service must have arrived,
+    /// and the reason for the answer after it.
+    pub(crate) fn hold_end(&self, patience: Instant) -> (Instant, Reason) {
+        let deadline = self.asked.question.until.filter(|deadline| *deadline < patience);
+        deadline.map_or((patience, Reason::BodyStalled), |deadline| (deadline, Reason::UpstreamTimeout))
     }
 
     /// Calls the service and waits for its answer.

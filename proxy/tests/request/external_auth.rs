@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::header::{COOKIE, HeaderName};
 use http::{HeaderMap, Request};
 use tidegate_config::model::{
-    Action, AppProtocol, AuthProtocol, BackendKey, Destination, ExternalAuth, Filter, Guard, HeaderEdits, Target,
-    WeightedTarget,
+    Action, AppProtocol, AuthProtocol, BackendKey, Destination, ExternalAuth, Filter, Guard, HeaderEdits, Settings,
+    Target, WeightedTarget,
 };
 use tidegate_config::object::ObjectName;
 use tidegate_proxy::{AccessLogSink, Driver, Options};
@@ -281,6 +281,31 @@ async fn a_body_up_to_the_limit_is_shown_and_forwarded_whole() {
                 assert!(seen.body.contains(body), "{what}: {} bytes", seen.body.len());
                 assert!(length > 0 || !seen.body.contains('3'), "{what}: {}", seen.body);
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_request_bounds_the_wait_for_the_body_of_a_check() {
+    let mut upstream = Upstream::echo().await;
+    let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
+    let limit = Some(Duration::from_millis(300));
+    for driver in [Driver::Both, Driver::Full] {
+        for settings in [
+            Settings { request_timeout: limit, ..Settings::default() },
+            Settings { total_timeout: limit, ..Settings::default() },
+        ] {
+            let model = Model::edited(&[upstream.address], |route| {
+                route.guards = [Guard::ExternalAuth(over_http(&[], &[], 10))].into();
+                route.settings = Arc::new(settings);
+            });
+            let bed = Bed::with(model.backend("auth", &[auth.address]), by(driver)).await;
+            let answer = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nab").await;
+            let is_timeout = answer.body.contains("reason: upstream-timeout\n");
+            assert_eq!((answer.status, is_timeout), (504, true), "{driver:?}: {}", answer.body);
+            assert_eq!(answer.header("connection"), Some("close"), "{driver:?}");
+            assert!(auth.is_quiet() && upstream.is_quiet(), "{driver:?}");
+            bed.until_metric("tidegate_requests_in_flight 0").await;
         }
     }
 }

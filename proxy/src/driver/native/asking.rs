@@ -42,7 +42,8 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Reads the body to its end, which must not exceed the maximum of the service and must arrive in time.
+    /// Reads the body to its end, which must not exceed the maximum of the service and must arrive in time, within the
+    /// deadline of the request.
     async fn hold(&mut self, pending: &Pending) -> Result<(), Reason> {
         let max = pending.body_bytes_max();
         if max == 0 {
@@ -58,7 +59,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 return Err(Reason::ClientGone);
             }
         }
-        let until = clock::now() + self.options.client.body_read_stall;
+        let (until, late) = pending.hold_end(clock::now() + self.options.client.body_read_stall);
         let mut held = BytesMut::from(&*self.room.held);
         let Self { client, progress, .. } = self;
         let read = poll_fn(|cx| {
@@ -82,7 +83,7 @@ impl<C: Downstream> Transfer<'_, C> {
                         count
                     }
                     Ok(Piece::Unknown) => match client.poll_read_ahead(cx) {
-                        Poll::Pending => return client.poll_alarm(until, cx).map(|()| Err(Reason::BodyStalled)),
+                        Poll::Pending => return client.poll_alarm(until, cx).map(|()| Err(late)),
                         Poll::Ready(Ok(1..)) => 0,
                         Poll::Ready(Ok(0)) if progress.body.closed().is_ok() => 0,
                         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Reason::ClientGone)),

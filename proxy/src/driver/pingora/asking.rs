@@ -17,7 +17,7 @@ use crate::shared::Shared;
 /// Calls the authorisation service, and continues with its answer; if the request's own answer has
 /// [`Reason::ClientGone`], the client has disconnected. `body` has the bytes that earlier calls read.
 pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
-    let asked = match hold(session, body, pending.body_bytes_max(), shared).await {
+    let asked = match hold(session, body, &pending, shared).await {
         Ok(()) => wait(session, &pending, body, shared).await,
         Err(reason) => Err(reason),
     };
@@ -31,18 +31,20 @@ async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Sh
     unless_gone(session, pending.ask(body, shared)).await
 }
 
-/// Reads the body to its end, which must not exceed `max` bytes and must arrive in time.
-async fn hold(session: &mut Session, held: &mut BytesMut, max: usize, shared: &Shared) -> Result<(), Reason> {
+/// Reads the body to its end, which must not exceed the maximum of the service and must arrive in time, within the
+/// deadline of the request.
+async fn hold(session: &mut Session, held: &mut BytesMut, pending: &Pending, shared: &Shared) -> Result<(), Reason> {
+    let max = pending.body_bytes_max();
     if max == 0 || session.is_body_empty() {
         return Ok(());
     }
     // The endpoint gets the body from this buffer, whose limit is that of held bodies.
     session.as_mut().enable_retry_buffering();
     answer_expectation(session).await.map_err(|error| fault::reason(&error))?;
-    let until = clock::now() + shared.options.client.body_read_stall;
+    let (until, late) = pending.hold_end(clock::now() + shared.options.client.body_read_stall);
     while held.len() <= max {
         let read = timeout_at(until.into(), session.as_mut().read_request_body()).await;
-        match read.map_err(|_| Reason::BodyStalled)?.map_err(|error| fault::reason(&error))? {
+        match read.map_err(|_| late)?.map_err(|error| fault::reason(&error))? {
             Some(piece) => held.extend_from_slice(&piece),
             None => return Ok(()),
         }
