@@ -12,7 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus::{Encoder as _, Registry, TextEncoder};
-use tidegate_control::{CachedStanding, CachedState, CachedStates, Readiness, SourceState};
+use tidegate_control::{CachedCondition, CachedState, CachedStates, Readiness, SourceState};
 use tidegate_proxy::Bound;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -139,10 +139,10 @@ fn source_line(source: &SourceState) -> String {
 /// The state of a cached kind, in one line.
 pub(crate) fn cached_line((name, state): (&Arc<str>, &CachedState)) -> String {
     let standing = match state.standing {
-        CachedStanding::Unknown => "not listed yet".to_owned(),
-        CachedStanding::Kept(as_of_s) => format!("stale, as of {}", moment(as_of_s)),
-        CachedStanding::Current => "current".to_owned(),
-        CachedStanding::Absent => "absent".to_owned(),
+        CachedCondition::Unknown => "not listed yet".to_owned(),
+        CachedCondition::Kept(as_of_s) => format!("stale, as of {}", moment(as_of_s)),
+        CachedCondition::Current => "current".to_owned(),
+        CachedCondition::Absent => "absent".to_owned(),
     };
     let failing = state.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
     format!("cached {name}: {standing}{failing}\n")

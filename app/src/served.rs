@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::{
-    CachedKind, Copied, Copies, CopyState, Resource, ServedKind, Source, SweepLimit, Taker, served_kinds,
+    CachedKind, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, Source, SweepLimit, served_kinds,
 };
 use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
 use tokio_util::sync::CancellationToken;
@@ -103,12 +103,12 @@ impl Served {
         Copies::to(move |source: &Source| {
             // A copy of one namespace alone is not the complete kind.
             if source.namespace.is_some() || !routed.contains(&source.kind) {
-                return Taker::of_nothing();
+                return CopySubscriber::of_nothing();
             }
             let (kind, lite) = (replica_kind(source.kind, passes_writes), lite.clone());
             // A kind is served from its first list on; one that the cluster lacks is never listed.
-            Taker::new(move |copied| {
-                let begins = matches!(copied, Copied::ListBegins);
+            CopySubscriber::new(move |copied| {
+                let begins = matches!(copied, CopyEvent::ListBegins);
                 let feed = if begins { Some(lite.follow(&kind, limits)) } else { lite.followed(&kind, limits) };
                 feed.map_or(CopyState::Whole, |feed| take(&feed, &copied))
             })
@@ -166,19 +166,19 @@ impl Served {
 }
 
 /// Passes the events of a kind to its feed.
-fn taker(feed: Feed) -> Taker {
-    Taker::new(move |copied| take(&feed, &copied))
+fn taker(feed: Feed) -> CopySubscriber {
+    CopySubscriber::new(move |copied| take(&feed, &copied))
 }
 
-fn take(feed: &Feed, copied: &Copied<'_>) -> CopyState {
+fn take(feed: &Feed, copied: &CopyEvent<'_>) -> CopyState {
     match copied {
-        Copied::ListBegins => feed.list_begins(),
-        Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
-        Copied::ListFailed => feed.list_failed(),
-        Copied::ListDone { reached, complete, wins } => feed.list_done(reached, *complete, *wins),
-        Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, *gone),
-        Copied::Reached(version) => feed.reached(version),
-        Copied::Unserved => feed.unserved(),
+        CopyEvent::ListBegins => feed.list_begins(),
+        CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
+        CopyEvent::ListFailed => feed.list_failed(),
+        CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, *complete, *wins),
+        CopyEvent::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, *gone),
+        CopyEvent::Reached(version) => feed.reached(version),
+        CopyEvent::Unserved => feed.unserved(),
     }
     if feed.lacks() { CopyState::Lacking } else { CopyState::Whole }
 }

@@ -108,7 +108,7 @@ impl<'a> Loop<'a> {
             let ended = self.drain(events);
             self.step(clock::now());
             self.report();
-            self.name_reports();
+            self.queue_reports();
             if ended {
                 return;
             }
@@ -198,12 +198,12 @@ impl<'a> Loop<'a> {
             self.observe(Event::Unopened { sockets });
         }
         match self.reconciler.reconcile(now) {
-            Some(step) => self.carry_out(step, now),
+            Some(step) => self.publish_step(step, now),
             None => self.audit(now),
         }
     }
 
-    fn carry_out(&mut self, Step { published, touched, oldest, names, secrets }: Step, now: Instant) {
+    fn publish_step(&mut self, Step { published, touched, oldest, names, secrets }: Step, now: Instant) {
         for (unit, compiled) in &touched.compiled {
             self.metrics.units_compiled.with_label_values(&[*unit]).inc_by(*compiled as u64);
         }
@@ -237,7 +237,7 @@ impl<'a> Loop<'a> {
     }
 
     /// After the publication, and without waiting for the writers.
-    fn name_reports(&mut self) {
+    fn queue_reports(&mut self) {
         if self.told.reports.wanted() {
             self.told.reports.name(
                 self.reconciler.pending_reports().status_updates(),
@@ -306,7 +306,7 @@ impl<'a> Loop<'a> {
     }
 
     /// Executes a command and publishes the result.
-    fn obey(&mut self, command: Command) -> Result<Generation, CommandRefusal> {
+    fn execute(&mut self, command: Command) -> Result<Generation, CommandRefusal> {
         let now = clock::now();
         let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(CommandRefusal::Starting)?;
         let generation = match (command, self.reconciler.held()) {
@@ -333,7 +333,7 @@ impl<'a> Loop<'a> {
         match question {
             Question::History(which, answer) => drop(answer.send(self.past(&which))),
             Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
-            Question::Command(command, answer) => drop(answer.send(self.obey(command))),
+            Question::Command(command, answer) => drop(answer.send(self.execute(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.model().compiled().all_findings())),
             Question::DesiredStatus(object, answer) => {
                 drop(answer.send(self.reconciler.desired_reports().status(&object)))

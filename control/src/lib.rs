@@ -38,17 +38,17 @@ mod sample;
 mod sync;
 
 pub use attachment::{
-    Attachment, Besides, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, GlobalClaim, Key,
-    ListenerRef, Offer, Offered, Report, RouteStatus, Verdict,
+    Attachment, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, GatewayListeners, GlobalClaim,
+    Key, ListenerRef, MergedListener, OtherClaims, Report, RouteStatus, Verdict,
 };
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
     Batch, Cache, CacheMetrics, CacheOptions, CollectionChange, FORMAT, KeptSource, Position, Restored, RestoredCached,
     RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, UnusableStore,
 };
-pub use cluster::cached::{CachedKind, CachedStanding, CachedState, CachedStates, ServedKind, awaited};
+pub use cluster::cached::{CachedCondition, CachedKind, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;
-pub use cluster::copies::{Copied, Copies, CopyState, Taker, served_kinds};
+pub use cluster::copies::{Copies, CopyEvent, CopyState, CopySubscriber, served_kinds};
 pub use cluster::informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretPoller, SecretPollerMetrics, WhileServed,
 };
@@ -68,7 +68,7 @@ pub use reconcile::{
     PendingReports, PendingStatusUpdates, Reconciler, Step,
 };
 pub use reference::compile;
-pub use report::{Reporter, Terms};
+pub use report::{ElectionTiming, Reporter};
 pub use run::{CachedControl, Control, start, start_cached};
 pub use sample::Sample;
 pub use sources::{attach, attach_all};

@@ -128,7 +128,7 @@ impl Reconciler {
         if !self.running() {
             return self.start(now);
         }
-        self.attach_stale();
+        self.attach_pending();
         let due = self.waits.first_end().is_some_and(|end| end <= now);
         let stale = self.names.stale() || self.secrets.stale();
         if self.backlog.is_empty() && !due && !stale && !self.holding.commanded() {
@@ -139,7 +139,7 @@ impl Reconciler {
             self.attach(&object, &reason);
         }
         // An object of the slow lane may change its offer.
-        self.attach_stale();
+        self.attach_pending();
         self.backlog
             .pull_in_related(&mut batch, |unit| unit.services(&self.model.topology, &self.model.compiled.parts));
         let oldest = batch.oldest;

@@ -20,8 +20,8 @@ use kube::{Client, ResourceExt};
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_control::{
-    ApiServer, CachedControl, CachedKind, CachedStanding, CachedStates, Copied, Copies, CopyState, Limits, ServedKind,
-    SweepLimit, Taker, start_cached,
+    ApiServer, CachedCondition, CachedControl, CachedKind, CachedStates, Copies, CopyEvent, CopyState, CopySubscriber,
+    Limits, ServedKind, SweepLimit, start_cached,
 };
 use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
 use tokio_util::sync::CancellationToken;
@@ -108,16 +108,16 @@ fn config_maps() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps")
 }
 
-fn fed(feed: Feed) -> Taker {
-    Taker::new(move |copied| {
+fn fed(feed: Feed) -> CopySubscriber {
+    CopySubscriber::new(move |copied| {
         match copied {
-            Copied::ListBegins => feed.list_begins(),
-            Copied::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
-            Copied::ListFailed => feed.list_failed(),
-            Copied::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-            Copied::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
-            Copied::Reached(version) => feed.reached(version),
-            Copied::Unserved => feed.unserved(),
+            CopyEvent::ListBegins => feed.list_begins(),
+            CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
+            CopyEvent::ListFailed => feed.list_failed(),
+            CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
+            CopyEvent::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+            CopyEvent::Reached(version) => feed.reached(version),
+            CopyEvent::Unserved => feed.unserved(),
         }
         if feed.lacks() { CopyState::Lacking } else { CopyState::Whole }
     })
@@ -231,7 +231,7 @@ async fn copies_equal_the_api_server_after_its_recovery() {
         }
         // The objects may be equal while a refused watch has not been opened again.
         let well = |states: &CachedStates| {
-            states.values().all(|state| (state.standing, state.denied) == (CachedStanding::Current, false))
+            states.values().all(|state| (state.standing, state.denied) == (CachedCondition::Current, false))
         };
         let mut states = bed.states.clone();
         let reached = tokio::time::timeout(Duration::from_secs(60), states.wait_for(well)).await;
@@ -303,7 +303,7 @@ async fn only_selected_objects_are_cached() {
         bed.in_shop.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     }
     let mut states = bed.states.clone();
-    let current = states.wait_for(|states| states.values().all(|state| state.standing == CachedStanding::Current));
+    let current = states.wait_for(|states| states.values().all(|state| state.standing == CachedCondition::Current));
     drop(tokio::time::timeout(Duration::from_secs(60), current).await.expect("current").unwrap());
     let names = async || {
         bed.served
@@ -320,7 +320,7 @@ async fn only_selected_objects_are_cached() {
 async fn an_unknown_resource_is_reported_as_absent() {
     let bed = bed(0, CachedKind::new("widgets", "", None));
     let mut states = bed.states.clone();
-    let absent = states.wait_for(|states| states.values().all(|state| state.standing == CachedStanding::Absent));
+    let absent = states.wait_for(|states| states.values().all(|state| state.standing == CachedCondition::Absent));
     let told = tokio::time::timeout(Duration::from_secs(60), absent).await.expect("absent").unwrap().clone();
     let state = told.values().next().unwrap();
     assert!(state.settled(), "nobody has to wait for it");

@@ -30,7 +30,7 @@ pub enum Key {
     /// The global settings.
     Globals,
     /// The offer of a Gateway.
-    Offer(ObjectName),
+    GatewayListeners(ObjectName),
     /// The routes that refer to a Service, and the listeners that they are attached to.
     RoutesTo(ObjectName),
     /// A listener with attached routes.
@@ -143,7 +143,7 @@ impl Key {
     /// The Gateway of an offer.
     pub(crate) fn offer(&self) -> Option<ObjectRef> {
         match self {
-            Self::Offer(gateway) => Some(ObjectRef::new(Kind::Gateway, gateway.clone())),
+            Self::GatewayListeners(gateway) => Some(ObjectRef::new(Kind::Gateway, gateway.clone())),
             _ => None,
         }
     }
@@ -173,7 +173,7 @@ impl fmt::Display for Key {
             Self::Stream(host) => write!(f, "connections for {host}"),
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Globals => f.write_str("global settings"),
-            Self::Offer(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
+            Self::GatewayListeners(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(listener) => write!(f, "{listener}"),
             Self::Contested(listener) => write!(f, "contested {listener}"),

@@ -29,9 +29,9 @@ pub(crate) use condition::{Conditions, named, parameters};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub use key::Key;
 pub use listener_ref::ListenerRef;
-pub use offer::{Offer, Offered};
+pub use offer::{GatewayListeners, MergedListener};
+pub(crate) use route_status::RouteConditions;
 pub use route_status::RouteStatus;
-pub(crate) use route_status::Said;
 
 /// The claims, dependencies and report of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,13 +45,13 @@ pub struct Attachment {
     pub listeners: Box<[Key]>,
     /// The report to the owner; `None` if it is empty.
     pub report: Option<Arc<Report>>,
-    /// Rarely used parts, read by [`Attachment::besides`].
-    pub besides: Option<Box<Besides>>,
+    /// Rarely used parts, read by [`Attachment::other_claims`].
+    pub other_claims: Option<Box<OtherClaims>>,
 }
 
 /// The claims of an object besides routes of HTTP. Most objects have none, so they are stored separately.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Besides {
+pub struct OtherClaims {
     /// Settings of scopes, in ascending order, one for each scope.
     pub scopes: Box<[(ScopeId, Arc<Settings>)]>,
     /// The routes of connections that are passed on as bytes: by the hosts of listeners, in their order, one for each.
@@ -61,7 +61,7 @@ pub struct Besides {
     /// The sockets to open, with the listeners on each, in the order of the sockets.
     pub binds: Box<[(BindKey, BindClaim)]>,
     /// The listeners of a Gateway, for the objects that attach to it, which are attached later.
-    pub offer: Option<Arc<Offer>>,
+    pub offer: Option<Arc<GatewayListeners>>,
     /// The desired infrastructure in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
     /// Its part of the global settings.
@@ -169,20 +169,20 @@ impl Attachment {
 
     /// The claims besides routes of HTTP.
     #[must_use]
-    pub fn besides(&self) -> &Besides {
-        static NOTHING: LazyLock<Besides> = LazyLock::new(Besides::default);
-        self.besides.as_deref().unwrap_or(&NOTHING)
+    pub fn other_claims(&self) -> &OtherClaims {
+        static NOTHING: LazyLock<OtherClaims> = LazyLock::new(OtherClaims::default);
+        self.other_claims.as_deref().unwrap_or(&NOTHING)
     }
 
     /// The same, mutable.
-    pub(crate) fn besides_mut(&mut self) -> &mut Besides {
-        self.besides.get_or_insert_default()
+    pub(crate) fn other_claims_mut(&mut self) -> &mut OtherClaims {
+        self.other_claims.get_or_insert_default()
     }
 
     /// The listeners on a socket, if there are any.
     #[must_use]
     pub fn bind(&self, key: &BindKey) -> Option<&BindClaim> {
-        self.besides().binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
+        self.other_claims().binds.iter().find(|(of, _)| of == key).map(|(_, claim)| claim)
     }
 
     /// The claim to a host, if there is one.
@@ -195,14 +195,14 @@ impl Attachment {
     /// The settings of a scope, if there are any.
     #[must_use]
     pub fn settings_of(&self, scope: &ScopeId) -> Option<&Arc<Settings>> {
-        self.besides().scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
+        self.other_claims().scopes.iter().find(|(of, _)| of == scope).map(|(_, settings)| settings)
     }
 
     /// The route of the connections for a host, if there is one.
     #[must_use]
     pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
-        let place = self.besides().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
-        self.besides().streams.get(place).map(|(_, route)| route)
+        let place = self.other_claims().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
+        self.other_claims().streams.get(place).map(|(_, route)| route)
     }
 
     /// The Services that it refers to.
@@ -214,10 +214,10 @@ impl Attachment {
     /// settings, and the listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
-        let scopes = self.besides().scopes.iter().map(|(scope, _)| Key::Scope(Box::new(scope.clone())));
-        let streams = self.besides().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
-        let binds = self.besides().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
-        let globals = self.besides().globals.iter().map(|_| Key::Globals);
+        let scopes = self.other_claims().scopes.iter().map(|(scope, _)| Key::Scope(Box::new(scope.clone())));
+        let streams = self.other_claims().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
+        let binds = self.other_claims().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
+        let globals = self.other_claims().globals.iter().map(|_| Key::Globals);
         let own = hosts.chain(scopes).chain(streams).chain(binds).chain(globals);
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
@@ -225,7 +225,7 @@ impl Attachment {
     /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Besides { scopes, streams, missing: _, binds, offer, infrastructure: _, globals } = self.besides();
+        let OtherClaims { scopes, streams, missing: _, binds, offer, infrastructure: _, globals } = self.other_claims();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
         let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()

@@ -11,9 +11,9 @@ use super::{Fault, Key, ListenerRef};
 /// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read the offer
 /// instead of the Gateway, so that they are attached again only when it changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Offer {
+pub struct GatewayListeners {
     /// The listeners in the order in which they are merged: the Gateway's own, then those of the sets, oldest first.
-    pub listeners: Box<[Offered]>,
+    pub listeners: Box<[MergedListener]>,
     /// The ListenerSets that are refused as a whole, with the reasons.
     pub refused: Box<[(ObjectRef, Fault)]>,
     /// Whether the Gateway itself is not accepted, independently of its listeners.
@@ -24,7 +24,7 @@ pub struct Offer {
 
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Offered {
+pub struct MergedListener {
     /// Its Gateway or ListenerSet, and its name there.
     pub listener: Arc<ListenerRef>,
     /// The port; 0 for a listener that cannot be read.
@@ -55,7 +55,7 @@ pub struct Offered {
     pub overlap: Option<Fault>,
 }
 
-impl Offered {
+impl MergedListener {
     /// The key of the routes that are attached to it.
     pub(crate) fn key(&self) -> Key {
         Key::Listener(Arc::clone(&self.listener))
@@ -79,9 +79,9 @@ impl Offered {
     }
 }
 
-impl Offer {
+impl GatewayListeners {
     /// The listeners of the Gateway, or of one of its sets.
-    pub fn of<'o>(&'o self, owner: &'o ObjectRef) -> impl Iterator<Item = &'o Offered> {
+    pub fn of<'o>(&'o self, owner: &'o ObjectRef) -> impl Iterator<Item = &'o MergedListener> {
         self.listeners.iter().filter(move |listener| listener.listener.owner == *owner)
     }
 }

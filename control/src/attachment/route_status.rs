@@ -18,12 +18,12 @@ pub struct RouteStatus {
     /// The parents that are ours, by index, each with the reason if the route is not accepted there.
     joined: Box<[(usize, Option<Box<Fault>>)]>,
     /// The problems of the route itself; `None` if there are none.
-    said: Option<Box<Said>>,
+    said: Option<Box<RouteConditions>>,
 }
 
 /// The problems of a route that are reported for every parent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct RouteConditions {
     /// The reason why it is not accepted.
     pub(crate) refused: Option<Fault>,
     /// The first unusable reference.
@@ -40,17 +40,17 @@ impl RouteStatus {
         parents: &Arc<[ParentRef]>,
         generation: i64,
         joined: Vec<(usize, Option<Fault>)>,
-        said: Said,
+        said: RouteConditions,
     ) -> Self {
         let joined = joined.into_iter().map(|(place, fault)| (place, fault.map(Box::new))).collect();
-        let said = (said != Said::default()).then(|| Box::new(said));
+        let said = (said != RouteConditions::default()).then(|| Box::new(said));
         Self { parents: Arc::clone(parents), generation, joined, said }
     }
 
     /// The full status, with the parents in order. Problems of the route itself are reported for every parent.
     #[must_use]
     pub fn written(&self) -> OwnStatus {
-        let order = Said::default();
+        let order = RouteConditions::default();
         let said = self.said.as_deref().unwrap_or(&order);
         let mut parents: Vec<ParentStatus> =
             self.joined().map(|(parent, fault)| self.of_parent(parent, fault, said)).collect();
@@ -68,7 +68,7 @@ impl RouteStatus {
         self.joined.iter().filter_map(|(place, fault)| Some((self.parents.get(*place)?, fault.as_deref())))
     }
 
-    fn of_parent(&self, parent: &ParentRef, fault: Option<&Fault>, said: &Said) -> ParentStatus {
+    fn of_parent(&self, parent: &ParentRef, fault: Option<&Fault>, said: &RouteConditions) -> ParentStatus {
         let mut conditions = Conditions::about(self.generation);
         match fault.or(said.refused.as_ref()) {
             None => conditions.put("Accepted", "True", "Accepted", said.accepted.clone()),

@@ -14,14 +14,14 @@ use crate::event::Source;
 use crate::options::{Options, Secrets};
 
 /// The copies of all subjects. Clones share the takers.
-pub struct Copies<S = Source>(Arc<Takers<S>>);
+pub struct Copies<S = Source>(Arc<CopySubscribers<S>>);
 
-type Takers<S> = dyn Fn(&S) -> Taker + Send + Sync;
+type CopySubscribers<S> = dyn Fn(&S) -> CopySubscriber + Send + Sync;
 
 /// Receives the copies of one subject, in order. Clones share the state.
 #[derive(Clone)]
-pub struct Taker {
-    take: Arc<dyn Fn(Copied<'_>) -> CopyState + Send + Sync>,
+pub struct CopySubscriber {
+    take: Arc<dyn Fn(CopyEvent<'_>) -> CopyState + Send + Sync>,
     last: watch::Sender<CopyState>,
 }
 
@@ -34,10 +34,10 @@ pub enum CopyState {
     Lacking,
 }
 
-impl Taker {
+impl CopySubscriber {
     /// A taker that calls this function, which must not block.
     #[must_use]
-    pub fn new(take: impl Fn(Copied<'_>) -> CopyState + Send + Sync + 'static) -> Self {
+    pub fn new(take: impl Fn(CopyEvent<'_>) -> CopyState + Send + Sync + 'static) -> Self {
         Self { take: Arc::new(take), last: watch::Sender::new(CopyState::Whole) }
     }
 
@@ -48,7 +48,7 @@ impl Taker {
     }
 
     /// Passes on a copy.
-    pub fn take(&self, copied: Copied<'_>) {
+    pub fn take(&self, copied: CopyEvent<'_>) {
         let taken = (self.take)(copied);
         self.last.send_if_modified(|last| std::mem::replace(last, taken) != taken);
     }
@@ -59,15 +59,15 @@ impl Taker {
     }
 }
 
-impl fmt::Debug for Taker {
+impl fmt::Debug for CopySubscriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taker").field("last", &*self.last.borrow()).finish_non_exhaustive()
+        f.debug_struct("CopySubscriber").field("last", &*self.last.borrow()).finish_non_exhaustive()
     }
 }
 
 /// An event of a source.
 #[derive(Debug)]
-pub enum Copied<'a> {
+pub enum CopyEvent<'a> {
     /// A list begins.
     ListBegins,
     /// An item of the list.
@@ -118,23 +118,23 @@ pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
 impl<S> Copies<S> {
     /// Passes the events of a subject to the taker that this function returns for it.
     #[must_use]
-    pub fn to(takers: impl Fn(&S) -> Taker + Send + Sync + 'static) -> Self {
+    pub fn to(takers: impl Fn(&S) -> CopySubscriber + Send + Sync + 'static) -> Self {
         Self(Arc::new(takers))
     }
 
     /// The taker of a subject.
-    pub(crate) fn of(&self, subject: &S) -> Taker {
+    pub(crate) fn of(&self, subject: &S) -> CopySubscriber {
         (self.0)(subject)
     }
 
     /// Passes on restored objects as a list.
     pub(crate) fn restore(&self, subject: &S, objects: &[(ObjectName, Bytes)], version: &str) {
         let taker = self.of(subject);
-        taker.take(Copied::ListBegins);
+        taker.take(CopyEvent::ListBegins);
         for (name, raw) in objects {
-            taker.take(Copied::Listed { name, raw });
+            taker.take(CopyEvent::Listed { name, raw });
         }
-        taker.take(Copied::ListDone { reached: version, complete: true, wins: true });
+        taker.take(CopyEvent::ListDone { reached: version, complete: true, wins: true });
     }
 }
 

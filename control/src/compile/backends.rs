@@ -43,7 +43,7 @@ impl Kind for Services {
         others.into_iter().chain([used]).flatten().min().map(|key| key.service.clone())
     }
 
-    fn made_of(_: Inputs<'_>, service: &ObjectName) -> Vec<ObjectRef> {
+    fn owners_of(_: Inputs<'_>, service: &ObjectName) -> Vec<ObjectRef> {
         vec![ObjectRef::new(Object::Service, service.clone())]
     }
 
@@ -88,7 +88,10 @@ impl Kind for Services {
         left.map(|key| key.service.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn needed_by<'t>(service: &'t ObjectName, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn dependent_objects<'t>(
+        service: &'t ObjectName,
+        topology: &'t Topology,
+    ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         let service = ObjectRef::new(Object::Service, service.clone());
         Box::new(topology.dependents(&Key::Object(service)))
     }
@@ -98,7 +101,7 @@ impl Kind for Services {
     }
 
     /// Endpoints determine no routes.
-    fn unlike(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectName> {
+    fn changed_between(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectName> {
         Vec::new()
     }
 

@@ -26,7 +26,7 @@ impl Kind for Binds {
         [inputs.topology.bind_after(last), there].into_iter().flatten().min().copied()
     }
 
-    fn made_of(inputs: Inputs<'_>, bind: &BindKey) -> Vec<ObjectRef> {
+    fn owners_of(inputs: Inputs<'_>, bind: &BindKey) -> Vec<ObjectRef> {
         inputs.topology.binds_of(bind).map(|(object, _)| object.clone()).collect()
     }
 
@@ -57,11 +57,11 @@ impl Kind for Binds {
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<BindKey> {
-        let binds = before.besides().binds.iter().chain(&after.besides().binds).map(|(bind, _)| bind);
+        let binds = before.other_claims().binds.iter().chain(&after.other_claims().binds).map(|(bind, _)| bind);
         binds.filter(|bind| before.bind(bind) != after.bind(bind)).copied().collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<BindKey> {
         one.binds.iter().filter(|bind| of(other, &bind.key) != Some(*bind)).map(|bind| bind.key).collect()
     }
 

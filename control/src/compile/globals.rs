@@ -39,7 +39,7 @@ impl Kind for GlobalSettings {
         last.is_none().then_some(())
     }
 
-    fn made_of(inputs: Inputs<'_>, (): &()) -> Vec<ObjectRef> {
+    fn owners_of(inputs: Inputs<'_>, (): &()) -> Vec<ObjectRef> {
         inputs.topology.globals().map(|(object, _)| object.clone()).collect()
     }
 
@@ -71,12 +71,12 @@ impl Kind for GlobalSettings {
         Vec::new()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<()> {
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<()> {
         if of(one) == of(other) { Vec::new() } else { vec![()] }
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<()> {
-        if before.besides().globals == after.besides().globals { Vec::new() } else { vec![()] }
+        if before.other_claims().globals == after.other_claims().globals { Vec::new() } else { vec![()] }
     }
 
     fn describe((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -205,8 +205,8 @@ impl Compiled {
     }
 
     /// Makes the next compilation of a unit use all of its inputs.
-    pub(crate) fn distrust(&mut self, unit: &Unit) {
-        unit.distrust(self);
+    pub(crate) fn invalidate(&mut self, unit: &Unit) {
+        unit.invalidate(self);
     }
 
     /// The backends of a Service as compiled last.
@@ -273,10 +273,10 @@ impl Compiled {
             }
             Err(said) => {
                 let problem = Problem::SetAside { why: printable(&said) };
-                let told = K::made_of(inputs, key).into_iter();
+                let told = K::owners_of(inputs, key).into_iter();
                 let told = told.map(|object: ObjectRef| Finding::new(object, "", problem.clone()));
                 self.findings.put(unit.clone(), told.collect());
-                self.distrust(unit);
+                self.invalidate(unit);
                 false
             }
         }

@@ -26,7 +26,7 @@ impl Kind for Reports {
         [inputs.world.after(last), inputs.topology.after(last), judged].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(_: Inputs<'_>, object: &ObjectRef) -> Vec<ObjectRef> {
+    fn owners_of(_: Inputs<'_>, object: &ObjectRef) -> Vec<ObjectRef> {
         vec![object.clone()]
     }
 
@@ -53,7 +53,7 @@ impl Kind for Reports {
     }
 
     /// Reports determine no routes.
-    fn unlike(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectRef> {
+    fn changed_between(_: &SnapshotParts, _: &SnapshotParts) -> Vec<ObjectRef> {
         Vec::new()
     }
 
@@ -62,7 +62,10 @@ impl Kind for Reports {
     }
 
     /// The object itself, if it has routes, or else those that depend on it.
-    fn needed_by<'t>(object: &'t ObjectRef, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn dependent_objects<'t>(
+        object: &'t ObjectRef,
+        topology: &'t Topology,
+    ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         if topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
             return Box::new(once(object));
         }

@@ -25,7 +25,7 @@ impl Kind for Scopes {
         [inputs.topology.scope_after(last), there].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(inputs: Inputs<'_>, scope: &ScopeId) -> Vec<ObjectRef> {
+    fn owners_of(inputs: Inputs<'_>, scope: &ScopeId) -> Vec<ObjectRef> {
         inputs.topology.settings_of(scope).map(|(object, _)| object.clone()).collect()
     }
 
@@ -54,13 +54,13 @@ impl Kind for Scopes {
         one.scopes.keys().filter(|scope| !other.scopes.contains_key(scope)).cloned().collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
-        let unlike = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
-        unlike.map(|(scope, _)| scope.clone()).collect()
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
+        let changed_between = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
+        changed_between.map(|(scope, _)| scope.clone()).collect()
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<ScopeId> {
-        let scopes = before.besides().scopes.iter().chain(&after.besides().scopes).map(|(scope, _)| scope);
+        let scopes = before.other_claims().scopes.iter().chain(&after.other_claims().scopes).map(|(scope, _)| scope);
         scopes.filter(|scope| before.settings_of(scope) != after.settings_of(scope)).cloned().collect()
     }
 

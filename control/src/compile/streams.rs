@@ -36,7 +36,7 @@ impl Kind for Streams {
         [inputs.topology.stream_after(last), there].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
+    fn owners_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
         inputs.topology.streams_of(host).map(|route| route.origin.object.clone()).collect()
     }
 
@@ -90,13 +90,13 @@ impl Kind for Streams {
         one.streams.iter().map(|(host, _)| host).filter(|host| other.streams.get(host).is_none()).collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
-        let unlike = one.streams.iter().filter(|(host, route)| other.streams.get(host) != Some(*route));
-        unlike.map(|(host, _)| host).collect()
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+        let changed_between = one.streams.iter().filter(|(host, route)| other.streams.get(host) != Some(*route));
+        changed_between.map(|(host, _)| host).collect()
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<VirtualHost> {
-        let hosts = before.besides().streams.iter().chain(&after.besides().streams).map(|(host, _)| host);
+        let hosts = before.other_claims().streams.iter().chain(&after.other_claims().streams).map(|(host, _)| host);
         hosts.filter(|host| before.stream(host) != after.stream(host)).cloned().collect()
     }
 

@@ -31,7 +31,7 @@ pub(super) trait Kind {
     fn after(last: Option<&Self::Key>, inputs: Inputs<'_>, compiled: &Compiled) -> Option<Self::Key>;
 
     /// The objects that a unit is made of, which get a finding if it cannot be compiled.
-    fn made_of(inputs: Inputs<'_>, key: &Self::Key) -> Vec<ObjectRef>;
+    fn owners_of(inputs: Inputs<'_>, key: &Self::Key) -> Vec<ObjectRef>;
 
     /// Compiles a unit. Pure.
     fn make(inputs: Inputs<'_>, compiled: &Compiled, key: &Self::Key) -> Self::Output;
@@ -46,7 +46,7 @@ pub(super) trait Kind {
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
     /// The units with a part in `one` that is not the same in `other`, if they determine routes. Walks through all of them.
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
     /// The cost of keeping a part of a snapshot, in routes.
     fn weight(_key: &Self::Key, _parts: &SnapshotParts) -> usize {
@@ -58,7 +58,10 @@ pub(super) trait Kind {
 
     /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first, because
     /// others depend on it or because there are few of them.
-    fn needed_by<'t>(_key: &'t Self::Key, _topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn dependent_objects<'t>(
+        _key: &'t Self::Key,
+        _topology: &'t Topology,
+    ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         Box::new(empty())
     }
 
@@ -78,7 +81,7 @@ pub(super) trait Kind {
     }
 
     /// Forgets the state kept for a unit, which allows compiling it from the changes of its inputs alone.
-    fn distrust(_key: &Self::Key, _compiled: &mut Compiled) {}
+    fn invalidate(_key: &Self::Key, _compiled: &mut Compiled) {}
 
     /// Writes the name of a unit for people.
     fn describe(key: &Self::Key, f: &mut fmt::Formatter<'_>) -> fmt::Result;
@@ -160,10 +163,10 @@ macro_rules! units {
 
             /// The units that determine routes and have a part in `one` that is not the same in `other`.
             #[must_use]
-            pub fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
+            pub fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
                 $(if <$kind as Kind>::ROUTING {
-                    units.extend(<$kind as Kind>::unlike(one, other).into_iter().map(Self::$unit));
+                    units.extend(<$kind as Kind>::changed_between(one, other).into_iter().map(Self::$unit));
                 })*
                 units
             }
@@ -183,12 +186,12 @@ macro_rules! units {
             }
 
             /// The objects whose routes need the unit; none for a unit that the slow lane takes first.
-            pub(crate) fn needed_by<'t>(
+            pub(crate) fn dependent_objects<'t>(
                 &'t self,
                 topology: &'t Topology,
             ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::needed_by(key, topology),)*
+                    $(Self::$unit(key) => <$kind as Kind>::dependent_objects(key, topology),)*
                 }
             }
 
@@ -214,9 +217,9 @@ macro_rules! units {
             }
 
             /// Makes the next compilation of the unit use all of its inputs.
-            pub(super) fn distrust(&self, compiled: &mut Compiled) {
+            pub(super) fn invalidate(&self, compiled: &mut Compiled) {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::distrust(key, compiled),)*
+                    $(Self::$unit(key) => <$kind as Kind>::invalidate(key, compiled),)*
                 }
             }
 

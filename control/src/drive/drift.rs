@@ -37,7 +37,7 @@ impl Loop<'_> {
         }
         self.metrics.audits.inc_by(u64::from(whole));
         if let Some(step) = step {
-            self.carry_out(step, now);
+            self.publish_step(step, now);
         }
     }
 }

@@ -25,7 +25,8 @@ pub struct Refused {
 
 /// The routes for a host that a Gateway does not accept, in ascending order; limited in number.
 pub(crate) fn refused(world: &World, topology: &Topology, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
-    let readers = topology.dependents(&Key::Offer(gateway.name.clone())).filter(|object| object.kind.is_route());
+    let readers =
+        topology.dependents(&Key::GatewayListeners(gateway.name.clone())).filter(|object| object.kind.is_route());
     let of_host = readers.filter(|route| is_for(world, route, host));
     of_host.flat_map(|route| refusals(world, topology, gateway, route)).take(LISTED_MAX).collect()
 }

@@ -47,7 +47,7 @@ struct Difference {
 impl Difference {
     /// Compares two models, unit by unit.
     fn between(before: &SnapshotParts, after: &SnapshotParts) -> Self {
-        let [gone, new] = [(before, after), (after, before)].map(|(one, other)| Unit::unlike(one, other));
+        let [gone, new] = [(before, after), (after, before)].map(|(one, other)| Unit::changed_between(one, other));
         let weight = |units: &[Unit], of| units.iter().map(|unit| unit.weight(of)).sum();
         let any = !gone.is_empty() || !new.is_empty();
         Self { any, replaced: weight(&gone, before), added: weight(&new, after) }

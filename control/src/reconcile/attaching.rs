@@ -15,7 +15,7 @@ use crate::attachment::{Attachment, Key};
 use crate::compile::Unit;
 use crate::history::Cause;
 use crate::queue::Lane;
-use crate::sources::{attach, disturbed};
+use crate::sources::{attach, conflicting};
 
 impl Reconciler {
     /// An object has changed. Before the first model nothing is queued: the model is made of all objects.
@@ -73,7 +73,7 @@ impl Reconciler {
     }
 
     /// Attaches the objects that must be attached before anything is compiled.
-    pub(super) fn attach_stale(&mut self) {
+    pub(super) fn attach_pending(&mut self) {
         while let Some((object, reason)) = self.backlog.next_stale() {
             self.attach(&object, &reason);
         }
@@ -86,8 +86,8 @@ impl Reconciler {
         let nothing = Attachment::default();
         let after = self.model.topology.get(object).unwrap_or(&nothing);
         let diff = AttachmentDiff::between(object, &before, after);
-        let disturbed = if reason.own || diff.moved {
-            disturbed(&self.model.world, &self.model.topology, object, [&before, after])
+        let conflicting = if reason.own || diff.moved {
+            conflicting(&self.model.world, &self.model.topology, object, [&before, after])
         } else {
             BTreeSet::new()
         };
@@ -110,7 +110,7 @@ impl Reconciler {
             let dependents = self.model.topology.dependents(key).cloned().collect();
             self.backlog.attach_all(&dependents, &others, &self.model);
         }
-        self.backlog.attach_all(&disturbed, &others, &self.model);
+        self.backlog.attach_all(&conflicting, &others, &self.model);
         // Dependencies of a Service, such as settings of its routes, do not change its endpoints.
         if object.kind == Kind::Service && reason.own {
             self.endpoints_changed(object.name.clone(), reason);

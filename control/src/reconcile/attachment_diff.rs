@@ -30,7 +30,7 @@ pub(super) struct AttachmentDiff {
 
 impl AttachmentDiff {
     pub(super) fn between(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Self {
-        let (was, is) = (before.besides(), after.besides());
+        let (was, is) = (before.other_claims(), after.other_claims());
         let units = Unit::differing(object, before, after);
         let leaving = units.iter().map(|unit| {
             let [old, new] = [before, after].map(|of| unit.services_in(of));
@@ -38,7 +38,7 @@ impl AttachmentDiff {
         });
         let leaving = leaving.filter(|(_, services)| !services.is_empty()).collect();
         let links: Vec<Key> = on_one_side(&before.links, &after.links).cloned().collect();
-        let offer = (was.offer != is.offer).then(|| Key::Offer(object.name.clone()));
+        let offer = (was.offer != is.offer).then(|| Key::GatewayListeners(object.name.clone()));
         let named = renamed_services(object.kind, before, after).into_iter().map(Key::RoutesTo);
         let keys = offer.into_iter().chain(named).collect();
         let listeners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener);
@@ -89,7 +89,7 @@ mod tests {
     use tidegate_config::object::Age;
 
     use super::*;
-    use crate::attachment::{Besides, Claim, ClaimTerms, ListenerRef, Offer, Report, Verdict};
+    use crate::attachment::{Claim, ClaimTerms, GatewayListeners, ListenerRef, OtherClaims, Report, Verdict};
 
     fn name(name: &str) -> ObjectName {
         ObjectName::new("shop", name)
@@ -128,8 +128,8 @@ mod tests {
         Attachment { links: links.into(), ..Attachment::default() }
     }
 
-    fn besides(besides: Besides) -> Attachment {
-        Attachment { besides: Some(Box::new(besides)), ..Attachment::default() }
+    fn other_claims(other_claims: OtherClaims) -> Attachment {
+        Attachment { other_claims: Some(Box::new(other_claims)), ..Attachment::default() }
     }
 
     fn object(kind: Kind, of: &str) -> Key {
@@ -196,7 +196,7 @@ mod tests {
         check_both(
             Kind::Deployment,
             &nothing,
-            &besides(Besides { scopes, ..Besides::default() }),
+            &other_claims(OtherClaims { scopes, ..OtherClaims::default() }),
             &["compile the settings of source deis"],
         );
         let bind = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
@@ -204,14 +204,14 @@ mod tests {
         check_both(
             Kind::Gateway,
             &nothing,
-            &besides(Besides { binds, ..Besides::default() }),
+            &other_claims(OtherClaims { binds, ..OtherClaims::default() }),
             &["compile the listeners on 127.0.0.1:80"],
         );
         let globals = Some(Arc::default());
         check_both(
             Kind::Deployment,
             &nothing,
-            &besides(Besides { globals, ..Besides::default() }),
+            &other_claims(OtherClaims { globals, ..OtherClaims::default() }),
             &["compile the global settings"],
         );
         let report = Report { verdict: Some(Verdict::Others), findings: Vec::new() }.unless_empty();
@@ -242,8 +242,8 @@ mod tests {
         let endpoints = linked(&[Key::EndpointsOf(name("x"))]);
         check_both(Kind::EndpointSlice, &endpoints, &endpoints, &["endpoints of shop/x"]);
         let offer = |not_accepted| {
-            let offer = Some(Arc::new(Offer { not_accepted, ..Offer::default() }));
-            besides(Besides { offer, ..Besides::default() })
+            let offer = Some(Arc::new(GatewayListeners { not_accepted, ..GatewayListeners::default() }));
+            other_claims(OtherClaims { offer, ..OtherClaims::default() })
         };
         let readers = "readers of listeners of Gateway shop/web";
         check_both(Kind::Gateway, &nothing, &offer(true), &[readers, "infrastructure"]);

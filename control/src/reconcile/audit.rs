@@ -94,7 +94,7 @@ impl Turn<'_> {
     /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
     fn audit(&mut self, unit: &Unit) {
         let before = told(&self.model.compiled, unit);
-        self.model.compiled.distrust(unit);
+        self.model.compiled.invalidate(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
         let (inputs, compiled) = self.model.inputs_and_output();

@@ -121,8 +121,11 @@ impl PendingReports<'_> {
         if queued_all {
             return named.into_iter().collect();
         }
-        let made =
-            self.model.topology.attachments().filter(|(_, attachment)| attachment.besides().infrastructure.is_some());
+        let made = self
+            .model
+            .topology
+            .attachments()
+            .filter(|(_, attachment)| attachment.other_claims().infrastructure.is_some());
         let gateways: BTreeSet<&ObjectRef> = made
             .map(|(object, _)| object)
             .chain(self.gateway_services.services.values().map(|(gateway, _)| gateway))
@@ -141,8 +144,8 @@ impl DesiredReports<'_> {
         }
         let attachment = self.model.topology.get(gateway);
         let uid = self.model.world.uid_of(gateway);
-        let desired =
-            attachment.and_then(|attachment| Some((uid?, Arc::clone(attachment.besides().infrastructure.as_ref()?))));
+        let desired = attachment
+            .and_then(|attachment| Some((uid?, Arc::clone(attachment.other_claims().infrastructure.as_ref()?))));
         let keeps = desired.is_none() && keeps(gateway, self.model);
         let is_stale = |name: &ObjectName| {
             !keeps && desired.as_ref().is_none_or(|(_, infrastructure)| infrastructure.service != *name)

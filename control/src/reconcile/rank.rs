@@ -9,7 +9,7 @@ use crate::topology::Topology;
 /// The rank of a unit: the lowest of the objects with routes that it is made of or that use it. Global units go first,
 /// and so do units without known users, because routes may be about to use them.
 pub(super) fn of_unit(order: &Order, unit: &Unit, topology: &Topology) -> u64 {
-    order.lowest(unit.needed_by(topology))
+    order.lowest(unit.dependent_objects(topology))
 }
 
 /// The rank of an object: its own if it has routes, else the lowest of its dependents.

@@ -189,7 +189,7 @@ impl WaitInputs<'_> {
             return None;
         }
         // A backend whose Service does not exist has no target, so only the attachment names that Service.
-        let missing = self.topology.get(&after.origin.object)?.besides().missing.iter().map(|object| &object.name);
+        let missing = self.topology.get(&after.origin.object)?.other_claims().missing.iter().map(|object| &object.name);
         let unseen = self.unseen(missing.chain(after.targets().map(|target| &target.backend.service)));
         Some(unseen).filter(|unseen| !unseen.is_empty())
     }

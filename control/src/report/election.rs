@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The durations of an election. The defaults are those of client-go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct ElectionTiming {
     /// The duration of a Lease without renewal.
     pub lease: Duration,
     /// The time for which a leader leads, from the start of its last confirmed renewal. It is less than `lease` by the
@@ -23,7 +23,7 @@ pub struct Terms {
     pub retry: Duration,
 }
 
-impl Default for Terms {
+impl Default for ElectionTiming {
     fn default() -> Self {
         let [lease, lead, retry] = [15, 10, 2].map(Duration::from_secs);
         Self { lease, lead, retry }
@@ -70,7 +70,7 @@ pub(crate) struct Bid {
 #[derive(Debug)]
 pub(crate) struct Election {
     identity: String,
-    terms: Terms,
+    terms: ElectionTiming,
     /// The Lease as last known, and since when that version is known.
     known: Option<(Seen, Instant)>,
     /// Whether that was read in this round, with no request since.
@@ -81,7 +81,7 @@ pub(crate) struct Election {
 
 impl Election {
     /// A candidate without any knowledge. Its identity must be unique, also among earlier processes.
-    pub(crate) fn new(identity: String, terms: Terms) -> Self {
+    pub(crate) fn new(identity: String, terms: ElectionTiming) -> Self {
         Self { identity, terms, known: None, fresh: false, until: None }
     }
 
@@ -163,7 +163,7 @@ mod tests {
     #[track_caller]
     fn check(lease: Option<(&str, Option<u64>, i32)>, later_s: u64, want: Option<(Option<&str>, i32)>) {
         let begin = crate::clock::now();
-        let mut election = Election::new("a".to_owned(), Terms::default());
+        let mut election = Election::new("a".to_owned(), ElectionTiming::default());
         let seen = lease.map(|(holder, seconds, transitions)| Seen {
             version: "7".to_owned(),
             claim: Claim {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_leader_that_steps_down_releases_the_lease() {
         let now = crate::clock::now();
-        let mut election = Election::new("a".to_owned(), Terms::default());
+        let mut election = Election::new("a".to_owned(), ElectionTiming::default());
         assert_eq!(election.release(now, 9), None, "there is nothing to release");
         election.read(None, now);
         let bid = election.bid(now, 5).unwrap();

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::FIELD_MANAGER;
-use super::election::{Bid, Claim, Election, Seen, Terms};
+use super::election::{Bid, Claim, Election, ElectionTiming, Seen};
 use crate::backoff::share;
 use crate::clock;
 
@@ -25,7 +25,7 @@ pub(super) struct Campaign {
     api: Api<Lease>,
     name: String,
     election: Election,
-    terms: Terms,
+    terms: ElectionTiming,
     /// The Lease as last read or written. Fields of others are kept.
     lease: Lease,
     /// The end of this process's leadership.
@@ -39,7 +39,7 @@ impl Campaign {
         client: kube::Client,
         lease: &ObjectName,
         identity: String,
-        terms: Terms,
+        terms: ElectionTiming,
         lead: watch::Sender<Option<Instant>>,
     ) -> Self {
         let (api, name) = (Api::namespaced(client, &lease.namespace), lease.name.to_string());

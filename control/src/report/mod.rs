@@ -41,7 +41,7 @@ use crate::queue::{Held, Lane, Workqueue};
 use crate::reconcile::Desired;
 use crate::report_queue::Reports;
 use crate::view::{Readiness, View};
-pub use election::Terms;
+pub use election::ElectionTiming;
 
 /// The field manager of our writes.
 const FIELD_MANAGER: &str = "tidegate";
@@ -137,7 +137,7 @@ pub struct Reporter {
     client: kube::Client,
     lease: ObjectName,
     identity: String,
-    terms: Terms,
+    terms: ElectionTiming,
     metrics: ReportMetrics,
     /// Failed writes of status.
     unwritten: LogFirstFailure,
@@ -167,7 +167,7 @@ impl Reporter {
         identity: String,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let (terms, metrics) = (Terms::default(), ReportMetrics::register(registry)?);
+        let (terms, metrics) = (ElectionTiming::default(), ReportMetrics::register(registry)?);
         let ([unwritten, untold, unwritten_infrastructure], retry_after) =
             <([LogFirstFailure; 3], RetryAfterGate)>::default();
         Ok(Self {
@@ -186,7 +186,7 @@ impl Reporter {
 
     /// The same, with other durations of the election.
     #[must_use]
-    pub fn paced(mut self, terms: Terms) -> Self {
+    pub fn paced(mut self, terms: ElectionTiming) -> Self {
         self.terms = terms;
         self
     }

@@ -16,7 +16,7 @@ use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
-use crate::cluster::cached::{CachedKind, CachedStanding, CachedStates, ServedKind, Tell, unknown};
+use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, Tell, unknown};
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
 use crate::cluster::source_metrics::SourceMetrics;
@@ -163,7 +163,7 @@ fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
         state.served = Some(served.clone());
         // Without a resourceVersion the later changes are unknown: the kind is served after it is listed.
         if resume.is_some() {
-            state.standing = CachedStanding::Kept(as_of_s);
+            state.standing = CachedCondition::Kept(as_of_s);
         }
     });
     let names = objects.into_iter().map(|(name, _)| name).collect();

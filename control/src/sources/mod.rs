@@ -106,7 +106,7 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
 
 /// The objects to attach again after this one has changed, in addition to its dependents: routes with some of its hostnames,
 /// and routes to the Services of a policy.
-pub(crate) fn disturbed(
+pub(crate) fn conflicting(
     world: &World,
     topology: &Topology,
     object: &ObjectRef,
@@ -115,7 +115,7 @@ pub(crate) fn disturbed(
     if object.kind == Kind::BackendTlsPolicy {
         return gateway::routes_of(topology, [before, after]);
     }
-    gateway::disturbed(world, topology, object, (&before.listeners, &after.listeners))
+    gateway::conflicting(world, topology, object, (&before.listeners, &after.listeners))
 }
 
 /// A Service may have an external name, and may be an application of the Deis router.

@@ -20,7 +20,7 @@ use tidegate_config::project::{
 
 use super::gateway::{parent_of, winner};
 use crate::addresses::{Allowed, KUBERNETES};
-use crate::attachment::{Fault, Key, Offer, Offered};
+use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
 use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
@@ -223,8 +223,8 @@ impl<'w> Reader<'w> {
     }
 
     /// The offer of a Gateway; `None` if it does not exist or is not ours.
-    pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<Offer>> {
-        self.note(Key::Offer(gateway.name.clone()));
+    pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<GatewayListeners>> {
+        self.note(Key::GatewayListeners(gateway.name.clone()));
         self.topology.offer(gateway).cloned()
     }
 
@@ -232,7 +232,7 @@ impl<'w> Reader<'w> {
     pub(super) fn winner(
         &mut self,
         route: (&ObjectRef, &Age),
-        listener: &Offered,
+        listener: &MergedListener,
         hosts: &[HostPattern],
     ) -> Option<ObjectRef> {
         let winner = winner((self.world, self.topology), route, listener, hosts)?;

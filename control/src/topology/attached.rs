@@ -8,7 +8,7 @@ use tidegate_config::model::BindKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::Topology;
-use crate::attachment::{Attachment, Key, Offer};
+use crate::attachment::{Attachment, GatewayListeners, Key};
 use crate::event::ClosedSockets;
 
 impl Topology {
@@ -22,8 +22,8 @@ impl Topology {
     }
 
     /// The offer of an object, if it has one.
-    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<Offer>> {
-        self.attachments.get(object)?.besides().offer.as_ref()
+    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<GatewayListeners>> {
+        self.attachments.get(object)?.other_claims().offer.as_ref()
     }
 
     /// The Gateways and ListenerSets with an attached route that refers to a Service, whether the reference is valid or

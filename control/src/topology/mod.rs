@@ -213,7 +213,7 @@ impl Topology {
     /// The part of each object in the global settings, in the order of the objects.
     pub(crate) fn globals(&self) -> impl Iterator<Item = (&ObjectRef, &GlobalClaim)> {
         let objects = self.dependents(&Key::Globals);
-        objects.filter_map(|object| Some((object, &**self.attachments.get(object)?.besides().globals.as_ref()?)))
+        objects.filter_map(|object| Some((object, &**self.attachments.get(object)?.other_claims().globals.as_ref()?)))
     }
 
     /// The routes of the connections for a host, in the order of their objects.

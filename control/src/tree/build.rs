@@ -12,7 +12,7 @@ use tidegate_config::project::gateway::{Gateway, Listener};
 use super::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };
-use crate::attachment::{Attachment, ListenerRef, Offered, Verdict};
+use crate::attachment::{Attachment, ListenerRef, MergedListener, Verdict};
 use crate::explain::refusals;
 use crate::sources::{class_kind, parent_of};
 use crate::topology::Topology;
@@ -106,10 +106,10 @@ impl<'k> TreeSources<'k> {
         page.gateways.get_mut(name)
     }
 
-    fn listener(self, gateway: &Attachment, offered: &Offered) -> ListenerNode {
+    fn listener(self, gateway: &Attachment, offered: &MergedListener) -> ListenerNode {
         let TableName::Named(table) = &offered.table else { return ListenerNode::unnamed(offered) };
         let of_it = |listeners: &[tidegate_config::model::Listener]| listeners.iter().any(|it| it.name.0 == *table);
-        let sockets = gateway.besides().binds.iter().filter(|(_, listeners)| of_it(listeners));
+        let sockets = gateway.other_claims().binds.iter().filter(|(_, listeners)| of_it(listeners));
         let fault = offered.refused.as_ref().or(offered.idle.as_ref());
         ListenerNode {
             protocol: self.written(offered).map_or_else(String::new, |spec| spec.protocol.to_string()),
@@ -120,7 +120,7 @@ impl<'k> TreeSources<'k> {
     }
 
     /// The listener in the spec of its object.
-    fn written(self, offered: &Offered) -> Option<&'k tidegate_config::project::gateway::ListenerSpec> {
+    fn written(self, offered: &MergedListener) -> Option<&'k tidegate_config::project::gateway::ListenerSpec> {
         let ListenerRef { owner, section } = &*offered.listener;
         let name = &owner.name;
         let gateway = |gateway: &'k Arc<Gateway>| &*gateway.listeners;
@@ -179,7 +179,7 @@ impl<'k> TreeSources<'k> {
         for claim in attachment.claims.iter().filter(|claim| claim.host.table == *table) {
             put(&claim.host, self.rules(claim.all_routes()));
         }
-        for (host, stream) in attachment.besides().streams.iter().filter(|(host, _)| host.table == *table) {
+        for (host, stream) in attachment.other_claims().streams.iter().filter(|(host, _)| host.table == *table) {
             put(host, vec![self.stream(stream)]);
         }
         RouteNode { object: object.clone(), hosts }
@@ -272,7 +272,7 @@ fn matched(route: &Route) -> MatchNode {
 
 impl ListenerNode {
     /// A node with the values of the offer.
-    fn unnamed(offered: &Offered) -> Self {
+    fn unnamed(offered: &MergedListener) -> Self {
         Self {
             name: Arc::clone(&offered.listener.section),
             set: (offered.listener.owner.kind == Kind::ListenerSet).then(|| offered.listener.owner.clone()),

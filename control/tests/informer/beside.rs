@@ -252,15 +252,15 @@ fn a_due_list_is_made_whatever_the_state_of_the_watch() {
 fn a_list_is_made_for_a_copy_that_lacks_objects() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use tidegate_control::{Copied, Copies, CopyState, Taker};
+    use tidegate_control::{Copies, CopyEvent, CopyState, CopySubscriber};
 
     let lists = block_on(async {
         let done = Arc::new(AtomicU32::new(0));
         let copies = Copies::to(move |_: &Source| {
             let done = Arc::clone(&done);
-            Taker::new(move |copied| {
+            CopySubscriber::new(move |copied| {
                 // The first two lists do not satisfy it.
-                let ends = u32::from(matches!(copied, Copied::ListDone { .. }));
+                let ends = u32::from(matches!(copied, CopyEvent::ListDone { .. }));
                 if done.fetch_add(ends, Ordering::Relaxed) + ends < 3 { CopyState::Lacking } else { CopyState::Whole }
             })
         });

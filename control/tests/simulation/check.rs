@@ -84,7 +84,7 @@ impl Simulation {
         let seed = self.seed;
         let published = self.published.last().expect("a model");
         let routes = self.frozen.as_ref().unwrap_or(live);
-        assert_eq!(unlike(published, routes), BTreeSet::new(), "seed {seed}: the routes that serve");
+        assert_eq!(changed_between(published, routes), BTreeSet::new(), "seed {seed}: the routes that serve");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
         let followed = self.reconciler.model().held_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
@@ -100,7 +100,12 @@ impl Simulation {
     /// The reported changes are the actual ones.
     pub(crate) fn check_changes(&self, after: &SnapshotParts, changes: &Changes) {
         let Some(before) = self.published.last() else { return };
-        assert_eq!(changes.units.routing.total, unlike(before, after).len(), "seed {}: {changes:?}", self.seed);
+        assert_eq!(
+            changes.units.routing.total,
+            changed_between(before, after).len(),
+            "seed {}: {changes:?}",
+            self.seed
+        );
         assert!(changes.causes.total > 0, "seed {}: nothing caused {changes:?}", self.seed);
     }
 }
@@ -111,8 +116,8 @@ pub(crate) fn whole(cause: &Cause) -> bool {
 }
 
 /// The units that determine routes and differ between two models.
-fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> BTreeSet<Unit> {
-    Unit::unlike(one, other).into_iter().chain(Unit::unlike(other, one)).collect()
+fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> BTreeSet<Unit> {
+    Unit::changed_between(one, other).into_iter().chain(Unit::changed_between(other, one)).collect()
 }
 
 fn streams(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<StreamRoute>> {

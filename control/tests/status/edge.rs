@@ -15,7 +15,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_config::published;
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{ApiServer, Control, Limits, Reporter, Terms, View};
+use tidegate_control::{ApiServer, Control, ElectionTiming, Limits, Reporter, View};
 use tidegate_lite::Lite;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -26,12 +26,12 @@ use tower::Service as _;
 
 const INGRESSES: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
 /// Terms with which no leader loses the lease on a busy machine: an interrupted write would count as failed.
-pub(crate) const TERMS: Terms =
-    Terms { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
+pub(crate) const TERMS: ElectionTiming =
+    ElectionTiming { lease: Duration::from_secs(30), lead: Duration::from_secs(20), retry: Duration::from_millis(100) };
 
 /// Terms for tests that simulate hours.
-const CALM: Terms =
-    Terms { lease: Duration::from_secs(60), lead: Duration::from_secs(40), retry: Duration::from_secs(15) };
+const CALM: ElectionTiming =
+    ElectionTiming { lease: Duration::from_secs(60), lead: Duration::from_secs(40), retry: Duration::from_secs(15) };
 
 /// The delayed requests and their delay; they continue at once when it is removed.
 type Slow = Arc<watch::Sender<Option<(Duration, fn(&Request<Body>) -> bool, CancellationToken)>>>;
@@ -235,11 +235,11 @@ impl Edge {
     }
 
     /// A replica that writes both, with this client and these terms of the election.
-    pub(crate) fn on(client: kube::Client, publish: Publish, identity: &str, terms: Terms) -> Self {
+    pub(crate) fn on(client: kube::Client, publish: Publish, identity: &str, terms: ElectionTiming) -> Self {
         Self::with(client, Options { publish, ..Options::default() }, terms, identity)
     }
 
-    pub(crate) fn with(client: kube::Client, mut options: Options, terms: Terms, identity: &str) -> Self {
+    pub(crate) fn with(client: kube::Client, mut options: Options, terms: ElectionTiming, identity: &str) -> Self {
         let (registry, stop) = (Registry::new(), CancellationToken::new());
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);

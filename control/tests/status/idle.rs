@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate_control::Terms;
+use tidegate_control::ElectionTiming;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::edge::{Api, Edge, addresses, eventually, service};
@@ -61,7 +61,7 @@ async fn an_idle_cluster_causes_only_watches_drift_lists_and_lease_renewals() {
     api.create("/api/v1/namespaces/default/services", service("web", "ClusterIP")).await;
     let replica = |identity| {
         let (asked, requests) = unbounded_channel();
-        let edge = Edge::on(api.heard_client(asked), addresses(&["192.0.2.1"]), identity, Terms::default());
+        let edge = Edge::on(api.heard_client(asked), addresses(&["192.0.2.1"]), identity, ElectionTiming::default());
         (edge, requests)
     };
     let (leader, mut of_leader) = replica("a");

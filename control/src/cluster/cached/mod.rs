@@ -5,5 +5,5 @@ mod kind;
 mod state;
 
 pub use kind::{CachedKind, ServedKind};
-pub use state::{CachedStanding, CachedState, CachedStates, awaited};
+pub use state::{CachedCondition, CachedState, CachedStates, awaited};
 pub(crate) use state::{Tell, served, unknown};

@@ -18,7 +18,7 @@ pub struct CachedState {
     /// The resource that the API server serves under this name, if known.
     pub served: Option<ServedKind>,
     /// The state of its objects.
-    pub standing: CachedStanding,
+    pub standing: CachedCondition,
     /// The reason why it cannot be read at the moment, in one line.
     pub failing: Option<String>,
     /// Whether the API server denies access.
@@ -27,7 +27,7 @@ pub struct CachedState {
 
 /// The state of the objects of a cached kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CachedStanding {
+pub enum CachedCondition {
     /// Unknown.
     #[default]
     Unknown,
@@ -44,7 +44,7 @@ impl CachedState {
     /// permissions.
     #[must_use]
     pub fn settled(&self) -> bool {
-        self.standing != CachedStanding::Unknown || self.denied
+        self.standing != CachedCondition::Unknown || self.denied
     }
 }
 
@@ -52,12 +52,12 @@ impl CachedState {
 /// waited for: whether the API server has it is unknown while it is unreachable.
 #[must_use]
 pub fn awaited(states: &CachedStates) -> Option<&Arc<str>> {
-    let restored = states.values().any(|state| matches!(state.standing, CachedStanding::Kept(_)));
+    let restored = states.values().any(|state| matches!(state.standing, CachedCondition::Kept(_)));
     let settled = |state: &CachedState| state.settled() || restored && state.failing.is_some();
     states.iter().find(|(_, state)| !settled(state)).map(|(name, _)| name)
 }
 
-impl CachedStanding {
+impl CachedCondition {
     /// The age of stale objects as a second since the epoch; 0 for others.
     fn stale_since_s(self) -> i64 {
         match self {

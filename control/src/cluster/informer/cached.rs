@@ -21,7 +21,7 @@ use super::tee::Tee;
 use super::{Interest, Limits, Resource};
 use crate::clock;
 use crate::cluster::cache::{Sink, SweepLimit};
-use crate::cluster::cached::{CachedKind, CachedStanding, ServedKind, Tell};
+use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, Tell};
 use crate::cluster::copies::Copies;
 use crate::cluster::source_metrics::SourceMetrics;
 use crate::event::Source;
@@ -91,7 +91,7 @@ impl CachedInformer {
                 }
                 Ok(None) => {
                     pauses.answered();
-                    self.tell.tell(|state| state.standing = CachedStanding::Absent);
+                    self.tell.tell(|state| state.standing = CachedCondition::Absent);
                     self.absent()
                 }
                 Err(failure) => failure,
@@ -110,7 +110,7 @@ impl CachedInformer {
                     tracing::warn!(kind = %self.wanted, ?now, "the API server no longer serves a cached kind as before");
                     self.tee(before).unserved();
                     self.tell.tell(|state| {
-                        (state.served, state.standing) = (now.clone(), CachedStanding::Unknown);
+                        (state.served, state.standing) = (now.clone(), CachedCondition::Unknown);
                     });
                     return now;
                 }

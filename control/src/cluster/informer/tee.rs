@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tidegate_config::object::ObjectName;
 
 use crate::cluster::cache::Sink;
-use crate::cluster::copies::{Copied, CopyState, Taker};
+use crate::cluster::copies::{CopyEvent, CopyState, CopySubscriber};
 
 /// The receivers, if they exist. Neither blocks.
 #[derive(Clone, Default)]
 pub(super) struct Tee {
     pub(super) sink: Option<Sink>,
-    pub(super) copies: Option<Taker>,
+    pub(super) copies: Option<CopySubscriber>,
 }
 
 impl Tee {
@@ -20,28 +20,28 @@ impl Tee {
         if let Some(sink) = &self.sink {
             sink.list_begins();
         }
-        self.copy(Copied::ListBegins);
+        self.copy(CopyEvent::ListBegins);
     }
 
     pub(super) fn listed(&self, name: &ObjectName, raw: &[u8]) {
         if let Some(sink) = &self.sink {
             sink.listed(name, raw);
         }
-        self.copy(Copied::Listed { name, raw });
+        self.copy(CopyEvent::Listed { name, raw });
     }
 
     pub(super) fn list_failed(&self) {
         if let Some(sink) = &self.sink {
             sink.list_failed();
         }
-        self.copy(Copied::ListFailed);
+        self.copy(CopyEvent::ListFailed);
     }
 
     pub(super) fn list_done(&self, reached: &Arc<str>, complete: bool, wins: bool) {
         if let Some(sink) = &self.sink {
             sink.list_done(Arc::clone(reached), complete, wins);
         }
-        self.copy(Copied::ListDone { reached, complete, wins });
+        self.copy(CopyEvent::ListDone { reached, complete, wins });
     }
 
     /// An event of a watch: the object, or with `gone` its last state.
@@ -49,14 +49,14 @@ impl Tee {
         if let Some(sink) = &self.sink {
             sink.told(name, (!gone).then_some(raw), Some(reached));
         }
-        self.copy(Copied::Told { name, raw, gone });
+        self.copy(CopyEvent::Told { name, raw, gone });
     }
 
     pub(super) fn reached(&self, version: &Arc<str>) {
         if let Some(sink) = &self.sink {
             sink.reached(version);
         }
-        self.copy(Copied::Reached(version));
+        self.copy(CopyEvent::Reached(version));
     }
 
     /// A list or a watch failed.
@@ -67,7 +67,7 @@ impl Tee {
     }
 
     pub(super) fn unserved(&self) {
-        self.copy(Copied::Unserved);
+        self.copy(CopyEvent::Unserved);
     }
 
     /// Whether the server of copies lacks objects.
@@ -82,7 +82,7 @@ impl Tee {
         drop(taker.taken().wait_for(|taken| *taken == CopyState::Lacking).await);
     }
 
-    fn copy(&self, copied: Copied<'_>) {
+    fn copy(&self, copied: CopyEvent<'_>) {
         if let Some(taker) = &self.copies {
             taker.take(copied);
         }

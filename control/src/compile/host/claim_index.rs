@@ -36,13 +36,13 @@ pub(crate) struct ClaimIndex {
     /// All claims, by object.
     claims: BTreeMap<ObjectRef, Claim>,
     /// The routes of the claims in effect. The first of those with equal matches serves.
-    contenders: BTreeSet<Contender>,
+    contenders: BTreeSet<RankedRoute>,
     /// The claims in effect with a fallback, the oldest first.
-    fallbacks: BTreeSet<ByAge>,
+    fallbacks: BTreeSet<AgedClaim>,
     /// Those of them whose fallback is a last resort.
-    last_resorts: BTreeSet<ByAge>,
+    last_resorts: BTreeSet<AgedClaim>,
     /// The claims in effect with certificates.
-    certified: BTreeSet<ByAge>,
+    certified: BTreeSet<AgedClaim>,
     /// The number of serving routes to each Service port.
     leads: BTreeMap<BackendKey, usize>,
 }
@@ -51,12 +51,12 @@ pub(crate) struct ClaimIndex {
 #[derive(Debug, Default)]
 pub(crate) struct HostChange {
     claims: BTreeMap<ObjectRef, Option<Claim>>,
-    gone: Sides,
-    come: Sides,
+    gone: IndexEntries,
+    come: IndexEntries,
     /// The serving route among those with the same match as a removed or added one.
-    winners: BTreeMap<Contender, Option<Contender>>,
+    winners: BTreeMap<RankedRoute, Option<RankedRoute>>,
     /// The claim whose fallback serves.
-    fallback: Option<ByAge>,
+    fallback: Option<AgedClaim>,
     /// Whether the certificates differ.
     certificates: bool,
     /// Routes that no longer serve.
@@ -69,22 +69,22 @@ pub(crate) struct HostChange {
 
 /// The entries of some claims in effect in the orders of the index.
 #[derive(Debug, Default)]
-struct Sides {
-    contenders: BTreeSet<Contender>,
-    fallbacks: BTreeSet<ByAge>,
-    last_resorts: BTreeSet<ByAge>,
-    certified: BTreeSet<ByAge>,
+struct IndexEntries {
+    contenders: BTreeSet<RankedRoute>,
+    fallbacks: BTreeSet<AgedClaim>,
+    last_resorts: BTreeSet<AgedClaim>,
+    certified: BTreeSet<AgedClaim>,
 }
 
 /// A route with possible rivals: ordered by its match, then by age.
 #[derive(Clone, Debug)]
-struct Contender {
+struct RankedRoute {
     route: Arc<Route>,
     /// Its index in its claim; `None` for the lower bound of all with the same match.
     place: Option<u32>,
 }
 
-impl Contender {
+impl RankedRoute {
     fn all_of(claim: &Claim) -> impl Iterator<Item = Self> {
         (0..).zip(&claim.routes).map(|(place, route)| Self { route: Arc::clone(route), place: Some(place) })
     }
@@ -99,7 +99,7 @@ impl Contender {
     }
 }
 
-impl Ord for Contender {
+impl Ord for RankedRoute {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_age = || {
             let key = |it: &Self| (it.route.origin.position, it.place);
@@ -114,43 +114,43 @@ impl Ord for Contender {
     }
 }
 
-impl PartialOrd for Contender {
+impl PartialOrd for RankedRoute {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Contender {
+impl PartialEq for RankedRoute {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Contender {}
+impl Eq for RankedRoute {}
 
 /// A claim in the order of precedence of claims.
 #[derive(Clone, Debug)]
-struct ByAge(Claim);
+struct AgedClaim(Claim);
 
-impl Ord for ByAge {
+impl Ord for AgedClaim {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.by_age(&other.0)
     }
 }
 
-impl PartialOrd for ByAge {
+impl PartialOrd for AgedClaim {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for ByAge {
+impl PartialEq for AgedClaim {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for ByAge {}
+impl Eq for AgedClaim {}
 
 impl HostChange {
     /// The Service ports of the routes of the changed claims, and of those that serve now.
@@ -161,10 +161,10 @@ impl HostChange {
     }
 }
 
-impl Sides {
+impl IndexEntries {
     fn add(&mut self, claim: &Claim) {
-        self.contenders.extend(Contender::all_of(claim));
-        let by_age = || ByAge(Claim::clone(claim));
+        self.contenders.extend(RankedRoute::all_of(claim));
+        let by_age = || AgedClaim(Claim::clone(claim));
         self.fallbacks.extend(claim.fallback.is_some().then(by_age));
         self.last_resorts.extend((claim.fallback.is_some() && claim.last_resort).then(by_age));
         self.certified.extend((!claim.certificates.is_empty()).then(by_age));
@@ -177,9 +177,9 @@ impl ClaimIndex {
         if claims.len().max(routes.len()) <= whole_max {
             return None;
         }
-        let mut sides = Sides::default();
+        let mut sides = IndexEntries::default();
         claims.iter().filter(|claim| rights.has_effect(claim)).for_each(|claim| sides.add(claim));
-        let Sides { contenders, fallbacks, last_resorts, certified } = sides;
+        let IndexEntries { contenders, fallbacks, last_resorts, certified } = sides;
         let claims = claims.iter().map(|claim| (claim.object.clone(), Claim::clone(claim))).collect();
         let mut leads = BTreeMap::new();
         for key in routes.all().flat_map(|route| backends(route)) {
@@ -212,7 +212,7 @@ impl ClaimIndex {
             was.into_iter().for_each(|claim| change.gone.add(claim));
             now.into_iter().for_each(|claim| change.come.add(claim));
         }
-        leave_alike(&mut change.gone.contenders, &mut change.come.contenders);
+        drop_unchanged(&mut change.gone.contenders, &mut change.come.contenders);
         let told = self.settle(&mut change);
         if count.max((before.len() + change.routes_come.len()).saturating_sub(change.routes_gone.len()))
             <= self.whole_max
@@ -230,7 +230,7 @@ impl ClaimIndex {
         let HostChange { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
         let mut told: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
         for contender in gone.contenders.iter().chain(&come.contenders) {
-            let first = Contender::first(&contender.route);
+            let first = RankedRoute::first(&contender.route);
             if winners.contains_key(&first) {
                 continue;
             }
@@ -253,7 +253,12 @@ impl ClaimIndex {
     }
 
     /// The serving contender after a change, among those with the same match.
-    fn winner_after<'a>(&'a self, gone: &Sides, come: &'a Sides, first: &'a Contender) -> Option<&'a Contender> {
+    fn winner_after<'a>(
+        &'a self,
+        gone: &IndexEntries,
+        come: &'a IndexEntries,
+        first: &'a RankedRoute,
+    ) -> Option<&'a RankedRoute> {
         let stays = self.rivals(first).find(|it| !gone.contenders.contains(*it));
         let comes = come.contenders.range(first..).next().filter(|it| it.is_rival(first));
         stays.into_iter().chain(comes).min()
@@ -262,13 +267,13 @@ impl ClaimIndex {
     /// The host after a change.
     pub(super) fn routes(&self, change: &HostChange, before: &HostRoutes) -> HostRoutes {
         let HostChange { gone, come, routes_gone, routes_come, .. } = change;
-        let route = |it: Option<&ByAge>| it.and_then(|it| it.0.fallback.clone());
+        let route = |it: Option<&AgedClaim>| it.and_then(|it| it.0.fallback.clone());
         let mut routes = before.changed(routes_gone, routes_come);
         routes.fallback = route(change.fallback.as_ref());
         routes.last_resort = route(first_of(&self.last_resorts, &gone.last_resorts, &come.last_resorts));
         if change.certificates {
             let stay = self.certified.iter().filter(|it| !gone.certified.contains(*it));
-            let all: BTreeSet<&ByAge> = stay.chain(&come.certified).collect();
+            let all: BTreeSet<&AgedClaim> = stay.chain(&come.certified).collect();
             routes.certificates = certificates(all.into_iter().map(|it| &it.0));
         }
         routes
@@ -316,7 +321,7 @@ impl ClaimIndex {
         sides
     }
 
-    fn rivals<'a>(&'a self, first: &'a Contender) -> impl Iterator<Item = &'a Contender> {
+    fn rivals<'a>(&'a self, first: &'a RankedRoute) -> impl Iterator<Item = &'a RankedRoute> {
         self.contenders.range(first..).take_while(|it| it.is_rival(first))
     }
 
@@ -333,8 +338,8 @@ impl ClaimIndex {
         findings.extend(
             claim.fallback.as_ref().zip(winner).map(|(route, winner)| default_lost(host, claim, route, winner)),
         );
-        for contender in Contender::all_of(claim) {
-            let first = Contender::first(&contender.route);
+        for contender in RankedRoute::all_of(claim) {
+            let first = RankedRoute::first(&contender.route);
             let winner = change.winners.get(&first).map_or_else(|| self.rivals(&first).next(), |now| now.as_ref());
             let winner = winner.filter(|winner| **winner != contender);
             findings.extend(winner.map(|winner| rule_lost(host, &contender.route, &winner.route)));
@@ -349,9 +354,9 @@ fn certified(claim: Option<&Claim>) -> Option<(&Age, &[ServerCertificate])> {
 }
 
 /// Removes the routes that are removed and added unchanged.
-fn leave_alike(gone: &mut BTreeSet<Contender>, come: &mut BTreeSet<Contender>) {
-    let alike = |it: &Contender| come.get(it).is_some_and(|other| it.route == other.route);
-    let alike: Vec<Contender> = gone.iter().filter(|it| alike(it)).cloned().collect();
+fn drop_unchanged(gone: &mut BTreeSet<RankedRoute>, come: &mut BTreeSet<RankedRoute>) {
+    let alike = |it: &RankedRoute| come.get(it).is_some_and(|other| it.route == other.route);
+    let alike: Vec<RankedRoute> = gone.iter().filter(|it| alike(it)).cloned().collect();
     for it in alike {
         gone.remove(&it);
         come.remove(&it);

@@ -50,7 +50,7 @@ impl Kind for Hosts {
         [inputs.topology.host_after(last), there].into_iter().flatten().min().cloned()
     }
 
-    fn made_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
+    fn owners_of(inputs: Inputs<'_>, host: &VirtualHost) -> Vec<ObjectRef> {
         inputs.topology.claims_of(host).map(|claim| claim.object.clone()).collect()
     }
 
@@ -90,7 +90,7 @@ impl Kind for Hosts {
         one.hosts.iter().map(|(host, _)| host).filter(|host| other.hosts.get(host).is_none()).collect()
     }
 
-    fn unlike(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
+    fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
         one.hosts.iter().map(|(host, _)| host).filter(|host| !same(host, one, other)).collect()
     }
 
@@ -99,7 +99,10 @@ impl Kind for Hosts {
         before.claims.iter().chain(&after.claims).filter(differs).map(|claim| claim.host.clone()).collect()
     }
 
-    fn needed_by<'t>(host: &'t VirtualHost, topology: &'t Topology) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
+    fn dependent_objects<'t>(
+        host: &'t VirtualHost,
+        topology: &'t Topology,
+    ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
         Box::new(topology.dependents(&Key::Host(host.clone())))
     }
 
@@ -117,7 +120,7 @@ impl Kind for Hosts {
         routes.flat_map(|route| backends(route)).cloned().collect()
     }
 
-    fn distrust(host: &VirtualHost, compiled: &mut Compiled) {
+    fn invalidate(host: &VirtualHost, compiled: &mut Compiled) {
         compiled.claims.remove(host);
         compiled.moved.remove(host);
     }

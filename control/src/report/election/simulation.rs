@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{Bid, Election, Seen, Terms};
+use super::{Bid, Election, ElectionTiming, Seen};
 
 /// The timeout of a request, in ms of its sender's clock; a request may arrive later.
 const GIVEN_UP_MS: u64 = 5_000;
@@ -77,7 +77,7 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(seed);
         let candidate = |nth: u64, die: &mut fastrand::Rng| Replica {
-            election: Election::new(format!("candidate-{nth}"), Terms::default()),
+            election: Election::new(format!("candidate-{nth}"), ElectionTiming::default()),
             life: 0,
             offset_ms: die.u64(..1_000_000),
             speed: die.u64(900..1100),
@@ -161,7 +161,7 @@ impl Simulation {
         let bid = one.election.release(now, wall_us);
         one.life += 1;
         let life = one.life;
-        one.election = Election::new(format!("candidate-{candidate}-{at}-{life}"), Terms::default());
+        one.election = Election::new(format!("candidate-{candidate}-{at}-{life}"), ElectionTiming::default());
         if let Some(bid) = bid {
             // The response is ignored.
             self.travel(Message::Write { candidate, life: u64::MAX, bid });

@@ -47,8 +47,8 @@ pub(in crate::sources) fn attach_builder(
             let listener = Listener { table: table.clone(), ..Listener::for_every_host(TABLE) };
             let host = VirtualHost::new(table, HostPattern::Any);
             let bind = BindKey { address, protocol: BindProtocol::Tcp };
-            attachment.besides_mut().binds = [(bind, [listener].into())].into();
-            attachment.besides_mut().streams = [(host, Arc::new(route))].into();
+            attachment.other_claims_mut().binds = [(bind, [listener].into())].into();
+            attachment.other_claims_mut().streams = [(host, Arc::new(route))].into();
         }
         Err(_) => {
             let why = format!("does not have the builder's port {BUILDER_PORT}");

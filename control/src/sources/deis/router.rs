@@ -40,9 +40,9 @@ pub(in crate::sources) fn attach_router(reader: &mut Reader<'_>, object: &Object
     let world = reader.world();
     let router = world.deployments.get(&object.name).map(|deployment| &deployment.router);
     let mut attachment = Attachment::reporting(object, world);
-    attachment.besides_mut().globals = Some(Arc::new(globals(reader, object, router)));
+    attachment.other_claims_mut().globals = Some(Arc::new(globals(reader, object, router)));
     let Some(router) = router else { return attachment };
-    attachment.besides_mut().scopes = [(scope(), Arc::new(shared(router)))].into();
+    attachment.other_claims_mut().scopes = [(scope(), Arc::new(shared(router)))].into();
     let mut fallback = None;
     if let Some((address, name)) = &router.default_service {
         match reader.refusal(*address, PORT) {

@@ -19,7 +19,8 @@ use super::infrastructure::{Targets, infrastructure, service_or_older, transport
 use super::listener::{offered, settle, status};
 use super::overlap;
 use crate::attachment::{
-    Attachment, Besides, BindClaim, Conditions, Fault, GatewayInfrastructure, Offer, Offered, Report, parameters,
+    Attachment, BindClaim, Conditions, Fault, GatewayInfrastructure, GatewayListeners, MergedListener, OtherClaims,
+    Report, parameters,
 };
 use crate::sources::reader::Reader;
 
@@ -52,11 +53,11 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
     let (listeners, not_accepted) = (merged.offered.into(), refused.is_some());
-    let offer = Offer { listeners, refused: merged.refused.into(), not_accepted, client };
+    let offer = GatewayListeners { listeners, refused: merged.refused.into(), not_accepted, client };
     let (offer, infrastructure) = (Some(Arc::new(offer)), infrastructure.map(Arc::new));
     Attachment {
         report: Report::of_status(world.findings_of(object), status),
-        besides: Some(Box::new(Besides { binds, offer, infrastructure, ..Besides::default() })),
+        other_claims: Some(Box::new(OtherClaims { binds, offer, infrastructure, ..OtherClaims::default() })),
         ..Attachment::default()
     }
 }
@@ -109,7 +110,7 @@ pub(crate) fn parent_of(set: &ListenerSet) -> Option<ObjectRef> {
 /// The listeners of a Gateway and its ListenerSets.
 struct Merged<'w> {
     listeners: Vec<&'w Listener>,
-    offered: Vec<Offered>,
+    offered: Vec<MergedListener>,
     /// The TLS settings of each listener that terminates TLS.
     tls: Vec<Option<Arc<ListenerTls>>>,
     /// The number of the Gateway's own listeners, which come first.
@@ -128,7 +129,7 @@ fn merged<'w>(
 ) -> Merged<'w> {
     let mut listeners: Vec<&Listener> = gateway.listeners.iter().collect();
     let tls_of = (object, &gateway.tls);
-    let (mut all, mut tls): (Vec<Offered>, Vec<_>) =
+    let (mut all, mut tls): (Vec<MergedListener>, Vec<_>) =
         listeners.iter().map(|listener| offered(reader, object, listener, tls_of)).unzip();
     let (own, mut refused) = (all.len(), Vec::new());
     for set in sets {
@@ -156,7 +157,7 @@ fn merged<'w>(
 }
 
 /// Refuses a listener without a port on the pods, or on a socket that the operator's listeners use.
-fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Offered) {
+fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut MergedListener) {
     let transport = listener.transport;
     let own = |socket: SocketAddr, key: &BindKey| key.address == socket && key.transport() == transport;
     let taken = |socket: SocketAddr| reader.options.binds.iter().any(|bind| own(socket, &bind.key));
@@ -203,7 +204,7 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
 }
 
 /// Records which listeners are on a socket that the data plane cannot open.
-fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &mut [Offered]) {
+fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &mut [MergedListener]) {
     for (key, error) in &*reader.world().unopened {
         let Ok(place) = binds.binary_search_by(|(bind, _)| bind.cmp(key)) else { continue };
         let tables: BTreeSet<&TableName> =
@@ -227,13 +228,13 @@ pub(super) fn not_accepted(listeners: &[&str]) -> Option<String> {
 }
 
 /// The fault of a Gateway if none of its listeners has a port on the pods.
-fn without_ports(listeners: &[Offered]) -> Option<Fault> {
-    let lacks = |listener: &Offered| listener.refused.as_ref().is_some_and(|fault| fault.message == NO_PORT);
+fn without_ports(listeners: &[MergedListener]) -> Option<Fault> {
+    let lacks = |listener: &MergedListener| listener.refused.as_ref().is_some_and(|fault| fault.message == NO_PORT);
     (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| Fault::new("NoResources", NO_PORT))
 }
 
 /// The fault of a Gateway if references of listeners are unusable.
-fn unresolved(listeners: &[Offered]) -> Option<Fault> {
+fn unresolved(listeners: &[MergedListener]) -> Option<Fault> {
     let names: Vec<&str> =
         listeners.iter().filter(|it| it.unresolved.is_some()).map(|it| &*it.listener.section).collect();
     let message = || format!("unresolved references in listeners: {}", names.join(", "));

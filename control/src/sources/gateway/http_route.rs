@@ -10,9 +10,9 @@ use tidegate_config::object::ObjectRef;
 use tidegate_config::project::gateway::{HttpBackend, HttpFilters, Retry, RuleSession, SessionRefused, Timeouts};
 
 use super::client_certificate::shown_by_route;
-use super::parent::Seeker;
+use super::parent::RouteParents;
 use super::rule::Rules;
-use crate::attachment::{Attachment, Claim, ClaimTerms, Fault, Key, Report, RouteStatus, Said};
+use crate::attachment::{Attachment, Claim, ClaimTerms, Fault, Key, Report, RouteConditions, RouteStatus};
 use crate::sources::reader::Reader;
 
 /// The limit of matches in one rule, for the order of routes.
@@ -50,8 +50,8 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
             unkept: unkept(own.and_then(|own| own.session.as_ref())),
         }
     });
-    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
-    attach(reader, &seeker, rules.collect(), &route.dropped)
+    let route_parents = RouteParents { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &route_parents, rules.collect(), &route.dropped)
 }
 
 pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -70,8 +70,8 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
             unkept: unkept(rule.session.as_ref()),
         }
     });
-    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
-    attach(reader, &seeker, rules.collect(), &route.dropped)
+    let route_parents = RouteParents { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &route_parents, rules.collect(), &route.dropped)
 }
 
 /// The time without a byte of an endpoint when a route has no limit: as good as none.
@@ -100,9 +100,14 @@ fn unkept(session: Option<&RuleSession>) -> Option<&SessionRefused> {
     session?.as_ref().err()
 }
 
-fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dropped: &[usize]) -> Attachment {
-    let Seeker { object, age, .. } = *seeker;
-    let joined = seeker.join(reader);
+fn attach(
+    reader: &mut Reader<'_>,
+    route_parents: &RouteParents<'_>,
+    rules: Vec<Rule<'_>>,
+    dropped: &[usize],
+) -> Attachment {
+    let RouteParents { object, age, .. } = *route_parents;
+    let joined = route_parents.join(reader);
     if joined.parents.is_empty() {
         return Attachment::default();
     }
@@ -160,8 +165,8 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, rules: Vec<Rule<'_>>, dr
         Claim { host, terms }
     };
     let listeners = attached_to(reader, joined.listeners, refused.is_some());
-    let said = Said { refused, unresolved, partly, accepted: unkept };
-    let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
+    let said = RouteConditions { refused, unresolved, partly, accepted: unkept };
+    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, said);
     Attachment {
         claims: joined.hosts.into_iter().map(claim).collect(),
         listeners,

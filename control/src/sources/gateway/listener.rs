@@ -13,7 +13,7 @@ use tidegate_config::project::gateway::{
 };
 
 use super::infrastructure::transport;
-use crate::attachment::{Conditions, Fault, ListenerRef, Offered, named};
+use crate::attachment::{Conditions, Fault, ListenerRef, MergedListener, named};
 use crate::sources::reader::{Reader, Sought};
 
 /// The reason for a listener with an unsupported protocol.
@@ -37,11 +37,11 @@ pub(super) fn offered(
     owner: &ObjectRef,
     listener: &Listener,
     (gateway, tls): (&ObjectRef, &GatewayTls),
-) -> (Offered, Option<Arc<Terminated>>) {
+) -> (MergedListener, Option<Arc<Terminated>>) {
     // Namespaces contain no dots, so the tables of ListenerSets and Gateways never have the same name.
     let prefix = if owner.kind == Kind::ListenerSet { "listener.set/" } else { "" };
     let table = format!("{prefix}{}/{}", owner.name, listener.name);
-    let mut offered = Offered {
+    let mut offered = MergedListener {
         listener: Arc::new(ListenerRef { owner: owner.clone(), section: Arc::clone(&listener.name) }),
         port: 0,
         transport: Transport::Tcp,
@@ -84,7 +84,7 @@ fn mode(spec: &ListenerSpec) -> Option<TlsListenerMode> {
     }
 }
 
-fn read(spec: &ListenerSpec, offered: &mut Offered) {
+fn read(spec: &ListenerSpec, offered: &mut MergedListener) {
     offered.port = spec.port;
     offered.transport = transport(&spec.protocol).unwrap_or(offered.transport);
     // Protocols without hostnames ignore the field.
@@ -128,7 +128,7 @@ fn certificates(
     reader: &mut Reader<'_>,
     owner: &ObjectRef,
     spec: &ListenerSpec,
-    offered: &mut Offered,
+    offered: &mut MergedListener,
 ) -> Vec<Arc<Certificate>> {
     let (mut usable, mut fault) = (Vec::new(), None);
     for reference in spec.tls.iter().flat_map(|tls| &*tls.certificates) {
@@ -154,7 +154,7 @@ fn clients(
     reader: &mut Reader<'_>,
     gateway: &ObjectRef,
     asked: &ClientValidation,
-    offered: &mut Offered,
+    offered: &mut MergedListener,
 ) -> Option<Arc<ClientVerification>> {
     let mode = match asked.mode {
         ValidationMode::AllowValidOnly => VerificationMode::ValidOnly,
@@ -200,13 +200,13 @@ fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
 }
 
 /// Whether a listener occupies its port, which includes one with an unsupported protocol.
-fn competes(offered: &Offered) -> bool {
+fn competes(offered: &MergedListener) -> bool {
     offered.refused.as_ref().is_none_or(|fault| fault.reason == UNSUPPORTED)
 }
 
 /// Refuses each listener that conflicts with an earlier one that is not refused. Of the first `equals` listeners, which
 /// belong to one object, both of two conflicting ones are refused.
-pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: usize) {
+pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], equals: usize) {
     let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
     for (place, spec) in specs.iter().enumerate() {
         let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(competes)) else { continue };
@@ -235,7 +235,7 @@ pub(super) fn settle(offered: &mut [Offered], listeners: &[&Listener], equals: u
 }
 
 /// The status of a listener in its Gateway or ListenerSet; the number of attached routes is filled in later.
-pub(super) fn status(offered: &Offered, generation: i64) -> ListenerStatus {
+pub(super) fn status(offered: &MergedListener, generation: i64) -> ListenerStatus {
     let mut conditions = Conditions::about(generation);
     conditions.judge("Accepted", "Accepted", offered.reported());
     conditions.judge("ResolvedRefs", "ResolvedRefs", offered.unresolved.as_ref());

@@ -5,7 +5,7 @@ use tidegate_config::project::gateway::OwnStatus;
 
 use super::gateway_object::{not_accepted, parent_of};
 use super::listener::status;
-use crate::attachment::{Attachment, Conditions, Fault, Offered, Report};
+use crate::attachment::{Attachment, Conditions, Fault, MergedListener, Report};
 use crate::sources::reader::Reader;
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -16,9 +16,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         return if reader.exists(&parent) { reporting } else { orphan(reader, object, &parent) };
     };
     let generation = reader.generation(object);
-    let listeners: Vec<&Offered> = offer.of(object).collect();
+    let listeners: Vec<&MergedListener> = offer.of(object).collect();
     let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
-    let (sound, bad): (Vec<&Offered>, Vec<&Offered>) =
+    let (sound, bad): (Vec<&MergedListener>, Vec<&MergedListener>) =
         listeners.iter().partition(|listener| listener.sound() && listener.unopened.is_none());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
     let parent_refused = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
@@ -53,9 +53,9 @@ fn orphan(reader: &Reader<'_>, object: &ObjectRef, parent: &ObjectRef) -> Attach
 }
 
 /// The fault of the condition `Programmed` for a set that is not accepted.
-fn not_programmed(listeners: &[&Offered], fault: Fault) -> Fault {
+fn not_programmed(listeners: &[&MergedListener], fault: Fault) -> Fault {
     let unavailable =
-        |listener: &&Offered| listener.reported().cloned().filter(|fault| fault.reason == "PortUnavailable");
+        |listener: &&MergedListener| listener.reported().cloned().filter(|fault| fault.reason == "PortUnavailable");
     let ports: Option<Vec<Fault>> = listeners.iter().map(unavailable).collect();
     match (fault.reason, ports.and_then(|ports| ports.into_iter().next())) {
         ("ParentNotAccepted", _) => Fault::new("ParentNotProgrammed", fault.message),

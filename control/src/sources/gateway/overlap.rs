@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use tidegate_config::model::{ListenerTls, TlsMode};
 
-use crate::attachment::{Fault, Offered};
+use crate::attachment::{Fault, MergedListener};
 
 /// Records for each listener that terminates TLS whether its certificates, or else its hostname, overlap with those of
 /// another one on the port.
-pub(super) fn note(offered: &mut [Offered], tls: &[Option<Arc<ListenerTls>>]) {
+pub(super) fn note(offered: &mut [MergedListener], tls: &[Option<Arc<ListenerTls>>]) {
     let found: Vec<Option<Fault>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
     for (listener, fault) in offered.iter_mut().zip(found) {
         listener.overlap = fault;
     }
 }
 
-fn overlap(offered: &[Offered], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<Fault> {
+fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<Fault> {
     let at = |place: usize| {
         let (listener, tls) = (offered.get(place)?, tls.get(place)?.as_ref()?);
         (listener.refused.is_none() && tls.mode != TlsMode::Passthrough).then_some((listener, tls))

@@ -10,11 +10,11 @@ use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef};
 
 use super::gateway_object::parent_of;
 use super::rival;
-use crate::attachment::{Fault, Key, Offer, Offered};
+use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
 use crate::sources::reader::Reader;
 
 /// A route whose parents are resolved.
-pub(super) struct Seeker<'r> {
+pub(super) struct RouteParents<'r> {
     /// The route.
     pub(super) object: &'r ObjectRef,
     /// Its age.
@@ -27,7 +27,7 @@ pub(super) struct Seeker<'r> {
 
 /// The attachment of a route to all of its parents.
 #[derive(Default)]
-pub(super) struct Joined {
+pub(super) struct ResolvedParents {
     /// The parents that are ours, by index, each with the reason if the route is not accepted there.
     pub(super) parents: Vec<(usize, Option<Fault>)>,
     /// The virtual hosts that the route claims.
@@ -42,10 +42,10 @@ pub(super) struct Joined {
     lost: BTreeMap<Key, ObjectRef>,
 }
 
-impl Seeker<'_> {
+impl RouteParents<'_> {
     /// Resolves all parents.
-    pub(super) fn join(&self, reader: &mut Reader<'_>) -> Joined {
-        let mut joined = Joined::default();
+    pub(super) fn join(&self, reader: &mut Reader<'_>) -> ResolvedParents {
+        let mut joined = ResolvedParents::default();
         for (place, parent) in self.parents.iter().enumerate() {
             let Some((owner, offer)) = offer_of(reader, parent) else { continue };
             let fault = self.join_one(reader, parent, &owner, &offer, &mut joined).err();
@@ -59,10 +59,10 @@ impl Seeker<'_> {
         reader: &mut Reader<'_>,
         parent: &ParentRef,
         owner: &ObjectRef,
-        offer: &Offer,
-        joined: &mut Joined,
+        offer: &GatewayListeners,
+        joined: &mut ResolvedParents,
     ) -> Result<(), Fault> {
-        let mut listeners: Vec<&Offered> = offer.of(owner).collect();
+        let mut listeners: Vec<&MergedListener> = offer.of(owner).collect();
         listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.listener.section));
         listeners.retain(|it| parent.port.is_none_or(|port| port == it.port));
         if listeners.is_empty() {
@@ -120,7 +120,7 @@ impl Seeker<'_> {
     }
 }
 
-impl Joined {
+impl ResolvedParents {
     /// The findings about the listeners that other routes keep it off.
     pub(super) fn findings(&self, object: &ObjectRef) -> impl Iterator<Item = Finding> {
         self.lost.iter().map(move |(listener, winner)| {
@@ -131,7 +131,7 @@ impl Joined {
 }
 
 /// The Gateway or ListenerSet of a reference, with the offer of its Gateway; `None` if that is not ours.
-fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<Offer>)> {
+fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
     match &parent.parent.kind {
         GroupKind::Known(Kind::Gateway) => {
             let gateway = ObjectRef::new(Kind::Gateway, parent.parent.name.clone());

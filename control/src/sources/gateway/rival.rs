@@ -9,7 +9,7 @@ use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::Hostnames;
 
 use super::gateway_object::parent_of;
-use crate::attachment::{Key, Offered};
+use crate::attachment::{Key, MergedListener};
 use crate::topology::Topology;
 use crate::world::World;
 
@@ -48,7 +48,7 @@ fn meet(one: &[HostPattern], other: &[HostPattern]) -> bool {
 /// names are looked up; for wildcards all attached routes are returned.
 fn sharing<'t>(
     topology: &'t Topology,
-    listener: &Offered,
+    listener: &MergedListener,
     kind: Kind,
     hosts: &[HostPattern],
 ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
@@ -81,7 +81,7 @@ fn over(name: &Arc<str>) -> impl Iterator<Item = HostPattern> {
 pub(in crate::sources) fn winner(
     (world, topology): (&World, &Topology),
     (object, age): (&ObjectRef, &Age),
-    listener: &Offered,
+    listener: &MergedListener,
     hosts: &[HostPattern],
 ) -> Option<ObjectRef> {
     let kind = other_kind(object.kind)?;
@@ -94,7 +94,7 @@ pub(in crate::sources) fn winner(
 }
 
 /// The offered listener of a key.
-fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<&'t Offered> {
+fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<&'t MergedListener> {
     let listener = listener.listener()?;
     let owner = &listener.owner;
     let set = world.listener_sets.get(&owner.name).filter(|_| owner.kind == Kind::ListenerSet);
@@ -112,19 +112,19 @@ fn met(world: &World, topology: &Topology, object: &ObjectRef, listeners: &[Key]
 
 /// The routes that must be attached again after a route was attached to different listeners or has changed: those that
 /// it keeps off now, and those that it, or another one, kept off before.
-pub(in crate::sources) fn disturbed(
+pub(in crate::sources) fn conflicting(
     world: &World,
     topology: &Topology,
     object: &ObjectRef,
     (before, after): (&[Key], &[Key]),
 ) -> BTreeSet<ObjectRef> {
     let Some(kind) = other_kind(object.kind) else { return BTreeSet::new() };
-    let mut disturbed = met(world, topology, object, after);
+    let mut conflicting = met(world, topology, object, after);
     let own = route(world, object).map(|(age, _)| (age, object));
-    disturbed.retain(|other| route(world, other).map(|(age, _)| (age, other)) > own);
+    conflicting.retain(|other| route(world, other).map(|(age, _)| (age, other)) > own);
     let contested = before.iter().chain(after).filter_map(Key::contested);
-    disturbed.extend(contested.flat_map(|listener| topology.attached_to(&listener, kind)).cloned());
-    disturbed
+    conflicting.extend(contested.flat_map(|listener| topology.attached_to(&listener, kind)).cloned());
+    conflicting
 }
 
 /// The routes that a route of the other kind may keep off a listener, oldest first. `topology` has all of them attached

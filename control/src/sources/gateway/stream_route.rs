@@ -12,9 +12,9 @@ use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{self, Hostnames, StreamRule, Unreadable};
 
 use super::client_certificate::shown_by_stream;
-use super::parent::Seeker;
+use super::parent::RouteParents;
 use super::rule::Rules;
-use crate::attachment::{Attachment, Besides, Fault, Key, Report, RouteStatus, Said};
+use crate::attachment::{Attachment, Fault, Key, OtherClaims, Report, RouteConditions, RouteStatus};
 use crate::sources::reader::Reader;
 
 /// The default time without datagrams after which a flow ends, as in Envoy.
@@ -27,8 +27,8 @@ pub(in crate::sources) fn attach_tls(reader: &mut Reader<'_>, object: &ObjectRef
     let Some(route) = reader.world().tls_routes.get(&object.name) else {
         return Attachment::reporting(object, reader.world());
     };
-    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
-    attach(reader, &seeker, &route.age, route.rule.as_ref())
+    let route_parents = RouteParents { object, age: &route.age, parents: &route.parents, hostnames: &route.hostnames };
+    attach(reader, &route_parents, &route.age, route.rule.as_ref())
 }
 
 /// Attaches a TCPRoute or UDPRoute, whose listeners have no hostnames.
@@ -36,13 +36,18 @@ pub(in crate::sources) fn attach_layer4(reader: &mut Reader<'_>, object: &Object
     let world = reader.world();
     let routes = if object.kind == Kind::UdpRoute { &world.udp_routes } else { &world.tcp_routes };
     let Some(route) = routes.get(&object.name) else { return Attachment::reporting(object, world) };
-    let seeker = Seeker { object, age: &route.age, parents: &route.parents, hostnames: &Hostnames::Any };
-    attach(reader, &seeker, &route.age, route.rule.as_ref())
+    let route_parents = RouteParents { object, age: &route.age, parents: &route.parents, hostnames: &Hostnames::Any };
+    attach(reader, &route_parents, &route.age, route.rule.as_ref())
 }
 
-fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<&StreamRule>) -> Attachment {
-    let object = seeker.object;
-    let joined = seeker.join(reader);
+fn attach(
+    reader: &mut Reader<'_>,
+    route_parents: &RouteParents<'_>,
+    age: &Age,
+    rule: Option<&StreamRule>,
+) -> Attachment {
+    let object = route_parents.object;
+    let joined = route_parents.join(reader);
     if joined.parents.is_empty() {
         return Attachment::default();
     }
@@ -68,11 +73,11 @@ fn attach(reader: &mut Reader<'_>, seeker: &Seeker<'_>, age: &Age, rule: Option<
     let streams: Box<[_]> = joined.hosts.iter().filter_map(lead).collect();
     let joined_any = !streams.is_empty();
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
-    let said = Said { refused, unresolved, ..Said::default() };
-    let status = RouteStatus::new(seeker.parents, generation, joined.parents, said);
-    let besides = || Besides { streams, missing: missing.into_iter().collect(), ..Besides::default() };
-    let besides = joined_any.then(|| Box::new(besides()));
-    Attachment { besides, listeners, report: Report::of_route(findings, status), ..Attachment::default() }
+    let said = RouteConditions { refused, unresolved, ..RouteConditions::default() };
+    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, said);
+    let other_claims = || OtherClaims { streams, missing: missing.into_iter().collect(), ..OtherClaims::default() };
+    let other_claims = joined_any.then(|| Box::new(other_claims()));
+    Attachment { other_claims, listeners, report: Report::of_route(findings, status), ..Attachment::default() }
 }
 
 impl Rules<'_, '_> {

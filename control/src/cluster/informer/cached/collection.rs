@@ -22,7 +22,7 @@ use super::super::tee::Tee;
 use super::super::watch::{Frame, read_frame};
 use super::CachedInformer;
 use crate::clock;
-use crate::cluster::cached::CachedStanding;
+use crate::cluster::cached::CachedCondition;
 use crate::cluster::source_metrics::SourceSeries;
 
 /// The collection of one cached kind.
@@ -269,7 +269,7 @@ impl Collection<'_> {
     fn current(&mut self) {
         self.resumes = false;
         self.of.tell.tell(|state| {
-            (state.standing, state.failing, state.denied) = (CachedStanding::Current, None, false);
+            (state.standing, state.failing, state.denied) = (CachedCondition::Current, None, false);
         });
     }
 }
