@@ -86,23 +86,23 @@ pub(crate) struct ConnectionFacts {
 
 /// The shutdown signals for the connections of a bind.
 #[derive(Clone, Debug)]
-pub(crate) struct Notice {
+pub(crate) struct Shutdown {
     /// `true` when the bind drains: the next response is a connection's last.
-    pub(crate) last: ShutdownWatch,
+    pub(crate) draining: ShutdownWatch,
     /// `true` at the end: idle connections are closed.
-    pub(crate) over: ShutdownWatch,
+    pub(crate) closed: ShutdownWatch,
 }
 
 /// After this long without a byte, a connection is no longer new.
 const NEW: Duration = Duration::from_secs(1);
 
-impl Notice {
+impl Shutdown {
     /// Waits until a connection on which nothing arrives has to end: the end of its bind has come, and it is no longer new. A client
     /// that has just connected is about to send its first request.
     pub(crate) fn ends_silence(&self, accepted: Instant) -> impl Future<Output = ()> + Send + 'static {
-        let mut over = self.over.clone();
+        let mut closed = self.closed.clone();
         async move {
-            drop(over.wait_for(|over| *over).await);
+            drop(closed.wait_for(|closed| *closed).await);
             sleep_until((accepted + NEW).into()).await;
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::{sleep_until, timeout_at};
 use super::Traffic;
 use crate::budget::Cost;
 use crate::clock;
-use crate::connection::Notice;
+use crate::connection::Shutdown;
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
 use crate::connection::proxy_header::{self, Ends, HeaderFailure};
@@ -68,7 +68,7 @@ pub(crate) async fn open(
     accepted: Accepted,
     mut client: Option<ClientPlace>,
     traffic: &Traffic,
-    notice: &Notice,
+    shutdown: &Shutdown,
 ) -> Option<ClientConnection> {
     let Accepted { mut stream, peer, bind, proxy_header, at } = accepted;
     let limits = &traffic.options.client;
@@ -76,7 +76,7 @@ pub(crate) async fn open(
     let local = canonical(stream.local_addr().ok()?);
     let peer = canonical(peer);
     let until = clock::now() + limits.head_deadline;
-    if proxy_header && !begins(&stream, until, notice.ends_silence(at)).await {
+    if proxy_header && !begins(&stream, until, shutdown.ends_silence(at)).await {
         return None;
     }
     // Boxed, because most connections have no such header.

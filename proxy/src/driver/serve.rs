@@ -24,7 +24,7 @@ use crate::connection::close::{MALFORMED, Refusal, close, refuse};
 use crate::connection::head_scan::{FirstBytes, Follows, HeadScan, WholeHead, opening};
 use crate::connection::tls;
 use crate::connection::transport::Transport;
-use crate::connection::{AddressText, Conn, ConnectionFacts, Notice};
+use crate::connection::{AddressText, Conn, ConnectionFacts, Shutdown};
 use crate::driver::native::{self, Next};
 
 /// How long a new HTTP/2 connection may send requests while its bind drains, before it gets a GOAWAY. A client with a
@@ -80,12 +80,12 @@ pub(crate) async fn serve(
     accepted: Accepted,
     known: ConnectionState,
     traffic: &Traffic,
-    notice: Notice,
+    shutdown: Shutdown,
 ) -> Option<Box<TlsBytes>> {
     // Boxed, because its state is large and short-lived.
-    match Box::pin(establish(accepted, known, traffic, &notice)).await? {
+    match Box::pin(establish(accepted, known, traffic, &shutdown)).await? {
         Established::Requests(conn, expected) => {
-            requests(conn, expected, traffic, notice).await;
+            requests(conn, expected, traffic, shutdown).await;
             None
         }
         Established::Bytes(bytes) => Some(bytes),
@@ -97,16 +97,16 @@ async fn establish(
     accepted: Accepted,
     known: ConnectionState,
     traffic: &Traffic,
-    notice: &Notice,
+    shutdown: &Shutdown,
 ) -> Option<Established> {
     let limits = &traffic.options.client;
     let ConnectionState { client, activity } = known;
     let (bind, at) = (accepted.bind, accepted.at);
-    let ClientConnection { stream, origin } = open(accepted, client, traffic, notice).await?;
+    let ClientConnection { stream, origin } = open(accepted, client, traffic, shutdown).await?;
     let Origin { peer, local, destination, forwards, client } = origin;
     let passed_on = |client| Origin { peer, local, destination, forwards, client };
     let text = AddressText::new(peer, destination.port());
-    let mut facts = ConnectionFacts::new(bind, (peer, local), text, notice.last.clone(), activity, at);
+    let mut facts = ConnectionFacts::new(bind, (peer, local), text, shutdown.draining.clone(), activity, at);
     (facts.forwards, facts.client) = (forwards, client);
     match bind.protocol {
         // The bytes of these binds are passed on before anything is read.
@@ -116,7 +116,7 @@ async fn establish(
             Some(Established::Requests(conn, Expected::Either))
         }
         // Boxed, because a connection in plain text should not have room for a handshake.
-        BindProtocol::Https => match Box::pin(handshake(stream, bind, traffic, notice.ends_silence(at))).await? {
+        BindProtocol::Https => match Box::pin(handshake(stream, bind, traffic, shutdown.ends_silence(at))).await? {
             tls::Handshake::Done { stream, facts: agreed, http2 } => {
                 tracing::debug!(
                     peer = %facts.peer,
@@ -171,11 +171,11 @@ async fn handshake(
     Some(tls::handshake(&traffic.tls, bind, stream, until).await)
 }
 
-async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, notice: Notice) {
+async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, shutdown: Shutdown) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
     // One future for all requests, because subscribing costs more than polling again.
-    let mut ended = pin!(maybe_done(notice.ends_silence(conn.facts().accepted)));
+    let mut ended = pin!(maybe_done(shutdown.ends_silence(conn.facts().accepted)));
     let activity = Arc::clone(&conn.facts().activity);
     loop {
         match arrival(&mut conn, expected, idle, traffic, ended.as_mut()).await {
@@ -183,7 +183,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                 activity.begin();
                 let native = head.strict && native::serves(&traffic.options);
                 match if native { native::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
-                    Next::Full => match http1(conn, &head, traffic, &notice).await {
+                    Next::Full => match http1(conn, &head, traffic, &shutdown).await {
                         Some(back) => conn = back,
                         None => return,
                     },
@@ -193,7 +193,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
                 }
             }
             // Boxed: the future of an HTTP/1 connection should not be as large as that of HTTP/2.
-            Arrival::Http2 => return Box::pin(http2(conn, traffic, &notice)).await,
+            Arrival::Http2 => return Box::pin(http2(conn, traffic, &shutdown)).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
             Arrival::Refused(refusal) => {
                 traffic.metrics.head_refused(refusal.reason());
@@ -295,7 +295,7 @@ fn doubtful(head: &WholeHead) -> Option<Arrival> {
 }
 
 /// Serves one request with Pingora. Returns the connection if another may follow.
-async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice: &Notice) -> Option<Box<Conn>> {
+async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, shutdown: &Shutdown) -> Option<Box<Conn>> {
     match head.follows {
         Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
         Follows::Chunks => conn.pass_body(Chunks::behind(head.len)),
@@ -306,7 +306,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
     }
     let due = conn.due().clone();
     let session = ServerSession::new_http1(conn);
-    let served = due.scope(traffic.proxy.process_new_http(session, &notice.last)).await;
+    let served = due.scope(traffic.proxy.process_new_http(session, &shutdown.draining)).await;
     if !due.take_begun() {
         traffic.metrics.head_refused(MALFORMED);
     }
@@ -322,18 +322,18 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, notice:
 
 /// Serves all requests of an HTTP/2 connection, until it is idle for too long, the client disconnects, or, while the
 /// bind drains, the streams opened before the GOAWAY are complete.
-async fn http2(mut conn: Box<Conn>, traffic: &Traffic, notice: &Notice) {
+async fn http2(mut conn: Box<Conn>, traffic: &Traffic, shutdown: &Shutdown) {
     let Some(_room) = traffic.room_for(conn.facts().client.as_ref(), Cost::HTTP2) else { return };
     conn.http2 = true;
     conn.pass_all();
-    if !*notice.last.borrow() {
-        traffic.streams.serve(conn, &notice.last).await;
+    if !*shutdown.draining.borrow() {
+        traffic.streams.serve(conn, &shutdown.draining).await;
         return;
     }
     let (tell, told) = watch::channel(false);
-    let mut over = notice.over.clone();
+    let mut closed = shutdown.closed.clone();
     let telling = async {
-        drop(timeout(HTTP2_WELCOME, over.wait_for(|over| *over)).await);
+        drop(timeout(HTTP2_WELCOME, closed.wait_for(|closed| *closed)).await);
         tell.send_replace(true);
         pending().await
     };

@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::budget::Cost;
 use crate::clock;
-use crate::connection::Notice;
+use crate::connection::Shutdown;
 use crate::connection::bind_end::{Ending, wait};
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::{self, Activity};
@@ -33,9 +33,9 @@ pub(crate) async fn accept(
     traffic: Arc<Traffic>,
     mut ending: Ending,
 ) -> usize {
-    let ((last, told_last), (over, told_over)) = (watch::channel(false), watch::channel(false));
+    let ((drains, draining), (closes, closed)) = (watch::channel(false), watch::channel(false));
     // Only clones of it are read, so that an earlier value is new to each connection.
-    let notice = Notice { last: told_last, over: told_over };
+    let shutdown = Shutdown { draining, closed };
     let mut leaving = traffic.leaving.clone();
     let mut near = false;
     let mut connections = JoinSet::new();
@@ -49,7 +49,7 @@ pub(crate) async fn accept(
             }
             Ok(_) = leaving.wait_for(|leaving| *leaving), if !near => {
                 near = true;
-                last.send_replace(true);
+                drains.send_replace(true);
                 continue;
             }
             // A lost sender means that no end can be signalled any more.
@@ -62,7 +62,7 @@ pub(crate) async fn accept(
                     &mut connections,
                     Accepted { stream, peer, bind, proxy_header: traffic.wants_proxy_header(), at: clock::now() },
                     &traffic,
-                    &notice,
+                    &shutdown,
                 );
             }
             // The client left while it was in the queue; the queue is one shorter, so this cannot spin.
@@ -81,11 +81,11 @@ pub(crate) async fn accept(
             &mut connections,
             Accepted { stream, peer, bind, proxy_header: traffic.wants_proxy_header(), at: clock::now() },
             &traffic,
-            &notice,
+            &shutdown,
         );
     }
-    last.send_replace(true);
-    over.send_replace(true);
+    drains.send_replace(true);
+    closes.send_replace(true);
     drain(connections, &traffic, ending).await
 }
 
@@ -105,7 +105,7 @@ fn queued(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
     opened.collect()
 }
 
-fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, notice: &Notice) {
+fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffic>, shutdown: &Shutdown) {
     let cost = Cost::of_connection(accepted.bind.protocol);
     let client = match admit(&accepted, traffic, cost) {
         Ok(client) => client,
@@ -115,17 +115,17 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
     let activity = Activity::new(traffic.epoch, accepted.at);
     let entry = idle::Entry::new(idle::ChargedTo::Connection(Arc::clone(&traffic.shared.budget)));
     let (place, bind) = (entry.place(), accepted.bind);
-    let (traffic, notice) = (Arc::clone(traffic), notice.clone());
+    let (traffic, shutdown) = (Arc::clone(traffic), shutdown.clone());
     let own = ConnectionState { client, activity: Arc::clone(&activity) };
     let task = connections.spawn(async move {
         match accepted.bind.protocol {
             BindProtocol::Http | BindProtocol::Https => {
                 let at = accepted.at;
-                if let Some(bytes) = serve(accepted, own, &traffic, notice).await {
+                if let Some(bytes) = serve(accepted, own, &traffic, shutdown).await {
                     stream::serve_tls((bind, at), *bytes, &traffic).await;
                 }
             }
-            BindProtocol::Tcp => stream::serve(accepted, own, traffic, notice).await,
+            BindProtocol::Tcp => stream::serve(accepted, own, traffic, shutdown).await,
             // UDP has no connections.
             BindProtocol::Udp => {}
         }

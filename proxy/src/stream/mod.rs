@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::budget::Cost;
 use crate::clock;
-use crate::connection::Notice;
+use crate::connection::Shutdown;
 use crate::connection::copy::both_ways;
 use crate::driver::{Accepted, ConnectionState, Origin, TlsBytes, Traffic, open};
 use crate::observe::access_log::StreamEntry;
@@ -27,11 +27,11 @@ use crate::observe::stream_metrics::Outcome;
 type StreamEnd = (Outcome, [u64; 2], Option<SocketAddr>);
 
 /// Serves a connection of a TCP bind to its end.
-pub(crate) async fn serve(accepted: Accepted, known: ConnectionState, traffic: Arc<Traffic>, notice: Notice) {
+pub(crate) async fn serve(accepted: Accepted, known: ConnectionState, traffic: Arc<Traffic>, shutdown: Shutdown) {
     let (bind, began) = (accepted.bind, accepted.at);
     // It may be idle for long while the edge does not wait for it, so it never gives way to another connection.
     known.activity.begin();
-    let Some(mut opened) = open(accepted, known.client, &traffic, &notice).await else { return };
+    let Some(mut opened) = open(accepted, known.client, &traffic, &shutdown).await else { return };
     let route = traffic.published.pin().stream(&bind).cloned();
     let ended = match &route {
         Some(route) => carry(&mut opened.stream, &[], &opened.origin, route, &traffic).await,
