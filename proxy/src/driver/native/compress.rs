@@ -35,7 +35,7 @@ impl Fields for Received<'_> {
 impl<C: Downstream> Relay<'_, C> {
     /// Compresses the received part of the response's body.
     pub(super) fn compress(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
-        let mut flow = Flow::Hungry;
+        let mut flow = Flow::NeedsUpstreamRead;
         while self.room.to_client.space() >= ROOM_MIN {
             let RelayBuffers { from_endpoint: from, to_client: out, gzip: Some(gzip), .. } = &mut *self.room else {
                 break;
@@ -51,7 +51,7 @@ impl<C: Downstream> Relay<'_, C> {
                 Piece::End => (0, Goal::End),
             };
             let Poll::Ready(turn) = coop::poll_proceed(cx) else {
-                flow = Flow::Blocked;
+                flow = Flow::NeedsDownstreamWrite;
                 break;
             };
             turn.made_progress();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::response::Response;
-use super::write::{self, Says};
+use super::write::{self, ResponseHeadOptions};
 use crate::buffers::Buffer;
 use crate::connection::Conn;
 use crate::http::edits::Edits;
@@ -52,7 +52,7 @@ pub(super) trait Downstream {
         response: &Response,
         head: &[u8],
         edits: &Edits,
-        says: &Says<'_>,
+        options: &ResponseHeadOptions<'_>,
         out: &mut Buffer,
     ) -> Result<(), Reason>;
 
@@ -114,11 +114,11 @@ impl Downstream for Conn {
         response: &Response,
         head: &[u8],
         edits: &Edits,
-        says: &Says<'_>,
+        options: &ResponseHeadOptions<'_>,
         out: &mut Buffer,
     ) -> Result<(), Reason> {
         out.make_room();
-        write::response(response, head, edits, says, out.end());
+        write::response(response, head, edits, options, out.end());
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::downstream::Downstream;
 use super::progress::{Patience, Progress, ResponsePart};
 use super::response::Read;
 use super::scratch::RelayBuffers;
-use super::write::{self, Says};
+use super::write::{self, ResponseHeadOptions};
 use crate::buffers::BUFFER_BYTES;
 use crate::clock;
 use crate::http::body::{Body, Framing, Piece};
@@ -88,9 +88,9 @@ impl<C: Downstream> Relay<'_, C> {
                 ResponsePart::Head => self.head()?,
                 ResponsePart::Body { body, chunked } if self.room.gzip.is_some() => self.compress(body, chunked, cx)?,
                 ResponsePart::Body { body, chunked } => self.body(body, chunked, cx)?,
-                ResponsePart::Tail => Flow::Blocked,
+                ResponsePart::Tail => Flow::NeedsDownstreamWrite,
             };
-            if ready == Flow::Moved {
+            if ready == Flow::Progress {
                 moved = true;
                 continue;
             }
@@ -109,7 +109,7 @@ impl<C: Downstream> Relay<'_, C> {
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
                 moved = true;
-            } else if ready == Flow::Hungry && (self.read(cx)?.is_ready() || self.flush_compressed()?) {
+            } else if ready == Flow::NeedsUpstreamRead && (self.read(cx)?.is_ready() || self.flush_compressed()?) {
                 moved = true;
             } else {
                 return Ok(self.flush(cx)? | moved);
@@ -146,17 +146,17 @@ impl<C: Downstream> Relay<'_, C> {
         }
         let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
         if !worth {
-            return Ok(Flow::Hungry);
+            return Ok(Flow::NeedsUpstreamRead);
         }
         let read = self.room.response.read(from);
         if read == Read::Partial {
-            return Ok(Flow::Hungry);
+            return Ok(Flow::NeedsUpstreamRead);
         }
         self.progress.response_seen = true;
         let Read::Whole(length) = read else { return Err(Reason::UpstreamBroken) };
         self.begin(length)?;
         self.progress.scan_offset = 0;
-        Ok(Flow::Moved)
+        Ok(Flow::Progress)
     }
 
     /// Relays a head.
@@ -196,16 +196,16 @@ impl<C: Downstream> Relay<'_, C> {
                 self.forwarding.response_edits(received, edits)?;
                 let fields = compress::Received(response, head);
                 let (announced, fields, wall) = (body.content_length, &fields, clock::wall);
-                let says = Response { status, length: announced, over_http2: false, fields, wall };
+                let described = Response { status, length: announced, over_http2: false, fields, wall };
                 let down;
-                (*gzip, down) = match self.forwarding.compress(&says, edits) {
+                (*gzip, down) = match self.forwarding.compress(&described, edits) {
                     Coding::Unchanged => (None, body),
                     Coding::HeadOnly => (None, body.without_length()),
                     Coding::Gzip(encoder) => (Some(encoder), body.in_chunks()),
                 };
                 date::with(now, |date| {
-                    let says = Says { body: down, closes, date };
-                    self.client.head(response, &head[..length], edits, &says, out)
+                    let options = ResponseHeadOptions { body: down, closes, date };
+                    self.client.head(response, &head[..length], edits, &options, out)
                 })?;
                 let framing = body.framing;
                 let reusable = !is_tunnel && framing != Framing::UntilClose && !body.is_stray;
@@ -240,7 +240,7 @@ impl<C: Downstream> Relay<'_, C> {
     fn body(&mut self, mut body: Body, chunked: bool, cx: &mut Context<'_>) -> Result<Flow, Reason> {
         self.fill(body, cx);
         let RelayBuffers { from_endpoint: from, to_client: out, .. } = &mut *self.room;
-        let mut flow = Flow::Hungry;
+        let mut flow = Flow::NeedsUpstreamRead;
         while out.space() > 0 {
             let count = match body.next(from).map_err(|_| Reason::UpstreamBroken)? {
                 Piece::Unknown => break,
@@ -255,7 +255,7 @@ impl<C: Downstream> Relay<'_, C> {
                     match self.client.poll_send(out, &from[..count], rest.is_over(), cx) {
                         Poll::Pending => {
                             self.progress.refused = true;
-                            flow = Flow::Blocked;
+                            flow = Flow::NeedsDownstreamWrite;
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
@@ -299,7 +299,7 @@ impl<C: Downstream> Relay<'_, C> {
         self.progress.unsent = true;
         // A connection with excess bytes, or with an incomplete request, must not be reused.
         self.progress.reusable &= from.is_empty() && !uploading && !self.progress.upload_refused;
-        Flow::Moved
+        Flow::Progress
     }
 
     /// Reads from the endpoint.
@@ -388,11 +388,11 @@ impl<C: Downstream> Relay<'_, C> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
     /// There was progress; there may be more.
-    Moved,
+    Progress,
     /// It needs more bytes from the endpoint.
-    Hungry,
+    NeedsUpstreamRead,
     /// The client must take bytes first, or nothing is left.
-    Blocked,
+    NeedsDownstreamWrite,
 }
 
 /// Returns `true` if the bytes contain an empty line, with any line ending that endpoints may use.

@@ -15,7 +15,7 @@ use pingora::protocols::http::v2::server::HttpSession;
 
 use super::downstream::Downstream;
 use super::response::Response;
-use super::write::{self, Says};
+use super::write::{self, ResponseHeadOptions};
 use crate::buffers::Buffer;
 use crate::connection::{Alarm, Conn, ConnectionFacts};
 use crate::http::body::Body;
@@ -111,11 +111,11 @@ impl Downstream for Stream {
         response: &Response,
         head: &[u8],
         edits: &Edits,
-        says: &Says<'_>,
+        options: &ResponseHeadOptions<'_>,
         _: &mut Buffer,
     ) -> Result<(), Reason> {
-        let headers = headers(response, head, edits, says).ok_or(Reason::UpstreamBroken)?;
-        self.send_head(response.status, headers, Body::new(says.body.framing).is_over())
+        let headers = headers(response, head, edits, options).ok_or(Reason::UpstreamBroken)?;
+        self.send_head(response.status, headers, Body::new(options.body.framing).is_over())
     }
 
     fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
@@ -168,7 +168,7 @@ fn failed(error: h2::Error) -> io::Error {
 }
 
 /// The headers of a response in HTTP/2; `None` if one of them is not allowed there.
-fn headers(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>) -> Option<HeaderMap> {
+fn headers(response: &Response, head: &[u8], edits: &Edits, options: &ResponseHeadOptions<'_>) -> Option<HeaderMap> {
     let shared = (head.len() <= SHARED_BYTES_MAX).then(|| Bytes::copy_from_slice(head));
     let mut headers = HeaderMap::with_capacity(response.fields.len() + 1);
     for field in write::sent_on(response, head, edits) {
@@ -180,7 +180,7 @@ fn headers(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>) -> 
         let value = value.or_else(|_| unfolded(text)).ok()?;
         headers.append(HeaderName::from_bytes(field.name.of_bytes(head)).ok()?, value);
     }
-    if let Some(length) = says.body.content_length {
+    if let Some(length) = options.body.content_length {
         headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     for edit in edits.iter() {
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
         edit(&mut edits);
         let body = response.framing(head.as_bytes(), false).unwrap();
-        let says = Says { body, closes: true, date: "now" };
-        let headers = headers(&response, head.as_bytes(), &edits, &says).unwrap();
+        let options = ResponseHeadOptions { body, closes: true, date: "now" };
+        let headers = headers(&response, head.as_bytes(), &edits, &options).unwrap();
         let lines = headers.iter().map(|(name, value)| (name.as_str(), std::str::from_utf8(value.as_bytes()).unwrap()));
         assert_eq!(lines.collect::<Vec<_>>(), want);
         headers

@@ -45,7 +45,7 @@ fn is_of_connection(name: &[u8]) -> bool {
 
 /// The changes of a response head besides the edits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Says<'a> {
+pub(super) struct ResponseHeadOptions<'a> {
     /// The framing of the body.
     pub(super) body: ResponseBody,
     /// Whether the connection ends with it.
@@ -55,7 +55,13 @@ pub(super) struct Says<'a> {
 }
 
 /// Writes the head of a response to the client.
-pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &Says<'_>, out: &mut Vec<u8>) {
+pub(super) fn response(
+    response: &Response,
+    head: &[u8],
+    edits: &Edits,
+    options: &ResponseHeadOptions<'_>,
+    out: &mut Vec<u8>,
+) {
     status_line(response, head, out);
     let mut dated = false;
     let fields = sent_on(response, head, edits);
@@ -65,18 +71,18 @@ pub(super) fn response(response: &Response, head: &[u8], edits: &Edits, says: &S
         fields.inspect(|field| dated |= same_name(field.name.of_bytes(head), b"date")),
         out,
     );
-    if let Some(length) = says.body.content_length {
+    if let Some(length) = options.body.content_length {
         number(b"Content-Length", length, out);
     }
     // A body that is delimited by the end of the endpoint's connection is sent in chunks, so that the client's
     // connection can stay open.
-    if matches!(says.body.framing, Framing::Chunked | Framing::UntilClose) {
+    if matches!(options.body.framing, Framing::Chunked | Framing::UntilClose) {
         line(b"Transfer-Encoding", b"chunked", out);
     }
     if !dated {
-        line(b"Date", says.date.as_bytes(), out);
+        line(b"Date", options.date.as_bytes(), out);
     }
-    if says.closes {
+    if options.closes {
         line(b"Connection", b"close", out);
     }
     added(edits, out);
@@ -248,8 +254,8 @@ mod tests {
         let (mut response, mut out) = (Response::default(), Vec::new());
         assert_eq!(response.read(head.as_bytes()), Read::Whole(head.len()));
         let body = response.framing(head.as_bytes(), false).unwrap();
-        let says = Says { body, closes, date: "now" };
-        super::response(&response, head.as_bytes(), &Edits::default(), &says, &mut out);
+        let options = ResponseHeadOptions { body, closes, date: "now" };
+        super::response(&response, head.as_bytes(), &Edits::default(), &options, &mut out);
         assert_eq!(String::from_utf8_lossy(&out), want);
     }
 
