@@ -18,10 +18,10 @@ use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::cors;
 use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
-use crate::request::external_auth::{self, CallCharge, Grants, Question, Verdict};
-use crate::request::forwarding::{Aim, Charges, Forwarding, Session, head_deadline};
+use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult, Grants};
+use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
 use crate::request::guard::{Admitted, GuardResult, Inbound, admit};
-use crate::request::hygiene::{Protocol, Sound};
+use crate::request::hygiene::{Protocol, ValidRequest};
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
 use crate::shared::Shared;
@@ -44,15 +44,15 @@ pub(crate) enum Decided {
 #[derive(Debug)]
 pub(crate) struct Pending {
     undecided: Undecided,
-    sound: Sound<'static>,
-    asked: Box<Asked>,
+    valid: ValidRequest<'static>,
+    check: Box<PendingCheck>,
 }
 
 /// A call of an authorisation service.
 #[derive(Debug)]
-struct Asked {
+struct PendingCheck {
     at: At,
-    question: Question,
+    auth_check: AuthCheck,
 }
 
 /// The caller of the authorisation service.
@@ -66,8 +66,8 @@ enum At {
 
 /// The outcome of the steps.
 enum Step {
-    Aims(Aim),
-    Asks(Box<Asked>),
+    Selected(SelectedTarget),
+    Asks(Box<PendingCheck>),
 }
 
 /// A request with its route, and the settings that apply.
@@ -107,10 +107,10 @@ impl Arrived {
         let request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
         let mut exchange = Exchange::new(self, Arc::clone(facts), request_id);
         match routed {
-            Ok(Routed { request, sound, listener, route }) => {
+            Ok(Routed { request, valid, listener, route }) => {
                 let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, chance);
-                let step = undecided.guards(&sound, 0, head);
-                undecided.settle(step, sound)
+                let step = undecided.guards(&valid, 0, head);
+                undecided.settle(step, valid)
             }
             Err(Unrouted { request, reason }) => {
                 exchange.request = request;
@@ -129,47 +129,47 @@ impl Pending {
     /// The maximum size of the request's body that is sent to the service; a request with more is refused. 0 for no
     /// body.
     pub(crate) fn body_bytes_max(&self) -> usize {
-        self.asked.question.service.body_bytes_max as usize
+        self.check.auth_check.service.body_bytes_max as usize
     }
 
     /// The earlier of `patience` and the deadline of the request, until which the body for the service must have arrived,
     /// and the reason for the answer after it.
     pub(crate) fn hold_end(&self, patience: Instant) -> (Instant, Reason) {
-        let deadline = self.asked.question.until.filter(|deadline| *deadline < patience);
+        let deadline = self.check.auth_check.until.filter(|deadline| *deadline < patience);
         deadline.map_or((patience, Reason::BodyStalled), |deadline| (deadline, Reason::UpstreamTimeout))
     }
 
     /// Calls the service and waits for its answer.
-    pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> Verdict {
-        external_auth::ask(&self.asked.question, body, shared).await
+    pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> CheckResult {
+        external_auth::ask(&self.check.auth_check, body, shared).await
     }
 
     /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number of bytes of the request's body that are held outside of
     /// the buffers that every request has; they are charged with it.
     pub(crate) fn resume<H: Head + HeaderNames>(
         self: Box<Self>,
-        asked: Result<Verdict, Reason>,
+        result: Result<CheckResult, Reason>,
         held_bytes: usize,
         head: &H,
     ) -> Decided {
-        let Self { mut undecided, sound, asked: call } = *self;
-        let Asked { at, question } = *call;
+        let Self { mut undecided, valid, check } = *self;
+        let PendingCheck { at, auth_check } = *check;
         // The charge of the call is returned before the request itself is charged.
-        drop(question);
+        drop(auth_check);
         undecided.held_bytes = held_bytes;
-        let step = match asked {
-            Ok(Verdict::Allowed(grants)) => {
+        let step = match result {
+            Ok(CheckResult::Allowed(grants)) => {
                 undecided.grant(grants, head);
                 match at {
-                    At::Guard(place) => undecided.guards(&sound, place + 1, head),
-                    At::Share(admitted, place) => undecided.aim(admitted, place, head).map(Step::Aims),
+                    At::Guard(place) => undecided.guards(&valid, place + 1, head),
+                    At::Share(admitted, place) => undecided.select_target(admitted, place, head).map(Step::Selected),
                 }
             }
-            Ok(Verdict::Denied(response)) => Err(Answer::denied(response)),
-            Ok(Verdict::Failed(failure)) => Err(failure.into()),
+            Ok(CheckResult::Denied(response)) => Err(Answer::denied(response)),
+            Ok(CheckResult::Failed(failure)) => Err(failure.into()),
             Err(reason) => Err(reason.into()),
         };
-        undecided.settle(step, sound)
+        undecided.settle(step, valid)
     }
 }
 
@@ -194,18 +194,18 @@ impl Undecided {
     }
 
     /// The state after the steps.
-    fn settle(mut self, step: Result<Step, Answer>, sound: Sound<'_>) -> Decided {
+    fn settle(mut self, step: Result<Step, Answer>, valid: ValidRequest<'_>) -> Decided {
         match step {
-            Ok(Step::Aims(aim)) => {
+            Ok(Step::Selected(selected)) => {
                 let Self { mut exchange, request, matched, effective, session, draw, .. } = self;
                 (exchange.request, exchange.matched) = (Some(request.clone()), Some(matched));
-                Decided::Forwards(Forwarding::new(exchange, request, (effective, aim), session, draw))
+                Decided::Forwards(Forwarding::new(exchange, request, (effective, selected), session, draw))
             }
-            Ok(Step::Asks(asked)) => {
+            Ok(Step::Asks(check)) => {
                 // The client may disconnect during the wait, and the record then needs them.
                 self.exchange.request = Some(self.request.clone());
                 self.exchange.matched = Some(self.matched.clone());
-                Decided::Asks(Box::new(Pending { undecided: self, sound: sound.to_owned(), asked }))
+                Decided::Asks(Box::new(Pending { undecided: self, valid: valid.to_owned(), check }))
             }
             Err(answer) => Decided::Answers(Answered::new(self.into_exchange(), answer)),
         }
@@ -221,16 +221,21 @@ impl Undecided {
     }
 
     /// Evaluates the guards of the route from an index on.
-    fn guards<H: Head + HeaderNames>(&mut self, sound: &Sound<'_>, from: usize, head: &H) -> Result<Step, Answer> {
+    fn guards<H: Head + HeaderNames>(
+        &mut self,
+        valid: &ValidRequest<'_>,
+        from: usize,
+        head: &H,
+    ) -> Result<Step, Answer> {
         let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
         let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
         let facts = &exchange.facts;
         let is_own_port = request.client.secure == facts.tls.is_some();
         let port = is_own_port.then_some(&*facts.text.port);
         let inbound = Inbound { client: &request.client, listener, port };
-        match admit((route, from), &self.effective, &inbound, sound, head, has_endpoint)? {
-            GuardResult::Admitted(admitted) => self.choose_share(admitted, sound, head),
-            GuardResult::Asks(place, service) => self.asks(&service, sound, At::Guard(place), head),
+        match admit((route, from), &self.effective, &inbound, valid, head, has_endpoint)? {
+            GuardResult::Admitted(admitted) => self.choose_share(admitted, valid, head),
+            GuardResult::Asks(place, service) => self.asks(&service, valid, At::Guard(place), head),
         }
     }
 
@@ -238,7 +243,7 @@ impl Undecided {
     fn choose_share<H: Head + HeaderNames>(
         &mut self,
         admitted: Admitted,
-        sound: &Sound<'_>,
+        valid: &ValidRequest<'_>,
         head: &H,
     ) -> Result<Step, Answer> {
         let shares = admitted.shares();
@@ -259,15 +264,15 @@ impl Undecided {
         match &share.external_auth {
             Some(service) => {
                 let service = Arc::clone(service);
-                self.asks(&service, sound, At::Share(admitted, place), head)
+                self.asks(&service, valid, At::Share(admitted, place), head)
             }
-            None => self.aim(admitted, place, head).map(Step::Aims),
+            None => self.select_target(admitted, place, head).map(Step::Selected),
         }
     }
 
     /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection. The
     /// request is charged.
-    fn aim<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<Aim, Answer> {
+    fn select_target<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<SelectedTarget, Answer> {
         let target = match admitted.shares().get(share).map(|share| &share.to) {
             Some(Destination::Target(target)) => Arc::clone(target),
             Some(Destination::Status(status)) => return Err(Answer::status(*status)),
@@ -278,7 +283,7 @@ impl Undecided {
         let is_http10 = self.request.protocol == Protocol::Http10;
         let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
         let charges = Charges::new(&self.exchange, &backend, self.held_bytes)?;
-        Ok(Aim { admitted, share, target, backend, negotiation, charges })
+        Ok(SelectedTarget { admitted, share, target, backend, negotiation, charges })
     }
 
     /// The backend of a target, if it has an endpoint.
@@ -291,12 +296,12 @@ impl Undecided {
     fn asks<H: Head + HeaderNames>(
         &self,
         service: &Arc<ExternalAuth>,
-        sound: &Sound<'_>,
+        valid: &ValidRequest<'_>,
         at: At,
         head: &H,
     ) -> Result<Step, Answer> {
         let max = u64::from(service.body_bytes_max);
-        if max > 0 && sound.content_length.is_some_and(|bytes| bytes > max) {
+        if max > 0 && valid.content_length.is_some_and(|bytes| bytes > max) {
             return Err(Reason::BodyTooLarge.into());
         }
         let (shared, facts) = (self.exchange.shared(), &self.exchange.facts);
@@ -307,14 +312,14 @@ impl Undecided {
         let backend = self.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
         let _charge = CallCharge::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;
         let until = head_deadline(self.exchange.arrived.began, &self.effective);
-        let question = Question {
+        let auth_check = AuthCheck {
             service: Arc::clone(service),
             backend: Arc::clone(backend),
-            shown: self.shown(sound, head),
+            shown: self.shown(valid, head),
             until,
             facts: Arc::clone(facts),
             _charge,
         };
-        Ok(Step::Asks(Box::new(Asked { at, question })))
+        Ok(Step::Asks(Box::new(PendingCheck { at, auth_check })))
     }
 }

@@ -24,7 +24,7 @@ use crate::request::guard::Admitted;
 use crate::request::mirror::Copies;
 use crate::request::phase::RequestFacts;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Sign};
+use crate::upstream::attempt::{AttemptOutcome, Attempts};
 use crate::upstream::balance::Draw;
 use copies::begin_copies;
 
@@ -72,7 +72,7 @@ pub(crate) struct Forwarding {
 
 /// The target of a request that has passed its guards, and its charge.
 #[derive(Debug)]
-pub(super) struct Aim {
+pub(super) struct SelectedTarget {
     pub(super) admitted: Admitted,
     /// The index of its share of the route.
     pub(super) share: usize,
@@ -88,11 +88,11 @@ impl Forwarding {
     pub(super) fn new(
         exchange: Exchange,
         request: RequestFacts,
-        (effective, aim): (Effective, Aim),
+        (effective, selected): (Effective, SelectedTarget),
         session: Option<Box<Session>>,
         draw: u64,
     ) -> Self {
-        let Aim { admitted, share, target, backend, negotiation, charges } = aim;
+        let SelectedTarget { admitted, share, target, backend, negotiation, charges } = selected;
         let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
         let copies = begin_copies(&exchange, &request, !draw);
         Self {
@@ -215,23 +215,23 @@ impl Forwarding {
         } else {
             self.due = self.response_end();
         }
-        self.judge(self.sign_of(status), now);
+        self.judge(self.outcome_of(status), now);
         self.charges.end_retry();
     }
 
     /// The assessment of an endpoint that answers with a status.
-    const fn sign_of(&self, status: u16) -> Sign {
+    const fn outcome_of(&self, status: u16) -> AttemptOutcome {
         match status {
-            502..=504 => Sign::Unable,
-            _ if self.body_bytes > 0 => Sign::Slowed,
-            _ => Sign::Answer,
+            502..=504 => AttemptOutcome::Unable,
+            _ if self.body_bytes > 0 => AttemptOutcome::Slowed,
+            _ => AttemptOutcome::Answer,
         }
     }
 
     /// Assesses the endpoint of the last attempt.
-    fn judge(&mut self, sign: Sign, now: Instant) {
+    fn judge(&mut self, outcome: AttemptOutcome, now: Instant) {
         let moment = self.shared().endpoints.moment(now);
-        self.attempts.first_byte(sign, now, moment);
+        self.attempts.first_byte(outcome, now, moment);
     }
 
     /// The idle timeout of the tunnel after an upgrade.
@@ -270,7 +270,7 @@ impl Drop for Forwarding {
             let reason = self.in_time(Reason::Abandoned, end.now);
             self.answer = Some(Box::new(reason.into()));
             if reason == Reason::UpstreamTimeout && !self.is_late_upload(end.now) {
-                self.judge(Sign::Broken, end.now);
+                self.judge(AttemptOutcome::Broken, end.now);
             }
             self.record::<dyn Head>(None, &end);
         }

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::request::client::Client;
 use crate::request::cors;
-use crate::request::hygiene::Sound;
+use crate::request::hygiene::ValidRequest;
 use crate::request::path_rewrite;
 
 /// A route whose guards a request has passed: the witness that the steps towards an endpoint require.
@@ -64,13 +64,13 @@ pub(crate) fn admit<H: Head + ?Sized>(
     (route, from): (&Arc<Route>, usize),
     effective: &Effective,
     inbound: &Inbound<'_>,
-    sound: &Sound<'_>,
+    valid: &ValidRequest<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<GuardResult, Answer> {
     let Inbound { client, listener, .. } = *inbound;
     let asker =
-        Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: sound.content_length };
+        Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: valid.content_length };
     let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
     let decision = match preflight {
         Some(answer) => stops_preflight(route, from, effective, &asker, has_endpoint).ok_or(answer)?,
@@ -82,9 +82,9 @@ pub(crate) fn admit<H: Head + ?Sized>(
         Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
         Decision::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
-            Err(away(status, location(scheme, &sound.host, None, head.path(), head)))
+            Err(away(status, location(scheme, &valid.host, None, head.path(), head)))
         }
-        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, inbound, sound, head)),
+        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, inbound, valid, head)),
         Decision::Answered(response) => Err(Answer::direct(response)),
     }
 }
@@ -104,12 +104,12 @@ fn elsewhere<H: Head + ?Sized>(
     route: &Route,
     redirect: &Redirect,
     inbound: &Inbound<'_>,
-    sound: &Sound<'_>,
+    valid: &ValidRequest<'_>,
     head: &H,
 ) -> Answer {
     let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
-    let host = redirect.host.as_deref().unwrap_or(&sound.host);
-    let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &sound.path);
+    let host = redirect.host.as_deref().unwrap_or(&valid.host);
+    let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
     let path = path.as_deref().unwrap_or(head.path());
     let given = redirect.port.map(|port| port.to_string());
     // A scheme in the redirect implies its default port.
@@ -168,7 +168,7 @@ mod tests {
         let settings = Settings::clone(&route.settings);
         let sent = head.path().to_owned();
         let length = head.header("content-length").map(|v| std::str::from_utf8(v).unwrap().parse().unwrap());
-        let sound = Sound {
+        let valid = ValidRequest {
             host: head.authority().unwrap().to_owned().into(),
             path: Normalized { path: sent.as_str().into(), had_dot_segments: false },
             content_length: length,
@@ -177,7 +177,7 @@ mod tests {
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
         let listener = ListenerName("http".into());
         let inbound = Inbound { client, listener: &listener, port: Some("8080") };
-        let got = admit((&Arc::new(route), 0), &effective, &inbound, &sound, head, has_endpoint);
+        let got = admit((&Arc::new(route), 0), &effective, &inbound, &valid, head, has_endpoint);
         let got = got.map(|_| ()).map_err(|answer| {
             (answer.status, answer.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -267,10 +267,10 @@ mod tests {
         let route = route("r", path("/"));
         let head = Sample::get("a.test", "/x");
         let path = Normalized { path: "/x".into(), had_dot_segments: false };
-        let sound = Sound { host: "a.test".into(), path, content_length: None };
+        let valid = ValidRequest { host: "a.test".into(), path, content_length: None };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, port: came_to };
-        let answer = elsewhere(&route, &redirect, &inbound, &sound, &head);
+        let answer = elsewhere(&route, &redirect, &inbound, &valid, &head);
         assert_eq!(answer.location().unwrap().to_str().unwrap(), want);
     }
 

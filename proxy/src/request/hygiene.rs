@@ -53,7 +53,7 @@ pub(crate) struct HeadFacts<'a> {
 
 /// The facts about a valid request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Sound<'a> {
+pub(crate) struct ValidRequest<'a> {
     /// The routing host; empty for HTTP/1.0 without one.
     pub(crate) host: Cow<'a, str>,
     /// The routing path.
@@ -62,12 +62,12 @@ pub(crate) struct Sound<'a> {
     pub(crate) content_length: Option<u64>,
 }
 
-impl Sound<'_> {
+impl ValidRequest<'_> {
     /// A copy that does not borrow the head.
-    pub(crate) fn to_owned(&self) -> Sound<'static> {
+    pub(crate) fn to_owned(&self) -> ValidRequest<'static> {
         let Self { host, path, content_length } = self;
         let path = Normalized { path: path.path.clone().into_owned().into(), had_dot_segments: path.had_dot_segments };
-        Sound { host: host.clone().into_owned().into(), path, content_length: *content_length }
+        ValidRequest { host: host.clone().into_owned().into(), path, content_length: *content_length }
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     line: &HeadFacts<'_>,
     options: &Options,
     asked: RequestHeadLimits,
-) -> Result<Sound<'a>, Reason> {
+) -> Result<ValidRequest<'a>, Reason> {
     let ClientLimits { head_lines_max, head_bytes_max, .. } = options.client;
     if line.header_lines > head_lines_max || line.header_bytes > asked.bytes_max.unwrap_or(head_bytes_max) {
         return Err(Reason::HeadTooLarge);
@@ -99,7 +99,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
         return Err(Reason::LoopDetected);
     }
     let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
-    Ok(Sound { host, path, content_length })
+    Ok(ValidRequest { host, path, content_length })
 }
 
 /// Checks that the request line, in its HTTP/1 form, and each header line are within their limit.
@@ -179,7 +179,7 @@ mod tests {
     #[track_caller]
     fn check_row(sample: &Sample, want: Result<(&str, &str), Reason>) {
         let got = check(sample, &line(Protocol::Http11), &limits(), NO_MORE);
-        let got = got.as_ref().map(|sound| (&*sound.host, &*sound.path.path)).map_err(|reason| *reason);
+        let got = got.as_ref().map(|valid| (&*valid.host, &*valid.path.path)).map_err(|reason| *reason);
         assert_eq!(got, want, "{sample:?}");
     }
 

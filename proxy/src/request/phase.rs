@@ -9,7 +9,7 @@ use tidegate_config::model::{Head, ListenerName, Route, Snapshot};
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::{Client, client};
-use crate::request::hygiene::{self, HeadFacts, Protocol, Sound};
+use crate::request::hygiene::{self, HeadFacts, Protocol, ValidRequest};
 use crate::request::{rewrite, route};
 use crate::shared::Shared;
 
@@ -36,7 +36,7 @@ pub(crate) struct Routed<'h> {
     /// The facts about it.
     pub(crate) request: RequestFacts,
     /// The validated host, path and length.
-    pub(crate) sound: Sound<'h>,
+    pub(crate) valid: ValidRequest<'h>,
     /// The listener that it came to.
     pub(crate) listener: ListenerName,
     /// The route.
@@ -77,11 +77,11 @@ pub(crate) fn route<'h, H: Head>(
     head: &'h H,
     line: &HeadFacts<'_>,
 ) -> Result<Routed<'h>, Unrouted> {
-    let sound = hygiene::check(head, line, &shared.options, snapshot.edge().request_head)?;
+    let valid = hygiene::check(head, line, &shared.options, snapshot.edge().request_head)?;
     let request = RequestFacts {
         client: client(head, facts.peer, facts.tls.is_some(), facts.trusted(snapshot)),
         protocol: line.protocol,
-        had_dot_segments: sound.path.had_dot_segments,
+        had_dot_segments: valid.path.had_dot_segments,
         early: facts.is_early(),
         absolute: line.target_authority.is_some(),
         upgrade: rewrite::upgrade(head, line.protocol, &shared.options.upgrade_tokens).map(Box::new),
@@ -90,10 +90,10 @@ pub(crate) fn route<'h, H: Head>(
         return Err(Unrouted { request: Some(request), reason: Reason::TooEarly });
     }
     let shaken = facts.tls.as_ref().map(|tls| &tls.listener);
-    match route::find(snapshot, (&facts.bind, shaken), &sound.host, &sound.path.path, head) {
+    match route::find(snapshot, (&facts.bind, shaken), &valid.host, &valid.path.path, head) {
         Ok(found) => {
             let (listener, route) = (found.listener.clone(), Arc::clone(found.route));
-            Ok(Routed { request, sound, listener, route })
+            Ok(Routed { request, valid, listener, route })
         }
         Err(reason) => Err(Unrouted { request: Some(request), reason }),
     }

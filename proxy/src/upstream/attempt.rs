@@ -18,7 +18,7 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// The assessment of an endpoint by the beginning of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sign {
+pub(crate) enum AttemptOutcome {
     /// It answered in time.
     Answer,
     /// It answered, but the client's own body may have caused the delay.
@@ -173,15 +173,15 @@ impl Attempts {
     }
 
     /// The response's head has arrived, or will not, with the assessment of the endpoint.
-    pub(crate) fn first_byte(&mut self, sign: Sign, now: Instant, moment: Moment) {
+    pub(crate) fn first_byte(&mut self, outcome: AttemptOutcome, now: Instant, moment: Moment) {
         let Some(attempt) = self.last.as_mut().filter(|attempt| attempt.first_byte.is_none()) else { return };
         let Some(latency) = attempt.connected.map(|connected| now.saturating_duration_since(connected)) else { return };
-        attempt.first_byte = (sign != Sign::Broken).then_some(latency);
+        attempt.first_byte = (outcome != AttemptOutcome::Broken).then_some(latency);
         let Some(state) = attempt.state() else { return };
-        match sign {
-            Sign::Answer => state.measured(latency, moment),
-            Sign::Unable | Sign::Broken => state.measured(latency.max(FAILURE_LATENCY), moment),
-            Sign::Slowed => {}
+        match outcome {
+            AttemptOutcome::Answer => state.measured(latency, moment),
+            AttemptOutcome::Unable | AttemptOutcome::Broken => state.measured(latency.max(FAILURE_LATENCY), moment),
+            AttemptOutcome::Slowed => {}
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_latency(sign: Sign, want: Option<Duration>, shown: bool) {
+    fn check_latency(outcome: AttemptOutcome, want: Option<Duration>, shown: bool) {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80)]);
         let mut attempts = Attempts::default();
@@ -358,17 +358,17 @@ mod tests {
         let now = clock::now();
         attempts.connected(true, now);
         let later = now + Duration::from_millis(20);
-        attempts.first_byte(sign, later, states.moment(later));
+        attempts.first_byte(outcome, later, states.moment(later));
         let load = states.peek(backend.endpoints[0].id, |state| state.load(states.moment(later))).unwrap();
         let latency = load.latency_us.map(|latency| Duration::from_micros(latency.round() as u64));
-        assert_eq!((latency, attempts.last().unwrap().first_byte.is_some()), (want, shown), "{sign:?}");
+        assert_eq!((latency, attempts.last().unwrap().first_byte.is_some()), (want, shown), "{outcome:?}");
     }
 
     #[test]
     fn fast_failures_do_not_attract_requests() {
-        check_latency(Sign::Answer, Some(Duration::from_millis(20)), true);
-        check_latency(Sign::Slowed, None, true);
-        check_latency(Sign::Unable, Some(FAILURE_LATENCY), true);
-        check_latency(Sign::Broken, Some(FAILURE_LATENCY), false);
+        check_latency(AttemptOutcome::Answer, Some(Duration::from_millis(20)), true);
+        check_latency(AttemptOutcome::Slowed, None, true);
+        check_latency(AttemptOutcome::Unable, Some(FAILURE_LATENCY), true);
+        check_latency(AttemptOutcome::Broken, Some(FAILURE_LATENCY), false);
     }
 }

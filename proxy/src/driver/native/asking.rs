@@ -14,7 +14,7 @@ use crate::clock;
 use crate::http::body::Piece;
 use crate::reason::Reason;
 use crate::request::decide::{Decided, Pending};
-use crate::request::external_auth::Verdict;
+use crate::request::external_auth::CheckResult;
 use crate::shared::Shared;
 
 /// The interim response after which a client sends its body.
@@ -32,12 +32,12 @@ impl<C: Downstream> Transfer<'_, C> {
     }
 
     /// Waits for the answer of the service, or for the client to disconnect.
-    async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<Verdict, Reason> {
+    async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<CheckResult, Reason> {
         let body = if pending.body_bytes_max() > 0 { self.room.held.clone() } else { bytes::Bytes::new() };
         let (client, is_whole) = (&mut *self.client, self.progress.body.is_over());
         let gone = poll_fn(|cx| client.poll_gone(is_whole, cx));
         match select(Box::pin(pending.ask(body, shared)), gone).await {
-            Either::Left((verdict, _)) => Ok(verdict),
+            Either::Left((result, _)) => Ok(result),
             Either::Right(((), _)) => Err(Reason::ClientGone),
         }
     }

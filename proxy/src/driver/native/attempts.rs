@@ -71,8 +71,8 @@ struct AttemptSettings {
 }
 
 impl AttemptSettings {
-    fn of<H: Head>(aim: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
-        let (effective, client) = (aim.effective, &options.client);
+    fn of<H: Head>(attempt: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
+        let (effective, client) = (attempt.effective, &options.client);
         let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
         let patience = Patience {
             read: effective.read_timeout,
@@ -80,7 +80,11 @@ impl AttemptSettings {
             body: client.body_read_stall,
             client: client.write_stall,
         };
-        Self { key: ConnectionKey::new(aim.target, aim.endpoint, host), connect: aim.connect_timeout(), patience }
+        Self {
+            key: ConnectionKey::new(attempt.target, attempt.endpoint, host),
+            connect: attempt.connect_timeout(),
+            patience,
+        }
     }
 }
 

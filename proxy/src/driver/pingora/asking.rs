@@ -11,7 +11,7 @@ use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
 use crate::request::decide::{Decided, Pending};
-use crate::request::external_auth::Verdict;
+use crate::request::external_auth::CheckResult;
 use crate::shared::Shared;
 
 /// Calls the authorisation service, and continues with its answer; if the request's own answer has
@@ -26,7 +26,7 @@ pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut
 }
 
 /// Waits for the answer of the service, or for the client to disconnect.
-async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<Verdict, Reason> {
+async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<CheckResult, Reason> {
     let body = if pending.body_bytes_max() > 0 { Bytes::copy_from_slice(body) } else { Bytes::new() };
     unless_gone(session, pending.ask(body, shared)).await
 }

@@ -30,8 +30,8 @@ pub(crate) struct Need<'a> {
 }
 
 /// The peer for an endpoint of a target, to which no connection is open yet, and the link to it.
-pub(super) fn peer(aim: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc<Link>) {
-    let UpstreamAttempt { effective, target, endpoint, upgrade, response, .. } = *aim;
+pub(super) fn peer(attempt: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc<Link>) {
+    let UpstreamAttempt { effective, target, endpoint, upgrade, response, .. } = *attempt;
     let mut options = PeerOptions::new();
     // Pingora's timers have a resolution of milliseconds and fail with less.
     let floored = |limit: Duration| limit.max(Duration::from_millis(1));
@@ -83,7 +83,7 @@ mod tests {
         let endpoint = Endpoint::tcp(([10, 0, 0, 1], 80).into(), Some("a".into()));
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::Ws, tls: None, fixed: None };
         let need = Need { host: "a", pool_size: 9, to_head: false, pause: Duration::ZERO };
-        let aim = UpstreamAttempt {
+        let attempt = UpstreamAttempt {
             effective: &Effective::DEFAULT,
             target: &target,
             endpoint: &endpoint,
@@ -91,16 +91,16 @@ mod tests {
             remaining: left,
             response: None,
         };
-        let peer = |aim: &UpstreamAttempt<'_>, need: &Need<'_>| super::peer(aim, need).0;
-        let short = peer(&UpstreamAttempt { response: left, ..aim }, &need);
+        let peer = |attempt: &UpstreamAttempt<'_>, need: &Need<'_>| super::peer(attempt, need).0;
+        let short = peer(&UpstreamAttempt { response: left, ..attempt }, &need);
         assert_eq!(short.options.read_timeout, left);
-        let bounded = peer(&aim, &need);
+        let bounded = peer(&attempt, &need);
         let read = Some(Effective::DEFAULT.read_timeout);
         assert_eq!(bounded.options.read_timeout, read);
-        let tunnel = peer(&UpstreamAttempt { upgrade: true, ..aim }, &need);
+        let tunnel = peer(&UpstreamAttempt { upgrade: true, ..attempt }, &need);
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
         let pause = Duration::from_secs(7);
-        let uploads = peer(&aim, &Need { pause, ..need });
+        let uploads = peer(&attempt, &Need { pause, ..need });
         assert_eq!(uploads.options.read_timeout, Some(Effective::DEFAULT.read_timeout + pause));
     }
 }

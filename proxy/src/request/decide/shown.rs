@@ -8,13 +8,13 @@ use crate::http::edited::edited;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::request::external_auth::Shown;
-use crate::request::hygiene::Sound;
+use crate::request::hygiene::ValidRequest;
 use crate::request::respond::Filters;
 use crate::request::rewrite;
 
 impl Undecided {
     /// The request as an authorisation service sees it.
-    pub(super) fn shown<H: Head + HeaderNames>(&self, sound: &Sound<'_>, head: &H) -> Shown {
+    pub(super) fn shown<H: Head + HeaderNames>(&self, valid: &ValidRequest<'_>, head: &H) -> Shown {
         let Self { exchange, request, matched, .. } = self;
         let facts = &exchange.facts;
         let mut edits = Edits::default();
@@ -38,7 +38,7 @@ impl Undecided {
             local: facts.local,
             server_name: facts.tls.as_ref().and_then(|tls| tls.server_name.clone()),
             time: clock::wall(),
-            size: sound.content_length,
+            size: valid.content_length,
         }
     }
 }

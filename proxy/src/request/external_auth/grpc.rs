@@ -16,7 +16,7 @@ use super::messages::{
     Address, AttributeContext, AttributeRequest, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderAppendAction,
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
-use super::{Grants, Question, Shown, Verdict, header, identity, may_change, whole};
+use super::{AuthCheck, CheckResult, Grants, Shown, header, identity, may_change, whole};
 use crate::observe::external_auth_metrics::CallFailure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -25,11 +25,11 @@ const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
 const PREFIX_BYTES: usize = 5;
 
 /// The call; `None` if the service's name is not valid in a URL.
-pub(super) fn request(question: &Question, allowed: &[HeaderName], body: Bytes) -> Option<Request<Full<Bytes>>> {
-    let target = &question.service.target;
+pub(super) fn request(auth_check: &AuthCheck, allowed: &[HeaderName], body: Bytes) -> Option<Request<Full<Bytes>>> {
+    let target = &auth_check.service.target;
     let service = &target.backend.service;
     let scheme = if target.protocol.is_tls() { "https" } else { "http" };
-    let message = check(&question.shown, allowed, body);
+    let message = check(&auth_check.shown, allowed, body);
     let length = message.encoded_len();
     let mut framed = BytesMut::with_capacity(PREFIX_BYTES + length);
     framed.put_u8(0);
@@ -101,7 +101,7 @@ fn peer(address: SocketAddr) -> Peer {
 ///
 /// # Errors
 /// If it is invalid, or reports a failure of the service.
-pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> Result<Verdict, CallFailure> {
+pub(super) async fn check_result(response: Response<Incoming>, sent: &HeaderMap) -> Result<CheckResult, CallFailure> {
     if response.status() != StatusCode::OK {
         return Err(CallFailure::Broken);
     }
@@ -120,10 +120,10 @@ pub(super) async fn verdict(response: Response<Incoming>, sent: &HeaderMap) -> R
     // An answer without a status has the default value: OK.
     let is_ok = answer.status.is_none_or(|status| status.code == 0);
     Ok(match answer.http_response {
-        Some(HttpResponse::Ok(granted)) if is_ok => Verdict::Allowed(grants(&granted, sent)),
-        None if is_ok => Verdict::Allowed(Grants::default()),
-        Some(HttpResponse::Denied(denied)) => Verdict::Denied(Arc::new(denial(&denied)?)),
-        Some(HttpResponse::Ok(_)) | None => Verdict::Denied(Arc::new(denial(&DeniedHttpResponse::default())?)),
+        Some(HttpResponse::Ok(granted)) if is_ok => CheckResult::Allowed(grants(&granted, sent)),
+        None if is_ok => CheckResult::Allowed(Grants::default()),
+        Some(HttpResponse::Denied(denied)) => CheckResult::Denied(Arc::new(denial(&denied)?)),
+        Some(HttpResponse::Ok(_)) | None => CheckResult::Denied(Arc::new(denial(&DeniedHttpResponse::default())?)),
     })
 }
 

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
 
-use super::{Grants, Shown, Verdict, identity, may_change, whole};
+use super::{CheckResult, Grants, Shown, identity, may_change, whole};
 use crate::http::edited::nominated;
 use crate::observe::external_auth_metrics::CallFailure;
 
@@ -47,13 +47,16 @@ pub(super) fn request(
 ///
 /// # Errors
 /// If it is invalid.
-pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]) -> Result<Verdict, CallFailure> {
+pub(super) async fn check_result(
+    response: Response<Incoming>,
+    allowed: &[HeaderName],
+) -> Result<CheckResult, CallFailure> {
     let status = response.status();
     if status == StatusCode::OK {
         let granted = granted(response.headers(), allowed);
         // It is read so that the connection can be reused; an error does not matter, because the answer is known.
         drop(whole(response).await);
-        return Ok(Verdict::Allowed(granted));
+        return Ok(CheckResult::Allowed(granted));
     }
     if !(200..600).contains(&status.as_u16()) {
         return Err(CallFailure::Broken);
@@ -65,7 +68,7 @@ pub(super) async fn verdict(response: Response<Incoming>, allowed: &[HeaderName]
     let asks = headers.get_all(http::header::PROXY_AUTHENTICATE).iter().cloned().collect::<Vec<_>>();
     CONNECTION_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
     headers.extend(asks.into_iter().map(|value| (http::header::PROXY_AUTHENTICATE, value)));
-    Ok(Verdict::Denied(Arc::new(DirectResponse {
+    Ok(CheckResult::Denied(Arc::new(DirectResponse {
         status: status.as_u16(),
         headers: listed(&headers, |name| *name != DATE && *name != SERVER),
         content_type: None,

@@ -1,5 +1,5 @@
-//! Calls to authorisation services, for guards that wait. The steps make a [`Question`] from a request, as data; a
-//! driver awaits its [`Verdict`] and continues. Whatever the failure of a service, no request passes without its
+//! Calls to authorisation services, for guards that wait. The steps make an [`AuthCheck`] from a request, as data; a
+//! driver awaits its [`CheckResult`] and continues. Whatever the failure of a service, no request passes without its
 //! permission.
 
 mod grpc;
@@ -28,7 +28,7 @@ use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::answer::Answer;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Sign};
+use crate::upstream::attempt::{AttemptOutcome, Attempts};
 use crate::upstream::balance::Draw;
 use crate::upstream::client::{self, Purpose};
 use crate::upstream::service_state::AtService;
@@ -69,7 +69,7 @@ pub(crate) struct Shown {
 }
 
 /// A call to an authorisation service, with its deadline.
-pub(crate) struct Question {
+pub(crate) struct AuthCheck {
     /// The service.
     pub(crate) service: Arc<ExternalAuth>,
     /// The endpoints of the service.
@@ -97,7 +97,7 @@ pub(crate) struct Grants {
 
 /// The answer of a service.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum CheckResult {
     /// The request is allowed.
     Allowed(Grants),
     /// The request is denied, and the client gets this response.
@@ -113,9 +113,9 @@ impl fmt::Debug for Grants {
     }
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for AuthCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question").field("service", &self.service).finish_non_exhaustive()
+        f.debug_struct("AuthCheck").field("service", &self.service).finish_non_exhaustive()
     }
 }
 
@@ -175,28 +175,28 @@ impl Drop for CallCharge {
 }
 
 /// Calls the service, and counts the outcome. If it is dropped before the end, the client has disconnected.
-pub(crate) async fn ask(question: &Question, body: Bytes, shared: &Shared) -> Verdict {
+pub(crate) async fn ask(auth_check: &AuthCheck, body: Bytes, shared: &Shared) -> CheckResult {
     let began = clock::now();
     let _in_flight = shared.external_auth.enter();
     let mut counted = CallCounter { shared, outcome: Outcome::Failed(CallFailure::ClientGone), began };
     let mut attempts = Attempts::default();
     let patience = began + shared.options.upstream.external_auth;
-    let until = question.until.map_or(patience, |end| end.min(patience));
-    let asked = timeout_at(until.into(), tries(question, body, shared, &mut attempts)).await;
-    let verdict = asked.unwrap_or_else(|_| {
+    let until = auth_check.until.map_or(patience, |end| end.min(patience));
+    let asked = timeout_at(until.into(), tries(auth_check, body, shared, &mut attempts)).await;
+    let result = asked.unwrap_or_else(|_| {
         // An endpoint that had less time than usual, because of the request's own deadline, is not penalised.
         if until == patience {
             let now = clock::now();
-            attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
+            attempts.first_byte(AttemptOutcome::Broken, now, shared.endpoints.moment(now));
         }
-        Verdict::Failed(CallFailure::Timeout)
+        CheckResult::Failed(CallFailure::Timeout)
     });
-    counted.outcome = match &verdict {
-        Verdict::Allowed(_) => Outcome::Allowed,
-        Verdict::Denied(_) => Outcome::Denied,
-        Verdict::Failed(failure) => Outcome::Failed(*failure),
+    counted.outcome = match &result {
+        CheckResult::Allowed(_) => Outcome::Allowed,
+        CheckResult::Denied(_) => Outcome::Denied,
+        CheckResult::Failed(failure) => Outcome::Failed(*failure),
     };
-    verdict
+    result
 }
 
 /// Counts a call at its end, whatever the outcome.
@@ -214,23 +214,23 @@ impl Drop for CallCounter<'_> {
 }
 
 /// Tries endpoints one after the other until one takes the call.
-async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> Verdict {
-    let here = shared.here(question.facts.local.ip());
+async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
+    let here = shared.here(auth_check.facts.local.ip());
     let limits = &shared.options.upstream;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));
         let chance = (now, &mut Draw::new(draw));
-        let endpoint = attempts.next(&question.backend, Balance::PowerOfTwo, here, &shared.endpoints, chance);
-        let Some(endpoint) = endpoint else { return Verdict::Failed(CallFailure::NoEndpoint) };
-        let http2 = question.service.target.protocol.is_http2();
-        let request = match &question.service.protocol {
+        let endpoint = attempts.next(&auth_check.backend, Balance::PowerOfTwo, here, &shared.endpoints, chance);
+        let Some(endpoint) = endpoint else { return CheckResult::Failed(CallFailure::NoEndpoint) };
+        let http2 = auth_check.service.target.protocol.is_http2();
+        let request = match &auth_check.service.protocol {
             AuthProtocol::Http { path, request_headers, .. } => {
-                http::request(&question.shown, (path, request_headers), http2, body.clone())
+                http::request(&auth_check.shown, (path, request_headers), http2, body.clone())
             }
-            AuthProtocol::Grpc { request_headers } => grpc::request(question, request_headers, body.clone()),
+            AuthProtocol::Grpc { request_headers } => grpc::request(auth_check, request_headers, body.clone()),
         };
-        let Some(request) = request else { return Verdict::Failed(CallFailure::Broken) };
-        let client = client::of(Purpose::ExternalAuth, (&question.service.target, endpoint), request.uri(), limits);
+        let Some(request) = request else { return CheckResult::Failed(CallFailure::Broken) };
+        let client = client::of(Purpose::ExternalAuth, (&auth_check.service.target, endpoint), request.uri(), limits);
         attempts.connected(true, now);
         let mut answered = client::send(&client, request.clone()).await;
         // A check may have an effect, so one that broke a new connection has failed.
@@ -240,27 +240,27 @@ async fn tries(question: &Question, body: Bytes, shared: &Shared, attempts: &mut
         let error = match answered {
             Ok(response) => {
                 let now = clock::now();
-                attempts.first_byte(Sign::Answer, now, shared.endpoints.moment(now));
-                let verdict = match &question.service.protocol {
-                    AuthProtocol::Http { response_headers, .. } => http::verdict(response, response_headers).await,
-                    AuthProtocol::Grpc { .. } => grpc::verdict(response, &question.shown.headers).await,
+                attempts.first_byte(AttemptOutcome::Answer, now, shared.endpoints.moment(now));
+                let result = match &auth_check.service.protocol {
+                    AuthProtocol::Http { response_headers, .. } => http::check_result(response, response_headers).await,
+                    AuthProtocol::Grpc { .. } => grpc::check_result(response, &auth_check.shown.headers).await,
                 };
-                return verdict.unwrap_or_else(Verdict::Failed);
+                return result.unwrap_or_else(CheckResult::Failed);
             }
             Err(error) => error,
         };
-        tracing::debug!(service = %question.service, address = %endpoint.address, %error, "an authorisation service did not answer");
+        tracing::debug!(service = %auth_check.service, address = %endpoint.address, %error, "an authorisation service did not answer");
         let now = clock::now();
         match client::refusal(&error) {
-            Some(Reason::OutOfResources) => return Verdict::Failed(CallFailure::NoRoom),
+            Some(Reason::OutOfResources) => return CheckResult::Failed(CallFailure::NoRoom),
             Some(_) => attempts.refused(now, Some(shared.endpoints.moment(now))),
             None => {
-                attempts.first_byte(Sign::Broken, now, shared.endpoints.moment(now));
-                return Verdict::Failed(CallFailure::Broken);
+                attempts.first_byte(AttemptOutcome::Broken, now, shared.endpoints.moment(now));
+                return CheckResult::Failed(CallFailure::Broken);
             }
         }
-        if attempts.count() >= TRIES_MAX || !attempts.leaves(&question.backend, here) {
-            return Verdict::Failed(CallFailure::ConnectFailed);
+        if attempts.count() >= TRIES_MAX || !attempts.leaves(&auth_check.backend, here) {
+            return CheckResult::Failed(CallFailure::ConnectFailed);
         }
     }
 }

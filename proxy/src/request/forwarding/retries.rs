@@ -7,7 +7,7 @@ use tidegate_config::model::RetryPolicy;
 use super::Forwarding;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
-use crate::upstream::attempt::Sign;
+use crate::upstream::attempt::AttemptOutcome;
 use crate::upstream::retry::{self, Failed, FailureStage};
 
 impl Forwarding {
@@ -34,7 +34,7 @@ impl Forwarding {
         let is_late = reason == Reason::UpstreamTimeout && !self.is_late_upload(now);
         let at_fault = is_late || reason == Reason::UpstreamBroken;
         if !excused && at_fault {
-            self.judge(Sign::Broken, now);
+            self.judge(AttemptOutcome::Broken, now);
         }
         if excused {
             self.attempts.excuse();
@@ -51,7 +51,7 @@ impl Forwarding {
         if status < 400 || !self.retry_policy().is_some_and(listed) {
             return false;
         }
-        self.judge(self.sign_of(status), now);
+        self.judge(self.outcome_of(status), now);
         self.end().is_none_or(|end| now < end) && self.again(FailureStage::Answered { status, replayable })
     }
 

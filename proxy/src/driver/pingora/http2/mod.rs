@@ -52,12 +52,12 @@ struct Times {
 }
 
 impl AttemptSettings {
-    fn of(aim: &UpstreamAttempt<'_>, body: Duration, host: impl FnOnce() -> String) -> Self {
+    fn of(attempt: &UpstreamAttempt<'_>, body: Duration, host: impl FnOnce() -> String) -> Self {
         Self {
-            key: ConnectionKey::new(aim.target, aim.endpoint, host),
-            connect: aim.connect_timeout(),
-            times: Times { read: aim.effective.read_timeout, write: aim.effective.write_timeout, body },
-            scheme: if aim.target.protocol.is_tls() { "https" } else { "http" },
+            key: ConnectionKey::new(attempt.target, attempt.endpoint, host),
+            connect: attempt.connect_timeout(),
+            times: Times { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
+            scheme: if attempt.target.protocol.is_tls() { "https" } else { "http" },
         }
     }
 }
