@@ -19,9 +19,9 @@ pub(crate) use refused::{refusals, refused};
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Asker, Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
-    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RetryPolicy, Route, SessionPersistence, Snapshot,
-    Target, TlsListener, WeightedTarget, decide, stops_preflight,
+    Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
+    Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RequestAttributes, RetryPolicy, Route, SessionPersistence,
+    Snapshot, Target, TlsListener, WeightedTarget, decide, stops_preflight,
 };
 
 use crate::attachment::ListenerRef;
@@ -322,7 +322,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
     // A client from an allowed address.
     let secure = asked.protocol == BindProtocol::Https;
-    let asker = Asker { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
+    let asker = RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
     let effective = snapshot.effective(route);
     let preflight = |filters: &[Filter]| Cors::answering(filters, asked).is_some();
     let mut from = 0;

@@ -87,7 +87,7 @@ impl Snapshot {
 
 /// The facts about a client and its request that a decision needs besides the route.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct RequestAttributes<'a> {
     /// The client's address; `None` for one that every route allows.
     pub address: Option<IpAddr>,
     /// Whether the request came over TLS, here or to a trusted proxy.
@@ -151,7 +151,7 @@ pub fn decide<'r>(
     route: &'r Route,
     from: usize,
     effective: &Effective,
-    asker: &Asker<'_>,
+    asker: &RequestAttributes<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Decision<'r> {
     // First, as in nginx: a request that is too large for the route need not be redirected before it is refused.
@@ -186,7 +186,7 @@ pub fn stops_preflight<'r>(
     route: &'r Route,
     mut from: usize,
     effective: &Effective,
-    asker: &Asker<'_>,
+    asker: &RequestAttributes<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Option<Decision<'r>> {
     loop {

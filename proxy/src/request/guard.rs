@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Asker, Cors, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, Route, WeightedTarget,
-    decide, stops_preflight,
+    Cors, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, RequestAttributes, Route,
+    WeightedTarget, decide, stops_preflight,
 };
 
 use crate::reason::Reason;
@@ -69,8 +69,12 @@ pub(crate) fn admit<H: Head + ?Sized>(
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<GuardResult, Answer> {
     let Inbound { client, listener, .. } = *inbound;
-    let asker =
-        Asker { address: Some(client.address), secure: client.secure, listener, body_bytes: valid.content_length };
+    let asker = RequestAttributes {
+        address: Some(client.address),
+        secure: client.secure,
+        listener,
+        body_bytes: valid.content_length,
+    };
     let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
     let decision = match preflight {
         Some(answer) => stops_preflight(route, from, effective, &asker, has_endpoint).ok_or(answer)?,

@@ -63,10 +63,14 @@ impl Forwarding {
         earlier(total, self.attempt_end)
     }
 
-    /// Returns `true` if the last attempt began with less time than the connect timeout.
+    /// Returns `true` if the last attempt had less than half of the time to connect that the first attempt of a request has,
+    /// because the request had used up the rest before.
     pub(super) fn cuts_connecting(&self) -> bool {
-        let whole = self.attempts.last().map(|attempt| attempt.began() + self.effective.connect_timeout);
-        whole.zip(self.head_end()).is_some_and(|(whole, end)| end < whole)
+        let Effective { connect_timeout, attempt_timeout, request_timeout, total_timeout, .. } = self.effective;
+        let limits = [attempt_timeout, request_timeout, total_timeout];
+        let whole = limits.into_iter().flatten().fold(connect_timeout, Duration::min);
+        let half = self.attempts.last().map(|attempt| attempt.began() + whole / 2);
+        half.zip(self.head_end()).is_some_and(|(half, end)| end < half)
     }
 
     /// Returns `true` if a deadline has passed while the client was still sending its body: a slow client is no fault of

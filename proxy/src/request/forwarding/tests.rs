@@ -135,34 +135,44 @@ fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     check_latency(broke(false), Some(Duration::from_secs(1)));
 }
 
-#[test]
-fn an_endpoint_is_ejected_only_if_it_had_the_whole_connect_timeout() {
+/// Fails to connect in an attempt that begins some milliseconds after its request, with a connect timeout of 5 s and other
+/// timeouts in milliseconds: of the attempt, and of the request. Checks whether the endpoint is ejected.
+#[track_caller]
+fn check_ejected((attempt, request): (Option<u64>, Option<u64>), after: u64, reason: Reason, want: bool) {
     let shared = Shared::sample();
-    let (ms, refused) = (Duration::from_millis, Reason::ConnectFailed);
-    for (left, reason, want) in [
-        (None, Reason::ConnectTimeout, true),
-        (Some(ms(5000)), Reason::ConnectTimeout, true),
-        (Some(ms(4999)), Reason::ConnectTimeout, false),
-        (Some(ms(4999)), refused, true),
+    for set in [
+        (|effective, limit| effective.request_timeout = limit) as fn(&mut Effective, Option<Duration>),
+        |effective, limit| effective.total_timeout = limit,
     ] {
-        for set in [
-            (|effective, left| effective.request_timeout = left) as fn(&mut Effective, Option<Duration>),
-            |effective, left| effective.total_timeout = left,
-            |effective, left| effective.attempt_timeout = left,
-        ] {
-            let (mut forwarding, _) = forwarded(&shared);
-            forwarding.effective.connect_timeout = ms(5000);
-            set(&mut forwarding.effective, left);
-            let began = forwarding.began();
-            let later = began + forwarding.attempt(began, 7).unwrap().connect_timeout();
-            forwarding.connect_failed(reason, later);
-            let id = Endpoint::tcp(ENDPOINT.into(), None).id;
-            let moment = shared.endpoints.moment(later);
-            let is_ejected = shared.endpoints.peek(id, |state| state.is_ejected(moment));
-            assert_eq!(is_ejected, Some(want), "{left:?} {reason:?}");
-            shared.endpoints.peek(id, |state| state.connected());
-        }
+        let (mut forwarding, _) = forwarded(&shared);
+        forwarding.effective.connect_timeout = Duration::from_secs(5);
+        forwarding.effective.attempt_timeout = attempt.map(Duration::from_millis);
+        set(&mut forwarding.effective, request.map(Duration::from_millis));
+        let begins = forwarding.began() + Duration::from_millis(after);
+        let later = begins + forwarding.attempt(begins, 7).unwrap().connect_timeout();
+        forwarding.connect_failed(reason, later);
+        let id = Endpoint::tcp(ENDPOINT.into(), None).id;
+        let moment = shared.endpoints.moment(later);
+        let is_ejected = shared.endpoints.peek(id, |state| state.is_ejected(moment));
+        assert_eq!(is_ejected, Some(want), "after {after} ms");
+        shared.endpoints.peek(id, |state| state.connected());
     }
+}
+
+#[test]
+fn an_endpoint_is_not_ejected_if_the_request_had_little_time_left_to_connect() {
+    let (timeout, refused) = (Reason::ConnectTimeout, Reason::ConnectFailed);
+    check_ejected((None, None), 9000, timeout, true);
+    check_ejected((None, Some(8000)), 5400, timeout, true);
+    check_ejected((None, Some(8000)), 5600, timeout, false);
+    check_ejected((None, Some(8000)), 5600, refused, true);
+    // Of short timeouts, an attempt can have no more than the whole.
+    check_ejected((None, Some(2000)), 0, timeout, true);
+    check_ejected((None, Some(2000)), 900, timeout, true);
+    check_ejected((None, Some(2000)), 1100, timeout, false);
+    check_ejected((Some(1000), None), 9000, timeout, true);
+    check_ejected((Some(1000), Some(8000)), 6000, timeout, true);
+    check_ejected((Some(1000), Some(8000)), 7600, timeout, false);
 }
 
 #[test]
