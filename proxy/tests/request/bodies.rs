@@ -96,6 +96,32 @@ async fn the_rest_of_a_body_after_an_early_answer_is_no_request() {
 }
 
 #[tokio::test]
+async fn the_rest_of_a_body_after_an_early_answer_is_awaited_only_for_a_while() {
+    for driver in [Driver::Both, Driver::Full] {
+        for (framing, body) in [("Content-Length: 9", "0123"), ("Transfer-Encoding: chunked", "8\r\n0123")] {
+            for answered in ["Content-Length: 0\r\n\r\n", "Content-Length: 2\r\n\r\nno"] {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let model = Model::to(&[listener.local_addr().unwrap()]);
+                let bed = Bed::with(model, |options| {
+                    options.driver = driver;
+                    options.client.body_discard = Duration::from_millis(300);
+                })
+                .await;
+                let mut client = bed.connect().await;
+                let request = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n{body}");
+                client.write_all(request.as_bytes()).await.unwrap();
+                let mut endpoint = listener.accept().await.unwrap().0;
+                read_to(&mut endpoint, &mut String::new(), "0123").await;
+                endpoint.write_all(format!("HTTP/1.1 413 Content Too Large\r\n{answered}").as_bytes()).await.unwrap();
+                assert_eq!(answer(&mut client).await.status, 413);
+                let ended = timeout(PATIENCE, client.read_to_end(&mut Vec::new())).await;
+                assert!(ended.is_ok(), "{driver:?}, {framing}, {answered:?}: the connection stays open");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_stalled_request_body_is_answered() {
     let upstream = Upstream::echo().await;
     let bed = Bed::with(Model::to(&[upstream.address]), |options| {

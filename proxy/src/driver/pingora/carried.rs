@@ -50,6 +50,8 @@ pub(crate) struct Carried {
     pub(super) passed_over: bool,
     /// Whether it failed and got an answer of the edge's own, after which Pingora closes an HTTP/1.1 connection.
     pub(super) refused: bool,
+    /// Whether its response is over, and the rest of its body is discarded.
+    pub(super) discards_body: bool,
     /// The rates of its bodies.
     pub(super) rates: BodyRates,
     /// The encoder of the response.

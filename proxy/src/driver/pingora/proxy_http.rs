@@ -57,6 +57,15 @@ impl PingoraDriver {
     }
 
     /// The state that all drivers share.
+    /// The client gets a whole response. From now on the rest of an HTTP/1.1 request body is only read so that the
+    /// connection can be closed.
+    fn discard_rest(&self, session: &mut Session, carried: &mut Carried) {
+        if !session.is_http2() && !session.was_upgraded() && !session.is_body_done() {
+            carried.discards_body = true;
+            session.set_read_timeout(Some(self.shared.options.client.body_discard));
+        }
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -77,6 +86,7 @@ impl ProxyHttp for PingoraDriver {
             response_seen: false,
             passed_over: false,
             refused: false,
+            discards_body: false,
             rates: BodyRates::default(),
             gzip: None,
         }
@@ -258,7 +268,8 @@ impl ProxyHttp for PingoraDriver {
         }
         let is_empty = response.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         let (status, now) = (status.as_u16(), clock::now());
-        if to_head || is_empty || matches!(status, 204 | 304) {
+        let is_bodiless = to_head || is_empty || matches!(status, 204 | 304);
+        if is_bodiless {
             // Pingora does not report the end of a response without a body.
             carried.response_is_over();
         }
@@ -285,7 +296,11 @@ impl ProxyHttp for PingoraDriver {
         listed.map_err(|reason| stop(carried, reason))?;
         let over_http2 = carried.is_over_http2();
         carried.gzip = compress::begin(session, response, carried.forwarding()?, over_http2, &mut edits)?;
-        edit_response(edits, response)
+        edit_response(edits, response)?;
+        if is_bodiless {
+            self.discard_rest(session, carried);
+        }
+        Ok(())
     }
 
     /// Over HTTP/1.1, [`crate::connection`] checks the rate of the client.
@@ -308,6 +323,9 @@ impl ProxyHttp for PingoraDriver {
             given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
         }
         carried.passed();
+        if is_last {
+            self.discard_rest(session, carried);
+        }
         Ok(None)
     }
 
@@ -349,6 +367,10 @@ impl ProxyHttp for PingoraDriver {
             self.shared.metrics.answered(Reason::Internal);
             drop(session.respond_error(Reason::Internal.status()).await);
             return FailToProxy { error_code: Reason::Internal.status(), can_reuse_downstream: false };
+        }
+        if carried.discards_body {
+            // The client has its response.
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
         }
         let mut reason = fault::reason(error);
         if let State::Forwarding(forwarding) = &mut carried.state {
