@@ -3,6 +3,9 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::finding::printable;
+use crate::object::Kind;
+
 /// Runs pure code and returns the message of its panic as the error. Only for pure code: nothing may be left half done.
 ///
 /// # Errors
@@ -16,6 +19,12 @@ pub fn caught<T>(pure: impl FnOnce() -> T) -> Result<T, String> {
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// The message of a panic for the owner of an object. About a Secret it says nothing more, since it may quote the Secret.
+#[must_use]
+pub fn for_owner(kind: Kind, message: &str) -> String {
+    if kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(message) }
 }
 
 #[cfg(test)]

@@ -46,8 +46,8 @@ pub use service::{Service, ServiceKind, ServicePort};
 pub use sharing::{Kept, Sharing};
 pub use source::Unidentified;
 
-use crate::caught::caught;
-use crate::finding::{Finding, Problem, printable};
+use crate::caught::{caught, for_owner};
+use crate::finding::{Finding, Problem};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 use field::{FindingList, Misread};
 use gateway::status::digests;
@@ -98,8 +98,7 @@ fn projected(source: &Source<'_>, read: impl FnOnce(&mut FindingList) -> Result<
         (object, found.into_findings())
     });
     let (object, findings) = reading.unwrap_or_else(|said| {
-        // The panic message may quote the object.
-        let why = if meta.object.kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(&said) };
+        let why = for_owner(meta.object.kind, &said);
         let problem = Problem::Unreadable { why: format!("internal error: {why}") };
         (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });

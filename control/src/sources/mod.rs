@@ -12,14 +12,15 @@ mod reader;
 mod spec;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 pub use all::attach_all;
 pub(crate) use gateway::parent_of;
 use reader::Reader;
 use spec::attached_if_missing;
 pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};
-use tidegate_config::caught::caught;
-use tidegate_config::finding::{Finding, Problem, printable};
+use tidegate_config::caught::{caught, for_owner};
+use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServiceKind;
 
@@ -62,12 +63,12 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
 fn set_aside(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, said: &str) -> Attachment {
     let last = last.cloned().unwrap_or_default();
     let links: BTreeSet<Key> = last.links.iter().cloned().chain(read).collect();
-    let mut attachment = Attachment { links: links.into_iter().collect(), ..last };
-    let finding = Finding::new(object.clone(), "", Problem::SetAside { why: printable(said) });
-    if attachment.report.as_ref().is_none_or(|report| !report.findings.contains(&finding)) {
-        attachment.tell([finding]);
-    }
-    attachment
+    let mut report = last.report.map(Arc::unwrap_or_clone).unwrap_or_default();
+    // The finding about this panic replaces the one about an earlier panic.
+    report.findings.retain(|finding| !matches!(finding.problem, Problem::SetAside { .. }));
+    let why = for_owner(object.kind, said);
+    report.findings.push(Finding::new(object.clone(), "", Problem::SetAside { why }));
+    Attachment { links: links.into_iter().collect(), report: report.unless_empty(), ..last }
 }
 
 fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -205,7 +206,7 @@ mod tests {
             );
             topology.replace(&object, kept);
         }
-        // After a restart there is no attachment to keep, and the others are not affected.
+        // After a restart the object has no attachment to keep.
         let started = attach_all(&after, &options);
         let alone = started.get(&object).unwrap();
         assert_eq!((alone.claims.len(), &alone.report.as_ref().unwrap().findings), (0, &vec![finding.clone()]));
