@@ -322,17 +322,21 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listen
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
     // A client from an allowed address.
     let secure = asked.protocol == BindProtocol::Https;
-    let asker = RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
+    let attributes =
+        RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
     let effective = snapshot.effective(route);
     let preflight = |filters: &[Filter]| Cors::answering(filters, asked).is_some();
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        let decision = match preflight(&route.filters) {
-            true => stops_preflight(route, from, &effective, &asker, leads_somewhere),
-            false => Some(decide(route, from, &effective, &asker, leads_somewhere)),
+        let decision = if preflight(&route.filters) {
+            let Some(stop) = stops_preflight(route, from, &effective, &attributes, leads_somewhere) else {
+                return Some(200);
+            };
+            stop
+        } else {
+            decide(route, from, &effective, &attributes, leads_somewhere)
         };
-        let Some(decision) = decision else { return Some(200) };
         return match decision {
             Decision::Asks(place, _) => {
                 // The rest of the decision, if the service allows the request.

@@ -151,24 +151,24 @@ pub fn decide<'r>(
     route: &'r Route,
     from: usize,
     effective: &Effective,
-    asker: &RequestAttributes<'_>,
+    attributes: &RequestAttributes<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Decision<'r> {
     // First, as in nginx: a request that is too large for the route need not be redirected before it is refused.
-    if effective.body_bytes_max.zip(asker.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
+    if effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Refused(Refusal::BodyTooLarge);
     }
     for (place, guard) in route.guards.iter().enumerate().skip(from) {
         match guard {
             Guard::ExternalAuth(service) => return Decision::Asks(place, service),
             Guard::AllowSources(nets)
-                if asker.address.is_none_or(|address| nets.iter().any(|net| net.contains(&address))) => {}
+                if attributes.address.is_none_or(|address| nets.iter().any(|net| net.contains(&address))) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Decision::Refused(Refusal::Denied),
-            Guard::Listeners(names) if names.contains(asker.listener) => {}
+            Guard::Listeners(names) if names.contains(attributes.listener) => {}
             Guard::Listeners(_) => return Decision::Refused(Refusal::NotHere),
             Guard::RequireEndpoints if has_endpoint(route) => {}
             Guard::RequireEndpoints => return Decision::Refused(Refusal::NoEndpoints),
-            Guard::RequireTls { .. } if asker.secure => {}
+            Guard::RequireTls { .. } if attributes.secure => {}
             Guard::RequireTls { status } => return Decision::ToTls(*status),
         }
     }
@@ -186,11 +186,11 @@ pub fn stops_preflight<'r>(
     route: &'r Route,
     mut from: usize,
     effective: &Effective,
-    asker: &RequestAttributes<'_>,
+    attributes: &RequestAttributes<'_>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Option<Decision<'r>> {
     loop {
-        match decide(route, from, effective, asker, &has_endpoint) {
+        match decide(route, from, effective, attributes, &has_endpoint) {
             Decision::Asks(place, _) => from = place + 1,
             decision @ (Decision::Refused(_) | Decision::ToTls(_)) => return Some(decision),
             Decision::Forward | Decision::Redirected(_) | Decision::Answered(_) => return None,

@@ -153,6 +153,24 @@ pub struct ClaimTerms {
     pub missing: Box<[ObjectRef]>,
 }
 
+#[cfg(test)]
+impl ClaimTerms {
+    /// The terms of an object that claims nothing but the host.
+    pub(crate) fn sample(object: ObjectRef, age: Age) -> Self {
+        Self {
+            object,
+            age,
+            field: "",
+            routes: Box::default(),
+            fallback: None,
+            last_resort: false,
+            guest: false,
+            certificates: Box::default(),
+            missing: Box::default(),
+        }
+    }
+}
+
 impl Attachment {
     /// The attachment of an object without claims: it reports the findings of its projection.
     pub(crate) fn reporting(object: &ObjectRef, world: &World) -> Self {

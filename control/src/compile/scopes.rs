@@ -55,8 +55,8 @@ impl Kind for Scopes {
     }
 
     fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<ScopeId> {
-        let changed_between = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
-        changed_between.map(|(scope, _)| scope.clone()).collect()
+        let changed = one.scopes.iter().filter(|(scope, settings)| other.scopes.get(scope) != Some(settings));
+        changed.map(|(scope, _)| scope.clone()).collect()
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<ScopeId> {

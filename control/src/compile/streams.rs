@@ -91,8 +91,8 @@ impl Kind for Streams {
     }
 
     fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<VirtualHost> {
-        let changed_between = one.streams.iter().filter(|(host, route)| other.streams.get(host) != Some(*route));
-        changed_between.map(|(host, _)| host).collect()
+        let changed = one.streams.iter().filter(|(host, route)| other.streams.get(host) != Some(*route));
+        changed.map(|(host, _)| host).collect()
     }
 
     fn differing(_: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<VirtualHost> {

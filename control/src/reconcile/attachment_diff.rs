@@ -106,17 +106,8 @@ mod tests {
         let backend = BackendKey::tcp(name(service), 80);
         let target = Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None };
         let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
-        let terms = ClaimTerms {
-            object: route(Kind::Ingress),
-            age,
-            field: "",
-            routes: [Arc::new(Route::new(origin, PathMatch::Exact("/".into()), action))].into(),
-            fallback: None,
-            last_resort: false,
-            guest: false,
-            certificates: Box::default(),
-            missing: Box::default(),
-        };
+        let routes = [Arc::new(Route::new(origin, PathMatch::Exact("/".into()), action))].into();
+        let terms = ClaimTerms { routes, ..ClaimTerms::sample(route(Kind::Ingress), age) };
         Claim::new(HostPattern::Exact(host.into()), terms)
     }
 

@@ -39,17 +39,7 @@ mod tests {
 
     /// The attachment of an Ingress with one host and one Service.
     fn attached(name: &str, of: &str, to: &str) -> Attachment {
-        let terms = ClaimTerms {
-            object: ingress(name),
-            age: Age { created_s: 0, name: ingress(name).name },
-            field: "spec.rules",
-            routes: Box::default(),
-            fallback: None,
-            last_resort: false,
-            guest: false,
-            certificates: Box::default(),
-            missing: Box::default(),
-        };
+        let terms = ClaimTerms::sample(ingress(name), Age { created_s: 0, name: ingress(name).name });
         let to = Key::Object(ObjectRef::new(Kind::Service, service(to)));
         Attachment { claims: [Claim::new(host(of), terms)].into(), links: [to].into(), ..Attachment::default() }
     }

@@ -38,8 +38,7 @@ impl Topology {
         if attached.is_empty() {
             return;
         }
-        let listeners = attached.iter().flat_map(|(_, attachment)| &attachment.listeners);
-        listeners.for_each(|listener| *self.attached.entry(listener.clone()).or_default() += 1);
+        attached.iter().for_each(|(_, attachment)| self.count_attached(&[], &attachment.listeners));
         let keys = attached.iter().flat_map(|(object, it)| it.keys().map(|key| (key, object.clone())));
         let by_key: Vec<_> = keys.collect();
         self.by_key = std::mem::take(&mut self.by_key).into_iter().chain(by_key).collect();

@@ -269,7 +269,7 @@ impl Drop for Forwarding {
             let end = End::abandoned();
             let reason = self.in_time(Reason::Abandoned, end.now);
             self.answer = Some(Box::new(reason.into()));
-            if reason == Reason::UpstreamTimeout && !self.is_late_upload(end.now) {
+            if self.is_endpoint_timeout(reason, end.now) {
                 self.judge(AttemptOutcome::Broken, end.now);
             }
             self.record::<dyn Head>(None, &end);

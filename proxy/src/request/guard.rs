@@ -69,7 +69,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<GuardResult, Answer> {
     let Inbound { client, listener, .. } = *inbound;
-    let asker = RequestAttributes {
+    let attributes = RequestAttributes {
         address: Some(client.address),
         secure: client.secure,
         listener,
@@ -77,8 +77,8 @@ pub(crate) fn admit<H: Head + ?Sized>(
     };
     let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
     let decision = match preflight {
-        Some(answer) => stops_preflight(route, from, effective, &asker, has_endpoint).ok_or(answer)?,
-        None => decide(route, from, effective, &asker, has_endpoint),
+        Some(answer) => stops_preflight(route, from, effective, &attributes, has_endpoint).ok_or(answer)?,
+        None => decide(route, from, effective, &attributes, has_endpoint),
     };
     match decision {
         Decision::Forward => Ok(GuardResult::Admitted(Admitted { route: Arc::clone(route) })),

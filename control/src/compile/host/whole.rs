@@ -168,18 +168,7 @@ mod tests {
     fn claim(host: &VirtualHost, name: &str, created_s: i64) -> Claim {
         let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
         let age = Age { created_s, name: object.name.clone() };
-        let terms = ClaimTerms {
-            object,
-            age,
-            field: "",
-            routes: Box::default(),
-            fallback: None,
-            last_resort: false,
-            guest: false,
-            certificates: Box::default(),
-            missing: Box::default(),
-        };
-        Claim { host: host.clone(), terms: Arc::new(terms) }
+        Claim { host: host.clone(), terms: Arc::new(ClaimTerms::sample(object, age)) }
     }
 
     /// Whether the owner of a host with the claims of two objects may change when the older one's is deleted, when the

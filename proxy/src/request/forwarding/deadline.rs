@@ -73,10 +73,11 @@ impl Forwarding {
         half.zip(self.head_end()).is_some_and(|(half, end)| end < half)
     }
 
-    /// Returns `true` if a deadline has passed while the client was still sending its body: a slow client is no fault of
-    /// the endpoint.
-    pub(super) fn is_late_upload(&self, now: Instant) -> bool {
-        !self.is_whole && self.head_end().is_some_and(|end| end <= now)
+    /// Returns `true` if a failure for this reason is a timeout of the endpoint. A deadline that has passed while the client
+    /// was still sending its body is not: the client may be slow.
+    pub(super) fn is_endpoint_timeout(&self, reason: Reason, now: Instant) -> bool {
+        let is_upload_late = || !self.is_whole && self.head_end().is_some_and(|end| end <= now);
+        reason == Reason::UpstreamTimeout && !is_upload_late()
     }
 
     /// The reason of a failure: after the response's deadline it is the timeout, whatever broke.

@@ -31,8 +31,7 @@ impl Forwarding {
     /// An attempt failed after its connection was open. Returns `true` to retry.
     pub(crate) fn broke(&mut self, reason: Reason, stage: FailureStage, now: Instant) -> bool {
         let excused = matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
-        let is_late = reason == Reason::UpstreamTimeout && !self.is_late_upload(now);
-        let at_fault = is_late || reason == Reason::UpstreamBroken;
+        let at_fault = reason == Reason::UpstreamBroken || self.is_endpoint_timeout(reason, now);
         if !excused && at_fault {
             self.judge(AttemptOutcome::Broken, now);
         }
