@@ -46,6 +46,8 @@ macro_rules! world {
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// The sockets that the data plane cannot open.
             pub unopened: ClosedSockets,
+            /// The addresses from the pool that this process has assigned to Gateways. They reach the status later.
+            pub assigned: BTreeMap<ObjectName, Box<[IpAddr]>>,
             /// Every existing object, whether it can be read or not, with metadata for reports.
             present: BTreeMap<ObjectRef, Present>,
             /// The parents of recent routes: most routes of a namespace have the same.
@@ -164,6 +166,15 @@ impl World {
             None => self.releases.remove(&kind),
         };
         before != release
+    }
+
+    /// Records the addresses from the pool that a Gateway was assigned.
+    pub(crate) fn assign(&mut self, gateway: &ObjectName, addresses: &[IpAddr]) {
+        if addresses.is_empty() {
+            self.assigned.remove(gateway);
+        } else if self.assigned.get(gateway).is_none_or(|before| **before != *addresses) {
+            self.assigned.insert(gateway.clone(), addresses.into());
+        }
     }
 
     /// The names of the objects of a kind, in one namespace or in all, whether they can be read or not.

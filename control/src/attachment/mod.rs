@@ -10,6 +10,7 @@ mod route_status;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
@@ -60,6 +61,8 @@ pub struct OtherClaims {
     pub missing: Box<[ObjectRef]>,
     /// The sockets to open, with the listeners on each, in the order of the sockets.
     pub binds: Box<[(BindKey, BindClaim)]>,
+    /// The addresses that a Gateway was assigned from the pool.
+    pub addresses: Box<[IpAddr]>,
     /// The listeners of a Gateway, for the objects that attach to it, which are attached later.
     pub offer: Option<Arc<GatewayListeners>>,
     /// The desired infrastructure in the cluster.
@@ -243,7 +246,8 @@ impl Attachment {
     /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let OtherClaims { scopes, streams, missing: _, binds, offer, infrastructure: _, globals } = self.other_claims();
+        let OtherClaims { scopes, streams, missing: _, binds, addresses: _, offer, infrastructure: _, globals } =
+            self.other_claims();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
         let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()

@@ -82,7 +82,7 @@ impl Reconciler {
     /// Attaches an object again, and queues the affected units.
     pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
         let attachment = attach(&self.model.world, &self.model.options, &self.model.topology, object);
-        let before = self.model.topology.replace(object, attachment);
+        let before = self.model.replace(object, attachment);
         let nothing = Attachment::default();
         let after = self.model.topology.get(object).unwrap_or(&nothing);
         let diff = AttachmentDiff::between(object, &before, after);

@@ -115,11 +115,11 @@ impl Turn<'_> {
 
     /// Attaches an object again. Returns `true` if the attachment differs.
     fn attach_again(&mut self, object: &ObjectRef) -> bool {
-        let Model { world, options, topology, .. } = self.model;
+        let Model { world, options, topology, .. } = &*self.model;
         let attachment = attach(world, options, topology, object);
         let differs = *topology.get(object).unwrap_or(&Attachment::default()) != attachment;
         if differs {
-            topology.replace(object, attachment);
+            self.model.replace(object, attachment);
         }
         differs
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use tidegate_config::model::BackendKey;
-use tidegate_config::object::{ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use crate::attachment::Attachment;
 use crate::compile::{Compiled, Inputs};
 use crate::explain::{Refused, refused};
 use crate::options::Options;
@@ -41,7 +42,19 @@ impl Model {
     /// Attaches and compiles everything.
     pub(super) fn compile_all(&mut self) {
         self.topology = attach_all(&self.world, &self.options);
+        let gateways = self.topology.attachments().filter(|(object, _)| object.kind == Kind::Gateway);
+        for (gateway, attachment) in gateways {
+            self.world.assign(&gateway.name, &attachment.other_claims().addresses);
+        }
         self.compiled = Compiled::of(self.inputs());
+    }
+
+    /// Replaces the attachment of an object. Returns the one before.
+    pub(super) fn replace(&mut self, object: &ObjectRef, attachment: Attachment) -> Attachment {
+        if object.kind == Kind::Gateway {
+            self.world.assign(&object.name, &attachment.other_claims().addresses);
+        }
+        self.topology.replace(object, attachment)
     }
 
     /// The inputs of the compiler.

@@ -32,6 +32,12 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
+    /// The addresses from the pool, which are local ones.
+    pub(super) fn in_pool(&self) -> Box<[IpAddr]> {
+        let pooled = self.targets.is_none();
+        self.listening.iter().copied().filter(|_| pooled).collect()
+    }
+
     /// The sockets for a port of a listener.
     pub(super) fn sockets(&self, transport: Transport, port: u16) -> impl Iterator<Item = SocketAddr> {
         let target = match &self.targets {
@@ -143,9 +149,10 @@ fn leaves_one(gateway: &Gateway) -> bool {
     gateway.addresses.is_empty() || gateway.addresses.contains(&GatewayAddress::Ip(None))
 }
 
-/// The addresses of all Gateways: requested ones first, then those already assigned, then free ones; older Gateways go
-/// first.
-fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+/// The addresses of all Gateways: requested ones first, then those in their status, then those that this process has
+/// assigned and whose status it has not seen yet, then free ones; older Gateways go first. Without the third step, a
+/// Gateway would lose the address that was just written to its status to another one that is created in the same second.
+fn of_all<'w>(reader: &mut Reader<'w>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     let Some(options) = &reader.options.sources.gateway else { return BTreeMap::new() };
     let pool: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();
     let mut gateways: Vec<&Arc<Gateway>> = reader.gateways().collect();
@@ -156,16 +163,17 @@ fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
         let usable = wanted(gateway).filter(|address| pool.contains(address) && taken.insert(*address));
         given.insert(gateway.age.name.clone(), usable.collect());
     }
-    let mut without = Vec::new();
-    for gateway in gateways.iter().filter(|gateway| leaves_one(gateway)) {
-        let kept = gateway.assigned.iter().find(|address| pool.contains(address) && !taken.contains(*address));
-        match kept {
-            Some(address) => {
-                taken.insert(*address);
-                given.entry(gateway.age.name.clone()).or_default().push(*address);
-            }
-            None => without.push(gateway),
-        }
+    let mut without: Vec<_> = gateways.into_iter().filter(|gateway| leaves_one(gateway)).collect();
+    let unseen = &reader.world().assigned;
+    let in_status = |gateway: &'w Gateway| Some(&gateway.assigned);
+    let not_seen = |gateway: &'w Gateway| unseen.get(&gateway.age.name);
+    for kept in [&in_status as &dyn Fn(&'w Gateway) -> Option<&'w Box<[IpAddr]>>, &not_seen] {
+        without.retain(|gateway| {
+            let usable = |address: &&IpAddr| pool.contains(*address) && taken.insert(**address);
+            let address = kept(gateway).into_iter().flatten().find(usable);
+            given.entry(gateway.age.name.clone()).or_default().extend(address);
+            address.is_none()
+        });
     }
     let mut free = options.addresses.iter().filter(|address| !taken.contains(*address));
     for gateway in without {

@@ -55,9 +55,10 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let (listeners, not_accepted) = (merged.offered.into(), refused.is_some());
     let offer = GatewayListeners { listeners, refused: merged.refused.into(), not_accepted, client };
     let (offer, infrastructure) = (Some(Arc::new(offer)), infrastructure.map(Arc::new));
+    let addresses = assigned.in_pool();
     Attachment {
         report: Report::of_status(world.findings_of(object), status),
-        other_claims: Some(Box::new(OtherClaims { binds, offer, infrastructure, ..OtherClaims::default() })),
+        other_claims: Some(Box::new(OtherClaims { binds, addresses, offer, infrastructure, ..OtherClaims::default() })),
         ..Attachment::default()
     }
 }
