@@ -152,7 +152,7 @@ fn leaves_one(gateway: &Gateway) -> bool {
 /// The addresses of all Gateways: requested ones first, then those in their status, then those that this process has
 /// assigned and whose status it has not seen yet, then free ones; older Gateways go first. Without the third step, a
 /// Gateway would lose the address that was just written to its status to another one that is created in the same second.
-fn of_all<'w>(reader: &mut Reader<'w>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     let Some(options) = &reader.options.sources.gateway else { return BTreeMap::new() };
     let pool: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();
     let mut gateways: Vec<&Arc<Gateway>> = reader.gateways().collect();
@@ -164,13 +164,12 @@ fn of_all<'w>(reader: &mut Reader<'w>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
         given.insert(gateway.age.name.clone(), usable.collect());
     }
     let mut without: Vec<_> = gateways.into_iter().filter(|gateway| leaves_one(gateway)).collect();
-    let unseen = &reader.world().assigned;
-    let in_status = |gateway: &'w Gateway| Some(&gateway.assigned);
-    let not_seen = |gateway: &'w Gateway| unseen.get(&gateway.age.name);
-    for kept in [&in_status as &dyn Fn(&'w Gateway) -> Option<&'w Box<[IpAddr]>>, &not_seen] {
+    let unwritten = &reader.world().assigned;
+    for written in [true, false] {
         without.retain(|gateway| {
+            let kept = if written { Some(&gateway.assigned) } else { unwritten.get(&gateway.age.name) };
             let usable = |address: &&IpAddr| pool.contains(*address) && taken.insert(**address);
-            let address = kept(gateway).into_iter().flatten().find(usable);
+            let address = kept.into_iter().flatten().find(usable);
             given.entry(gateway.age.name.clone()).or_default().extend(address);
             address.is_none()
         });
