@@ -1,4 +1,5 @@
-//! A unit that panics does not affect the others, whether everything is compiled or only dirty units.
+//! Units: one that panics does not affect the others, whether everything is compiled or only dirty units; and the audit
+//! can tell which do not serve as compiled.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -160,4 +161,25 @@ fn a_panic_affects_only_its_own_unit() {
     check(&Unit::Bind(bind()), &object(Kind::Gateway));
     check(&Unit::Stream(stream(&compile(&world(), &options(), &BTreeSet::new()))), &object(Kind::TlsRoute));
     check(&Unit::Scope(ScopeId("deis".into())), &object(Kind::Deployment));
+}
+
+#[test]
+fn a_unit_without_its_part_does_not_serve() {
+    let (options, held) = (options(), BTreeSet::new());
+    let compiled = compile(&world(), &options, &held);
+    let empty = compile(&World::default(), &options, &held).parts;
+    let stream = Unit::Stream(stream(&compiled));
+    let deis = Unit::Scope(ScopeId("deis".into()));
+    for unit in [Unit::Host(host("a")), Unit::Service(name("a")), Unit::Bind(bind()), stream, deis, Unit::Globals(())] {
+        assert!(unit.serves(&compiled, &compiled.parts), "{unit:?}");
+        assert!(!unit.serves(&compiled, &empty), "{unit:?}");
+    }
+}
+
+#[test]
+fn a_host_with_many_claims_keeps_them_for_the_next_change() {
+    for (whole_host_max, kept) in [(0, true), (1, false)] {
+        let compiled = compile(&world(), &Options { whole_host_max, ..options() }, &BTreeSet::new());
+        assert_eq!(compiled.claims.contains_key(&host("a")), kept, "{whole_host_max}");
+    }
 }
