@@ -199,7 +199,7 @@ mod tests {
         put(id.clone(), third, false, 2, now + Duration::from_secs(30));
         assert_eq!(kept(), 2);
         assert!(take(&endpoint(2)).is_none());
-        sweep(Duration::from_secs(50), now + Duration::from_secs(60));
+        sweep(Duration::from_secs(59), now + Duration::from_secs(60));
         assert_eq!(kept(), 1);
         let left = take(&id).unwrap();
         assert_eq!(local(&left), youngest);

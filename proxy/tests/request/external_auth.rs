@@ -286,6 +286,18 @@ async fn a_body_up_to_the_limit_is_shown_and_forwarded_whole() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_announced_as_too_large_is_not_awaited() {
+    let mut upstream = Upstream::echo().await;
+    let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
+    for driver in [Driver::Both, Driver::Full] {
+        let bed = bed(&over_http(&[], &[], 10), upstream.address, &[auth.address], by(driver)).await;
+        let answer = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 11\r\n\r\n").await;
+        assert_eq!(answer.status, 413, "{driver:?}: {}", answer.body);
+        assert!(auth.is_quiet() && upstream.is_quiet(), "{driver:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_timeout_of_a_request_bounds_the_wait_for_the_body_of_a_check() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;

@@ -146,6 +146,25 @@ async fn a_stream_that_the_endpoint_refuses_is_sent_again_and_no_other() {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_refuses_every_stream_is_tried_a_limited_number_of_times() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let answered = client.send_request(get("/"), true).unwrap().0;
+        let refuse = async {
+            let mut served = Served::accept(&listener).await;
+            loop {
+                served.asked().await.1.send_reset(Reason::REFUSED_STREAM);
+            }
+        };
+        let answered = tokio::select! {
+            answered = response(answered) => answered,
+            () = refuse => unreachable!("it refuses without end"),
+        };
+        assert_eq!(answered.status(), 502, "{driver:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_cancels_the_stream() {
     for (driver, bed, listener) in beds().await {
         let mut served: Option<Served> = None;
@@ -212,20 +231,31 @@ async fn both_sides_may_speak_at_once() {
 #[tokio::test]
 async fn an_endpoint_may_answer_before_the_end_of_an_upload() {
     for (driver, bed, listener) in beds().await {
-        let mut client = client(&bed, 65_535).await;
-        let (answered, mut body) = client.send_request(post(None), false).unwrap();
-        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
-        let mut served = Served::accept(&listener).await;
-        let (request, mut respond) = served.asked().await;
-        let head = Response::builder().status(413).body(()).unwrap();
-        respond.send_response(head, false).unwrap().send_data(Bytes::from_static(b"too much"), true).unwrap();
-        // h2 resets the stream with NO_ERROR (RFC 9113 section 8.1).
-        drop((request, respond));
-        let mut answer = response(answered).await;
-        assert_eq!((answer.status().as_u16(), rest(answer.body_mut()).await.unwrap()), (413, 8), "{driver:?}");
-        // Nor is the client expected to go on.
-        let reset = timeout(PATIENCE, poll_fn(|cx| body.poll_reset(cx))).await.expect("no reset").unwrap();
-        assert_eq!(reset, Reason::NO_ERROR, "{driver:?}");
+        let mut served: Option<Served> = None;
+        for at_once in [true, false] {
+            let mut client = client(&bed, 65_535).await;
+            let (answered, mut body) = client.send_request(post(None), false).unwrap();
+            body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+            if served.is_none() {
+                served = Some(Served::accept(&listener).await);
+            }
+            let (request, mut respond) = served.as_mut().unwrap().asked().await;
+            let head = Response::builder().status(413).body(()).unwrap();
+            let mut sent = respond.send_response(head, false).unwrap();
+            sent.send_data(Bytes::from_static(b"too much"), at_once).unwrap();
+            if !at_once {
+                sleep(Duration::from_millis(100)).await;
+                sent.send_trailers(HeaderMap::new()).unwrap();
+            }
+            // h2 resets the stream with NO_ERROR (RFC 9113 section 8.1).
+            drop((request, respond, sent));
+            let mut answer = response(answered).await;
+            let length = rest(answer.body_mut()).await.unwrap();
+            assert_eq!((answer.status().as_u16(), length), (413, 8), "{driver:?}, at once: {at_once}");
+            // Nor is the client expected to go on.
+            let reset = timeout(PATIENCE, poll_fn(|cx| body.poll_reset(cx))).await.expect("no reset").unwrap();
+            assert_eq!(reset, Reason::NO_ERROR, "{driver:?}, at once: {at_once}");
+        }
     }
 }
 

@@ -48,6 +48,20 @@ async fn the_response_timeout_applies_to_upgrades() {
 }
 
 #[tokio::test]
+async fn the_timeout_of_a_request_does_not_outlive_it() {
+    let upstream = Upstream::echo().await;
+    for driver in [Driver::Both, Driver::Full] {
+        let bed = Bed::with(timed(upstream.address, whole_request()), |options| options.driver = driver).await;
+        let mut stream = bed.connect().await;
+        for _ in 0..2 {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+            assert_eq!(answer(&mut stream).await.status, 200, "{driver:?}");
+            sleep(3 * MOMENT).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn request_timeouts_do_not_end_a_tunnel() {
     let settings = Settings { read_timeout: Some(MOMENT), ..whole_request() };
     let bed = Bed::start(timed(websocket_echo().await, settings)).await;

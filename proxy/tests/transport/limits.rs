@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_config::model::Settings;
+use tidegate_config::model::{ConnectionsMax, Settings};
 use tidegate_proxy::{Driver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -164,6 +164,19 @@ async fn the_longest_idle_connection_is_evicted() {
     assert_ok(&kept.get("/").await, "/ ");
     let evicted = bed.metric("tidegate_connections_evicted_total", None);
     assert!((1.0..=2.0).contains(&evicted), "{evicted}");
+}
+
+#[tokio::test]
+async fn the_configured_number_of_connections_applies_while_it_runs() {
+    let (mut bed, address) = with_files(100, |options| options.budget.client_share = 100).await;
+    Arc::make_mut(&mut bed.parts.edge).connections_max = Some(ConnectionsMax { per_worker: 2, workers: None });
+    bed.publish();
+    let mut silent = from([127, 0, 0, 2], address).await;
+    bed.until_metric("tidegate_connections_active", Some("http"), 1.0).await;
+    // A connection with its request needs two.
+    let mut second = from([127, 0, 0, 3], address).await;
+    assert_ok(&second.get("/").await, "/ ");
+    silent.closed().await;
 }
 
 #[tokio::test]
