@@ -243,6 +243,29 @@ impl Attachment {
         self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
     }
 
+    /// Whether a key is one of [`Attachment::keys`].
+    pub(crate) fn has_key(&self, key: &Key) -> bool {
+        let claimed = match key {
+            Key::Host(host) => self.claim(host).is_some(),
+            Key::Scope(scope) => self.settings_of(scope).is_some(),
+            Key::Stream(host) => self.stream(host).is_some(),
+            Key::Bind(bind) => self.bind(bind).is_some(),
+            Key::Globals => self.other_claims().globals.is_some(),
+            Key::Listener(_) => self.listeners.binary_search(key).is_ok(),
+            Key::Object(_)
+            | Key::InNamespace(_)
+            | Key::Any(_)
+            | Key::GatewayListeners(_)
+            | Key::RoutesTo(_)
+            | Key::Contested(_)
+            | Key::EndpointsOf(_)
+            | Key::Name(_)
+            | Key::ApiServer
+            | Key::Definitions => false,
+        };
+        claimed || self.links.binary_search(key).is_ok()
+    }
+
     /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

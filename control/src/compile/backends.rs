@@ -48,7 +48,8 @@ impl Kind for Services {
     }
 
     fn make(inputs: Inputs<'_>, compiled: &Compiled, service: &ObjectName) -> ServiceUnit {
-        compile(inputs, service, &used_ports(compiled, inputs.held, service))
+        let known = |key: &BackendKey| compiled.parts.backends.get(key).map(Arc::as_ref);
+        compile(inputs, service, &used_ports(compiled, inputs.held, service), known)
     }
 
     /// A backend that its Service no longer has is kept while a user of it is still to be compiled. Deferred users have
@@ -166,8 +167,14 @@ fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &Object
     std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
-/// The backends of a Service, one for each of these ports. Without ports, the Service is not looked at.
-pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<Port>) -> ServiceUnit {
+/// The backends of a Service, one for each of these ports. Without ports, the Service is not looked at. `known` returns
+/// the last form of a backend: its endpoints need not be identified again.
+pub(super) fn compile<'b>(
+    inputs: Inputs<'_>,
+    name: &ObjectName,
+    wanted: &BTreeSet<Port>,
+    known: impl Fn(&BackendKey) -> Option<&'b Backend>,
+) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
     let Inputs { world, topology, .. } = inputs;
     let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
@@ -177,7 +184,7 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
             let slices = topology.dependents(&Key::EndpointsOf(name.clone()));
             let slices: Vec<&Arc<EndpointSlice>> = slices.filter_map(|slice| world.slices.get(&slice.name)).collect();
             for port in service.ports.iter().filter(|port| wanted.contains(&(port.number, port.transport))) {
-                unit.backends.push(from_slices(&allowed, service, port, &slices));
+                unit.backends.push(from_slices(&allowed, service, port, (&slices, &known)));
             }
             unit.findings = slices.iter().flat_map(|slice| refusals(&allowed, slice)).collect();
         }
@@ -212,12 +219,14 @@ pub(super) fn compile(inputs: Inputs<'_>, name: &ObjectName, wanted: &BTreeSet<P
 
 /// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once. While
 /// none is ready, those that still serve while they terminate; beside ready ones these only keep their sessions.
-fn from_slices(
+fn from_slices<'b>(
     allowed: &Allowed<'_>,
     service: &Service,
     port: &ServicePort,
-    slices: &[&Arc<EndpointSlice>],
+    (slices, known): (&[&Arc<EndpointSlice>], &impl Fn(&BackendKey) -> Option<&'b Backend>),
 ) -> Backend {
+    let key = key(&service.name, (port.number, port.transport));
+    let before = known(&key);
     let of_same_port = |other: &&SlicePort| other.name == port.name && other.transport == port.transport;
     let of_port = slices.iter().flat_map(|slice| {
         let numbers = slice.ports.iter().filter(of_same_port).map(|p| p.number);
@@ -230,15 +239,21 @@ fn from_slices(
     let (chosen, draining) = if any_ready { (ready, serving) } else { (serving, Vec::new()) };
     let endpoints = |chosen: Vec<(u16, &SliceEndpoint)>| {
         let chosen = chosen.into_iter();
-        sorted(
-            chosen.map(|(number, e)| Endpoint::new(port.transport, SocketAddr::new(e.address, number), e.pod.clone())),
-        )
+        sorted(chosen.map(|(number, e)| endpoint(port.transport, SocketAddr::new(e.address, number), &e.pod, before)))
     };
     let endpoints_of_port = endpoints(chosen);
     let is_ready = |it: &Endpoint| endpoints_of_port.binary_search_by_key(&it.address, |ready| ready.address).is_ok();
     let draining = endpoints(draining).into_iter().filter(|it| !is_ready(it)).collect();
-    let key = key(&service.name, (port.number, port.transport));
     Backend { key, endpoints: endpoints_of_port, draining, requests_max: service.requests_max }
+}
+
+/// An endpoint, which keeps its identity if it serves already: to compute one costs more than the rest of the endpoint.
+fn endpoint(transport: Transport, address: SocketAddr, pod: &Option<Arc<str>>, before: Option<&Backend>) -> Endpoint {
+    let serves = before.and_then(|before| {
+        let place = before.endpoints.binary_search_by_key(&address, |endpoint| endpoint.address).ok()?;
+        before.endpoints.get(place).filter(|endpoint| endpoint.pod == *pod)
+    });
+    serves.cloned().unwrap_or_else(|| Endpoint::new(transport, address, pod.clone()))
 }
 
 /// Each address once: an endpoint may be in two slices while they are being rewritten.

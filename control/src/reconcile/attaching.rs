@@ -82,12 +82,13 @@ impl Reconciler {
     /// Attaches an object again, and queues the affected units.
     pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
         let attachment = attach(&self.model.world, &self.model.options, &self.model.topology, object);
-        let before = self.model.replace(object, attachment);
+        let replaced = self.model.replace(object, attachment);
         let nothing = Attachment::default();
         let after = self.model.topology.get(object).unwrap_or(&nothing);
-        let diff = AttachmentDiff::between(object, &before, after);
+        let before = replaced.as_ref().unwrap_or(after);
+        let diff = AttachmentDiff::between(object, before, after);
         let conflicting = if reason.own || diff.moved {
-            conflicting(&self.model.world, &self.model.topology, object, [&before, after])
+            conflicting(&self.model.world, &self.model.topology, object, [before, after])
         } else {
             BTreeSet::new()
         };

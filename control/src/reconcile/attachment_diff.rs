@@ -30,6 +30,10 @@ pub(super) struct AttachmentDiff {
 
 impl AttachmentDiff {
     pub(super) fn between(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Self {
+        let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
+        if std::ptr::eq(before, after) {
+            return Self { endpoints_of, ..Self::default() };
+        }
         let (was, is) = (before.other_claims(), after.other_claims());
         let units = Unit::differing(object, before, after);
         let leaving = units.iter().map(|unit| {
@@ -45,7 +49,6 @@ impl AttachmentDiff {
         let classes =
             links.iter().filter(|_| object.kind == Kind::Gateway).filter_map(|it| it.object(Kind::GatewayClass));
         let owners = listeners.map(|listener| &listener.owner).chain(classes).cloned().collect();
-        let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
         let [old, new] = [before, after].map(|of| of.claims.iter().map(|claim| &claim.host));
         Self {
             units,

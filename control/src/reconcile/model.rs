@@ -49,8 +49,8 @@ impl Model {
         self.compiled = Compiled::of(self.inputs());
     }
 
-    /// Replaces the attachment of an object. Returns the one before.
-    pub(super) fn replace(&mut self, object: &ObjectRef, attachment: Attachment) -> Attachment {
+    /// Replaces the attachment of an object. Returns the previous one; `None` if that is equal and stays.
+    pub(super) fn replace(&mut self, object: &ObjectRef, attachment: Attachment) -> Option<Attachment> {
         if object.kind == Kind::Gateway {
             self.world.assign(&object.name, &attachment.other_claims().addresses);
         }

@@ -46,10 +46,14 @@ impl Topology {
         self.attachments = std::mem::take(&mut self.attachments).into_iter().chain(attached).collect();
     }
 
-    /// Replaces the attachment of an object and returns the previous one. The terms of unchanged claims stay the same allocations,
-    /// and so do equal routes of changed ones.
-    pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Attachment {
-        let before = self.attachments.remove(object).map(|before| *before).unwrap_or_default();
+    /// Replaces the attachment of an object and returns the previous one; `None` if that is equal and stays. The terms of
+    /// unchanged claims stay the same allocations, and so do equal routes of changed ones.
+    pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Option<Attachment> {
+        let place = self.attachments.get_mut(object);
+        if place.as_ref().is_some_and(|before| ***before == attachment) {
+            return None;
+        }
+        let before = place.map(|before| std::mem::take(&mut **before)).unwrap_or_default();
         self.share_report(&mut attachment);
         // Terms that claims to several hosts share are still shared afterwards.
         let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
@@ -72,18 +76,21 @@ impl Topology {
         }
         let gone = before.claims.iter().filter(|claim| attachment.claim(&claim.host).is_none());
         self.moved.extend(gone.map(|claim| (claim.host.clone(), object.clone())));
-        let [old, new]: [BTreeSet<Key>; 2] = [&before, &attachment].map(|it| it.keys().collect());
-        for key in old.difference(&new) {
-            self.by_key.remove(&(key.clone(), object.clone()));
+        for key in before.keys().filter(|key| !attachment.has_key(key)) {
+            self.by_key.remove(&(key, object.clone()));
         }
-        for key in new.difference(&old) {
-            self.by_key.insert((key.clone(), object.clone()));
+        for key in attachment.keys().filter(|key| !before.has_key(key)) {
+            self.by_key.insert((key, object.clone()));
         }
         self.count_attached(&before.listeners, &attachment.listeners);
-        if !attachment.is_empty() {
+        if attachment.is_empty() {
+            self.attachments.remove(object);
+        } else if let Some(place) = self.attachments.get_mut(object) {
+            **place = attachment;
+        } else {
             self.attachments.insert(object.clone(), Box::new(attachment));
         }
-        before
+        Some(before)
     }
 
     fn count_attached(&mut self, before: &[Key], after: &[Key]) {
@@ -316,7 +323,8 @@ mod tests {
         topology.replace(&slice("b"), linked(&["x"]));
         check(&topology, "x", &["a", "b"]);
         let before = topology.replace(&slice("a"), linked(&["z"]));
-        assert_eq!(before, linked(&["x", "y"]));
+        assert_eq!(before, Some(linked(&["x", "y"])));
+        assert_eq!(topology.replace(&slice("a"), linked(&["z"])), None);
         check(&topology, "x", &["b"]);
         check(&topology, "y", &[]);
         check(&topology, "z", &["a"]);

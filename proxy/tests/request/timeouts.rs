@@ -51,12 +51,13 @@ async fn the_response_timeout_applies_to_upgrades() {
 async fn the_timeout_of_a_request_does_not_outlive_it() {
     let upstream = Upstream::echo().await;
     for driver in [Driver::Both, Driver::Full] {
-        let bed = Bed::with(timed(upstream.address, whole_request()), |options| options.driver = driver).await;
+        let settings = Settings { request_timeout: Some(4 * MOMENT), ..Settings::default() };
+        let bed = Bed::with(timed(upstream.address, settings), |options| options.driver = driver).await;
         let mut stream = bed.connect().await;
         for _ in 0..2 {
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
             assert_eq!(answer(&mut stream).await.status, 200, "{driver:?}");
-            sleep(3 * MOMENT).await;
+            sleep(6 * MOMENT).await;
         }
     }
 }
