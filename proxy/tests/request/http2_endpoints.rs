@@ -146,6 +146,27 @@ async fn a_stream_that_the_endpoint_refuses_is_sent_again_and_no_other() {
 }
 
 #[tokio::test]
+async fn the_received_part_of_an_upload_is_sent_again() {
+    for (driver, bed, listener) in beds().await {
+        let mut client = client(&bed, 65_535).await;
+        let (answered, mut body) = client.send_request(post(Some(10)), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        let mut served = Served::accept(&listener).await;
+        let (request, mut respond) = served.asked().await;
+        let mut sent = request.into_body();
+        assert_eq!(timeout(PATIENCE, sent.data()).await.expect("no data").unwrap().unwrap(), "hello", "{driver:?}");
+        respond.send_reset(Reason::REFUSED_STREAM);
+        let (request, respond) = served.asked().await;
+        let mut sent = request.into_body();
+        assert_eq!(timeout(PATIENCE, sent.data()).await.expect("no data").unwrap().unwrap(), "hello", "{driver:?}");
+        body.send_data(Bytes::from_static(b"world"), true).unwrap();
+        assert_eq!(rest(&mut sent).await.unwrap(), 5, "{driver:?}");
+        ok(respond);
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_endpoint_that_refuses_every_stream_is_tried_a_limited_number_of_times() {
     for (driver, bed, listener) in beds().await {
         let mut client = client(&bed, 65_535).await;

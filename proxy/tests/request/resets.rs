@@ -113,3 +113,18 @@ async fn a_client_that_resets_forty_percent_of_its_streams_is_served() {
         assert!(bed.metrics().contains(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 0"#));
     }
 }
+
+#[tokio::test]
+async fn a_client_that_waits_for_its_answers_is_served() {
+    for driver in [Driver::Both, Driver::Full] {
+        let upstream = Upstream::echo().await;
+        let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+        let send = client(&bed, 64 << 10).await;
+        for number in 0..600 {
+            let mut send = send.clone().ready().await.unwrap();
+            let mut answer = response(send.send_request(get("/"), true).unwrap().0).await;
+            rest(answer.body_mut()).await.unwrap();
+            assert_eq!(answer.status(), 200, "{driver:?}, request {number}");
+        }
+    }
+}

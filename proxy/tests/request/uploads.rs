@@ -44,6 +44,20 @@ async fn the_time_of_an_upload_does_not_count_against_the_endpoint() {
 }
 
 #[tokio::test]
+async fn a_client_that_resets_its_connection_during_an_upload_is_gone() {
+    for driver in DRIVERS {
+        let upstream = Upstream::echo().await;
+        let bed = impatient(driver, upstream.address).await;
+        let mut client = bed.connect().await;
+        client.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nhello").await.unwrap();
+        bed.until_metric("tidegate_requests_in_flight 1").await;
+        client.set_zero_linger().unwrap();
+        drop(client);
+        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+    }
+}
+
+#[tokio::test]
 async fn the_read_timeout_starts_after_the_upload() {
     for driver in DRIVERS {
         let upstream = Upstream::start(|_| Reply::Silence).await;
