@@ -6,9 +6,13 @@ use std::sync::Arc;
 use tidegate_config::model::{AppProtocol, BackendKey, Filter, HeaderEdits, Mirror, Target};
 use tidegate_config::object::ObjectName;
 use tidegate_proxy::Driver;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use super::bed::{Bed, Model, PATIENCE, closed_port};
 use super::retries::{WAYS, ask};
+use super::streams::head;
 use super::timeouts::now;
 use super::upstream::{Reply, Upstream};
 
@@ -83,6 +87,27 @@ async fn a_mirror_neither_delays_nor_fails_a_request() {
         until_counted(&bed, "failed", 1).await;
         until_counted(&bed, "no-endpoint", 2).await;
         bed.until_metric("tidegate_mirrored_requests_in_flight 2").await;
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_can_complete_its_response() {
+    let upstream = Upstream::echo().await;
+    for (driver, http2) in WAYS {
+        let mirrored = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let copies: [(&str, &[SocketAddr]); 1] = [("copy", &[mirrored.local_addr().unwrap()])];
+        let bed = bed(upstream.address, &[mirror("copy", 1, AppProtocol::Http)], &copies, driver).await;
+        assert_eq!(ask(&bed, http2, "GET", "").await, 200, "{driver:?}, HTTP/2: {http2}");
+        let mut stream = timeout(PATIENCE, mirrored.accept()).await.unwrap().unwrap().0;
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n").await.unwrap();
+        for _ in 0..3 {
+            stream.write_all(&[b'x'; 100_000]).await.unwrap();
+        }
+        stream.shutdown().await.unwrap();
+        // A reader that left early would have reset the connection.
+        let end = timeout(PATIENCE, stream.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(end.unwrap(), 0, "{driver:?}, HTTP/2: {http2}");
     }
 }
 
