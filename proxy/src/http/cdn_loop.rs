@@ -150,5 +150,7 @@ mod tests {
         for bad in ["", "a b", "a,b", "a;b", "\"a\"", "a:80", "\u{fc}", &"x".repeat(65)] {
             assert_eq!(bad.parse::<LoopToken>(), Err(NoToken), "{bad}");
         }
+        let said = NoToken.to_string();
+        assert_eq!(said, "is not between 1 and 64 letters, digits and characters of !#$%&'*+-.^_`|~");
     }
 }

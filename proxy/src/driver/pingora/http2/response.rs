@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream};
+use h2::RecvStream;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::HttpTask;
 use tokio::time::timeout;
@@ -109,10 +109,7 @@ impl Response {
                         return Poll::Ready(Ok(HttpTask::Body(Some(piece), is_end)));
                     }
                     None => {
-                        let trailers = match ready!(body.poll_trailers(cx)) {
-                            Err(error) if !is_stop(&error) => return Poll::Ready(Err(error)),
-                            trailers => trailers.ok().flatten(),
-                        };
+                        let trailers = ready!(body.poll_trailers(cx))?;
                         self.stage = Stage::Over;
                         return Poll::Ready(Ok(match trailers {
                             Some(trailers) => HttpTask::Trailer(Some(Box::new(trailers))),
@@ -144,9 +141,4 @@ fn ends(body: &mut RecvStream, cx: &mut Context<'_>) -> Result<bool, h2::Error> 
         Poll::Ready(Some(Err(error))) => Err(error),
         Poll::Ready(Some(Ok(_)) | None) | Poll::Pending => Ok(true),
     }
-}
-
-/// Returns `true` if an endpoint asks for no more of the request (RFC 9113 section 8.1).
-fn is_stop(error: &h2::Error) -> bool {
-    error.is_remote() && error.reason() == Some(Reason::NO_ERROR)
 }
