@@ -234,17 +234,29 @@ impl Attachment {
     /// Every key in the index of dependents: the dependencies, the claimed hosts and sockets, the scopes and global
     /// settings, and the listeners that it is attached to.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.links.iter().cloned().chain(self.claimed_keys())
+    }
+
+    /// The keys that another attachment, which usually has the same links, does not have.
+    pub(crate) fn keys_not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = Key> + 'a {
+        let links = if self.links == other.links { &[] } else { &*self.links };
+        let links = links.iter().filter(|key| !other.has_key(key)).cloned();
+        links.chain(self.claimed_keys().filter(|key| !other.has_key(key)))
+    }
+
+    /// The keys besides the dependencies.
+    fn claimed_keys(&self) -> impl Iterator<Item = Key> {
         let hosts = self.claims.iter().map(|claim| Key::Host(claim.host.clone()));
         let scopes = self.other_claims().scopes.iter().map(|(scope, _)| Key::Scope(Box::new(scope.clone())));
         let streams = self.other_claims().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
         let binds = self.other_claims().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
         let globals = self.other_claims().globals.iter().map(|_| Key::Globals);
-        let own = hosts.chain(scopes).chain(streams).chain(binds).chain(globals);
-        self.links.iter().cloned().chain(own).chain(self.listeners.iter().cloned())
+        let listeners = self.listeners.iter().cloned();
+        hosts.chain(scopes).chain(streams).chain(binds).chain(globals).chain(listeners)
     }
 
     /// Whether a key is one of [`Attachment::keys`].
-    pub(crate) fn has_key(&self, key: &Key) -> bool {
+    fn has_key(&self, key: &Key) -> bool {
         let claimed = match key {
             Key::Host(host) => self.claim(host).is_some(),
             Key::Scope(scope) => self.settings_of(scope).is_some(),

@@ -77,6 +77,7 @@ fn renamed_services(kind: Kind, before: &Attachment, after: &Attachment) -> BTre
 
 /// The keys that are only in one of two ascending lists.
 fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k Key> {
+    let (one, other): (&[Key], &[Key]) = if one == other { (&[], &[]) } else { (one, other) };
     let gone = one.iter().filter(|key| other.binary_search(key).is_err());
     gone.chain(other.iter().filter(|key| one.binary_search(key).is_err()))
 }

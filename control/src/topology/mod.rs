@@ -76,10 +76,10 @@ impl Topology {
         }
         let gone = before.claims.iter().filter(|claim| attachment.claim(&claim.host).is_none());
         self.moved.extend(gone.map(|claim| (claim.host.clone(), object.clone())));
-        for key in before.keys().filter(|key| !attachment.has_key(key)) {
+        for key in before.keys_not_in(&attachment) {
             self.by_key.remove(&(key, object.clone()));
         }
-        for key in attachment.keys().filter(|key| !before.has_key(key)) {
+        for key in attachment.keys_not_in(&before) {
             self.by_key.insert((key, object.clone()));
         }
         self.count_attached(&before.listeners, &attachment.listeners);
