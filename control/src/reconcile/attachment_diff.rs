@@ -31,6 +31,7 @@ pub(super) struct AttachmentDiff {
 impl AttachmentDiff {
     pub(super) fn between(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Self {
         let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
+        // An attachment that was equal has stayed.
         if std::ptr::eq(before, after) {
             return Self { endpoints_of, ..Self::default() };
         }

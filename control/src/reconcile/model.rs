@@ -42,6 +42,7 @@ impl Model {
     /// Attaches and compiles everything.
     pub(super) fn compile_all(&mut self) {
         self.topology = attach_all(&self.world, &self.options);
+        self.world.assigned.clear();
         let gateways = self.topology.attachments().filter(|(object, _)| object.kind == Kind::Gateway);
         for (gateway, attachment) in gateways {
             self.world.assign(&gateway.name, &attachment.other_claims().addresses);
