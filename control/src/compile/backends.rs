@@ -48,8 +48,7 @@ impl Kind for Services {
     }
 
     fn make(inputs: Inputs<'_>, compiled: &Compiled, service: &ObjectName) -> ServiceUnit {
-        let known = |key: &BackendKey| compiled.parts.backends.get(key).map(Arc::as_ref);
-        compile(inputs, service, &used_ports(compiled, inputs.held, service), known)
+        compile(inputs, compiled, service)
     }
 
     /// A backend that its Service no longer has is kept while a user of it is still to be compiled. Deferred users have
@@ -167,15 +166,10 @@ fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &Object
     std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
-/// The backends of a Service, one for each of these ports. Without ports, the Service is not looked at. `known` returns
-/// the last form of a backend: its endpoints need not be identified again.
-pub(super) fn compile<'b>(
-    inputs: Inputs<'_>,
-    name: &ObjectName,
-    wanted: &BTreeSet<Port>,
-    known: impl Fn(&BackendKey) -> Option<&'b Backend>,
-) -> ServiceUnit {
+/// The backends of a Service, one for each of its used ports. Without any, the Service is not looked at.
+fn compile(inputs: Inputs<'_>, compiled: &Compiled, name: &ObjectName) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
+    let wanted = used_ports(compiled, inputs.held, name);
     let Inputs { world, topology, .. } = inputs;
     let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
     let allowed = Allowed::of(Some(name), &inputs.options.addresses, world);
@@ -184,7 +178,7 @@ pub(super) fn compile<'b>(
             let slices = topology.dependents(&Key::EndpointsOf(name.clone()));
             let slices: Vec<&Arc<EndpointSlice>> = slices.filter_map(|slice| world.slices.get(&slice.name)).collect();
             for port in service.ports.iter().filter(|port| wanted.contains(&(port.number, port.transport))) {
-                unit.backends.push(from_slices(&allowed, service, port, (&slices, &known)));
+                unit.backends.push(from_slices(compiled, &allowed, service, port, &slices));
             }
             unit.findings = slices.iter().flat_map(|slice| refusals(&allowed, slice)).collect();
         }
@@ -201,8 +195,10 @@ pub(super) fn compile<'b>(
             let (addresses, mut problems) = resolved(world, dns);
             for (port, target) in &ports {
                 let usable = addresses.iter().filter(|address| allowed.refusal(**address, *target).is_none());
-                let endpoints = usable.map(|address| Endpoint::new(port.1, SocketAddr::new(*address, *target), None));
                 let key = key(name, *port);
+                let before = compiled.parts.backends.get(&key);
+                let endpoints =
+                    usable.map(|address| endpoint(port.1, SocketAddr::new(*address, *target), None, before));
                 let of_port = Backend::new(key, sorted(endpoints));
                 unit.backends.push(Backend { requests_max: service.requests_max, ..of_port });
             }
@@ -219,14 +215,15 @@ pub(super) fn compile<'b>(
 
 /// The endpoints of a port: those of the slice ports of its name (ports may differ by pod), each address once. While
 /// none is ready, those that still serve while they terminate; beside ready ones these only keep their sessions.
-fn from_slices<'b>(
+fn from_slices(
+    compiled: &Compiled,
     allowed: &Allowed<'_>,
     service: &Service,
     port: &ServicePort,
-    (slices, known): (&[&Arc<EndpointSlice>], &impl Fn(&BackendKey) -> Option<&'b Backend>),
+    slices: &[&Arc<EndpointSlice>],
 ) -> Backend {
     let key = key(&service.name, (port.number, port.transport));
-    let before = known(&key);
+    let before = compiled.parts.backends.get(&key);
     let of_same_port = |other: &&SlicePort| other.name == port.name && other.transport == port.transport;
     let of_port = slices.iter().flat_map(|slice| {
         let numbers = slice.ports.iter().filter(of_same_port).map(|p| p.number);
@@ -239,7 +236,8 @@ fn from_slices<'b>(
     let (chosen, draining) = if any_ready { (ready, serving) } else { (serving, Vec::new()) };
     let endpoints = |chosen: Vec<(u16, &SliceEndpoint)>| {
         let chosen = chosen.into_iter();
-        sorted(chosen.map(|(number, e)| endpoint(port.transport, SocketAddr::new(e.address, number), &e.pod, before)))
+        let address = |number, e: &SliceEndpoint| SocketAddr::new(e.address, number);
+        sorted(chosen.map(|(number, e)| endpoint(port.transport, address(number, e), e.pod.as_ref(), before)))
     };
     let endpoints_of_port = endpoints(chosen);
     let is_ready = |it: &Endpoint| endpoints_of_port.binary_search_by_key(&it.address, |ready| ready.address).is_ok();
@@ -247,13 +245,19 @@ fn from_slices<'b>(
     Backend { key, endpoints: endpoints_of_port, draining, requests_max: service.requests_max }
 }
 
-/// An endpoint, which keeps its identity if it serves already: to compute one costs more than the rest of the endpoint.
-fn endpoint(transport: Transport, address: SocketAddr, pod: &Option<Arc<str>>, before: Option<&Backend>) -> Endpoint {
+/// An endpoint of a backend. One that the backend has already is taken from there, because to compute its identity costs
+/// more than all the rest.
+fn endpoint(
+    transport: Transport,
+    address: SocketAddr,
+    pod: Option<&Arc<str>>,
+    before: Option<&Arc<Backend>>,
+) -> Endpoint {
     let serves = before.and_then(|before| {
         let place = before.endpoints.binary_search_by_key(&address, |endpoint| endpoint.address).ok()?;
-        before.endpoints.get(place).filter(|endpoint| endpoint.pod == *pod)
+        before.endpoints.get(place).filter(|endpoint| endpoint.pod.as_ref() == pod)
     });
-    serves.cloned().unwrap_or_else(|| Endpoint::new(transport, address, pod.clone()))
+    serves.cloned().unwrap_or_else(|| Endpoint::new(transport, address, pod.cloned()))
 }
 
 /// Each address once: an endpoint may be in two slices while they are being rewritten.

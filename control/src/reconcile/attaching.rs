@@ -86,7 +86,10 @@ impl Reconciler {
         let nothing = Attachment::default();
         let after = self.model.topology.get(object).unwrap_or(&nothing);
         let before = replaced.as_ref().unwrap_or(after);
-        let diff = AttachmentDiff::between(object, before, after);
+        let diff = match &replaced {
+            Some(before) => AttachmentDiff::between(object, before, after),
+            None => AttachmentDiff::unchanged(after),
+        };
         let conflicting = if reason.own || diff.moved {
             conflicting(&self.model.world, &self.model.topology, object, [before, after])
         } else {

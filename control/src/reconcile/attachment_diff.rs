@@ -29,12 +29,13 @@ pub(super) struct AttachmentDiff {
 }
 
 impl AttachmentDiff {
+    /// An attachment that stays.
+    pub(super) fn unchanged(attachment: &Attachment) -> Self {
+        let endpoints_of = attachment.links.iter().filter_map(Key::endpoints_of).cloned().collect();
+        Self { endpoints_of, ..Self::default() }
+    }
+
     pub(super) fn between(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Self {
-        let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
-        // An attachment that was equal has stayed.
-        if std::ptr::eq(before, after) {
-            return Self { endpoints_of, ..Self::default() };
-        }
         let (was, is) = (before.other_claims(), after.other_claims());
         let units = Unit::differing(object, before, after);
         let leaving = units.iter().map(|unit| {
@@ -50,6 +51,7 @@ impl AttachmentDiff {
         let classes =
             links.iter().filter(|_| object.kind == Kind::Gateway).filter_map(|it| it.object(Kind::GatewayClass));
         let owners = listeners.map(|listener| &listener.owner).chain(classes).cloned().collect();
+        let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
         let [old, new] = [before, after].map(|of| of.claims.iter().map(|claim| &claim.host));
         Self {
             units,

@@ -13,7 +13,7 @@ use tidegate_config::object::ObjectRef;
 
 use super::model::Model;
 use super::{Reconciler, Step};
-use crate::attachment::{Attachment, Verdict};
+use crate::attachment::Verdict;
 use crate::backoff::share;
 use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Touched, Unit};
 use crate::history::{Cause, Changes};
@@ -117,11 +117,7 @@ impl Turn<'_> {
     fn attach_again(&mut self, object: &ObjectRef) -> bool {
         let Model { world, options, topology, .. } = &*self.model;
         let attachment = attach(world, options, topology, object);
-        let differs = *topology.get(object).unwrap_or(&Attachment::default()) != attachment;
-        if differs {
-            self.model.replace(object, attachment);
-        }
-        differs
+        self.model.replace(object, attachment).is_some()
     }
 
     /// Records drift of the units that serve although they were not compiled.

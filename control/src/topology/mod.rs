@@ -50,7 +50,11 @@ impl Topology {
     /// unchanged claims stay the same allocations, and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Option<Attachment> {
         let place = self.attachments.get_mut(object);
-        if place.as_ref().is_some_and(|before| ***before == attachment) {
+        let is_same = match &place {
+            Some(before) => ***before == attachment,
+            None => attachment == Attachment::default(),
+        };
+        if is_same {
             return None;
         }
         let before = place.map(|before| std::mem::take(&mut **before)).unwrap_or_default();

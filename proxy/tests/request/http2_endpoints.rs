@@ -251,16 +251,13 @@ async fn both_sides_may_speak_at_once() {
 
 #[tokio::test]
 async fn an_endpoint_may_answer_before_the_end_of_an_upload() {
-    for (driver, bed, listener) in beds().await {
-        let mut served: Option<Served> = None;
-        for at_once in [true, false] {
+    for at_once in [true, false] {
+        for (driver, bed, listener) in beds().await {
             let mut client = client(&bed, 65_535).await;
             let (answered, mut body) = client.send_request(post(None), false).unwrap();
             body.send_data(Bytes::from_static(b"hello"), false).unwrap();
-            if served.is_none() {
-                served = Some(Served::accept(&listener).await);
-            }
-            let (request, mut respond) = served.as_mut().unwrap().asked().await;
+            let mut served = Served::accept(&listener).await;
+            let (request, mut respond) = served.asked().await;
             let head = Response::builder().status(413).body(()).unwrap();
             let mut sent = respond.send_response(head, false).unwrap();
             sent.send_data(Bytes::from_static(b"too much"), at_once).unwrap();

@@ -10,6 +10,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Meta, Object, Projected, Secret, project};
 use tidegate_config::published::{self, Publisher};
 
+use crate::attachment::Attachment;
 use crate::clock;
 use crate::command::Command;
 use crate::compile::Compiled;

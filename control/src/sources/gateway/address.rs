@@ -34,8 +34,7 @@ pub(super) struct Assigned {
 impl Assigned {
     /// The addresses from the pool, which are local ones.
     pub(super) fn in_pool(&self) -> Box<[IpAddr]> {
-        let pooled = self.targets.is_none();
-        self.listening.iter().copied().filter(|_| pooled).collect()
+        if self.targets.is_none() { self.listening.as_slice().into() } else { Box::default() }
     }
 
     /// The sockets for a port of a listener.

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use h2::client::ResponseFuture;
 use h2::RecvStream;
+use h2::client::ResponseFuture;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::HttpTask;
 use tokio::time::timeout;
