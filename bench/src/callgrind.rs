@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hint::black_box;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{self, available_parallelism};
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
@@ -81,6 +85,31 @@ pub(crate) fn instructions<P: Ord + DeserializeOwned>(arguments: &[OsString]) ->
     #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     let each = |(probe, (instructions, count))| (probe, instructions as f64 / count as f64);
     Ok(totals.into_iter().map(each).collect())
+}
+
+/// [`instructions`] of several runs, in their order. As many run at a time as there are cores.
+///
+/// # Errors
+/// When one of them fails.
+pub(crate) fn instructions_of_each<P>(runs: &[Vec<OsString>]) -> anyhow::Result<Vec<BTreeMap<P, f64>>>
+where
+    P: Ord + DeserializeOwned + Send,
+{
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut counted = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            let Some(arguments) = runs.get(number) else { return counted };
+            counted.push((number, instructions(arguments)));
+        }
+    };
+    let mut counted: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..available_parallelism().map_or(1, usize::from)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    counted.sort_by_key(|&(number, _)| number);
+    counted.into_iter().map(|(_, counts)| counts).collect()
 }
 
 /// Returns `true` if callgrind can be run.

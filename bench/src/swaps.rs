@@ -51,10 +51,15 @@ pub fn run(args: &Args, path: &[&str]) -> anyhow::Result<()> {
         return collect(cell);
     }
     let valgrind = args.counting.instructions()?;
+    let cells = cells(args.counting.size);
     let mut rows = Vec::new();
-    for &(shape, size) in cells(args.counting.size) {
+    for &(shape, size) in cells {
         eprintln!("measuring {size} {}", shape.title());
-        rows.extend(measure(shape, size, path, valgrind)?);
+        rows.extend(measure(shape, size)?);
+    }
+    if valgrind {
+        eprintln!("counting instructions");
+        count_instructions(cells, path, &mut rows)?;
     }
     row::compare(&mut rows);
     args.counting.output.tell(rows.as_slice(), |rows| println!("{}", row::table(rows)))?;
@@ -91,7 +96,7 @@ const fn cells(size: Size) -> &'static [(Shape, usize)] {
 /// Operations of one probe in one round.
 const COUNT: usize = 100;
 
-fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::Result<Vec<Row>> {
+fn measure(shape: Shape, size: usize) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![memory(shape, size)?];
     let cluster = Cluster::new(shape, size)?;
     let mut core = started(&cluster)?;
@@ -105,18 +110,24 @@ fn measure(shape: Shape, size: usize, path: &[&str], valgrind: bool) -> anyhow::
         }
     }
     drop(core);
-    let instructions: BTreeMap<Probe, f64> = if valgrind {
-        let shape = shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let words = path.iter().copied().chain(["--collect", &shape]).map(OsString::from);
-        callgrind::instructions(&words.chain([size.to_string().into()]).collect::<Vec<_>>())?
-    } else {
-        BTreeMap::new()
-    };
-    let figures = native.figures().into_iter();
-    rows.extend(
-        figures.map(|(probe, figures)| Row::probe(shape, size, probe, figures, instructions.get(&probe).copied())),
-    );
+    rows.extend(native.figures().into_iter().map(|(probe, figures)| Row::probe(shape, size, probe, figures)));
     Ok(rows)
+}
+
+/// Adds the instructions to rows with times. Other processes change a time and no count, so these run side by side.
+fn count_instructions(cells: &[(Shape, usize)], path: &[&str], rows: &mut [Row]) -> anyhow::Result<()> {
+    let arguments = |&(shape, size): &(Shape, usize)| {
+        let shape = shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let words = path.iter().map(|&word| word.to_owned()).chain(["--collect".to_owned(), shape, size.to_string()]);
+        words.map(OsString::from).collect()
+    };
+    let runs: Vec<Vec<OsString>> = cells.iter().map(arguments).collect();
+    let counted: Vec<BTreeMap<Probe, f64>> = callgrind::instructions_of_each(&runs)?;
+    for row in rows {
+        let cell = cells.iter().zip(&counted).find(|(cell, _)| **cell == (row.shape, row.size));
+        row.instructions = cell.and_then(|(_, counts)| counts.get(&row.probe?).copied());
+    }
+    Ok(())
 }
 
 /// The memory of a route without certificates, whose size is their owners' choice.

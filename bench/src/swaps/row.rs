@@ -36,8 +36,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The line of a probe.
-    pub(super) fn probe(shape: Shape, size: usize, probe: Probe, figures: Figures, instructions: Option<f64>) -> Self {
+    /// The line of a probe, without its instructions.
+    pub(super) fn probe(shape: Shape, size: usize, probe: Probe, figures: Figures) -> Self {
         Self {
             shape,
             size,
@@ -45,7 +45,7 @@ impl Row {
             operations: figures.operations,
             allocations: Some(figures.allocations),
             bytes: figures.bytes,
-            instructions,
+            instructions: None,
             median_us: microseconds(figures.median),
             allocations_ratio: None,
             instructions_ratio: None,
