@@ -16,6 +16,7 @@ use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
 use crate::request::answer::{Answer, Content};
+use crate::request::external_auth::Grants;
 use crate::request::form::Form;
 use crate::request::grpc;
 use crate::request::request_id::RequestId;
@@ -23,9 +24,11 @@ use crate::request::request_id::RequestId;
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// The filters of a route, and then those of the request's share.
+/// The filters of a route, and then those of the request's share; with the grants of authorisation services.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
+    /// The grants. Their edits of the request apply before the filters.
+    pub(crate) grants: &'a [Arc<Grants>],
     /// Those of the route.
     pub(crate) route: &'a [Filter],
     /// Those of the share.
@@ -37,7 +40,7 @@ pub(crate) struct Filters<'a> {
 }
 
 impl<'a> Filters<'a> {
-    /// All of them, in order.
+    /// The filters, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'a Filter> + use<'a> {
         self.route.iter().chain(self.share)
     }

@@ -2,7 +2,6 @@
 //! edits. A driver applies the list after it has removed the hop-by-hop headers.
 
 use std::io::Write as _;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
@@ -16,7 +15,6 @@ use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
-use crate::request::external_auth::Grants;
 use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
@@ -50,10 +48,8 @@ fn misleading(name: &[u8], trusted: bool, by_route: &[&str]) -> Option<HeaderNam
 pub(crate) struct RewriteInput<'a> {
     /// Its route.
     pub(crate) route: &'a Route,
-    /// The filters of the route and share.
+    /// The filters of the route and share, and the grants.
     pub(crate) filters: Filters<'a>,
-    /// The grants of authorisation services, which apply before the filters.
-    pub(crate) grants: &'a [Arc<Grants>],
     /// The protocol of the endpoint.
     pub(crate) protocol: AppProtocol,
     /// The facts about it.
@@ -113,7 +109,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
         join_cookies(head, edits);
     }
-    input.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
+    input.filters.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in input.filters.iter() {
         match filter {
@@ -301,8 +297,7 @@ mod tests {
         };
         let input = RewriteInput {
             route,
-            filters: Filters { route: &route.filters, share: &[], secure: true, cors: None },
-            grants: &[],
+            filters: Filters { grants: &[], route: &route.filters, share: &[], secure: true, cors: None },
             protocol,
             request: &asks,
             text: &AddressText::new((peer, 9).into(), 443),

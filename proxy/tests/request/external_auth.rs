@@ -411,6 +411,38 @@ async fn a_share_may_have_its_own_service_after_that_of_the_route() {
 }
 
 #[tokio::test]
+async fn a_later_service_sees_the_grants_of_an_earlier_one() {
+    let mut upstream = Upstream::echo().await;
+    // The first service gets none of the client's headers.
+    let mut auth = Upstream::start(|seen| match seen.header("x-stage").as_str() {
+        "" => reply("200 OK", &["X-User: ann", "X-Stage: 1"], ""),
+        _ => reply("200 OK", &[], ""),
+    })
+    .await;
+    for (driver, http2) in WAYS {
+        let model = Model::edited(&[upstream.address], |route| {
+            let target = Arc::clone(route.action.targets().next().unwrap());
+            let first = over_http(&[], &["x-user", "x-role", "x-stage"], 0);
+            route.guards = [Guard::ExternalAuth(first)].into();
+            let then = over_http(&["x-user", "x_user", "x-role", "x-stage"], &["x-none"], 0);
+            let share = WeightedTarget { external_auth: Some(then), ..WeightedTarget::new(target, 1) };
+            route.action = Action::Forward([share].into());
+        });
+        let bed = Bed::with(model.backend("auth", &[auth.address]), by(driver)).await;
+        let forged = [("x-user", "admin"), ("x_user", "admin"), ("x-role", "admin")];
+        assert_eq!(send(&bed, http2, ("GET", "/"), &forged, ("", false)).await.status, 200);
+        let names = ["x-user", "x_user", "x-role", "x-stage"];
+        for (seen, want) in [
+            (auth.seen().await, ["", "", "", ""]),
+            (auth.seen().await, ["ann", "", "", "1"]),
+            (upstream.seen().await, ["ann", "", "", "1"]),
+        ] {
+            assert_eq!(names.map(|name| seen.header(name)), want, "{driver:?}, HTTP/2: {http2}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_log_shows_the_user_that_the_service_names() {
     let upstream = Upstream::echo().await;
     let auth = Upstream::start(|_| reply("200 OK", &["Remote-User: ann"], "")).await;

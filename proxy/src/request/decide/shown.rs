@@ -18,7 +18,8 @@ impl Undecided {
         let Self { exchange, request, matched, .. } = self;
         let facts = &exchange.facts;
         let mut edits = Edits::default();
-        let filters = Filters { route: &[], share: &[], secure: request.client.secure, cors: None };
+        // Before the edits of its route, but after those of the services that have allowed it.
+        let filters = Filters { route: &[], share: &[], ..exchange.filters() };
         let at = (&*matched.route, filters);
         rewrite::request(head, &exchange.rewrite_input(request, at, &self.effective, AppProtocol::Http), &mut edits);
         let target = match (edits.target(), head.query()) {

@@ -27,7 +27,6 @@ impl Exchange {
         RewriteInput {
             route,
             filters,
-            grants: &[],
             protocol,
             request,
             text,
@@ -52,12 +51,13 @@ impl Exchange {
         Labels { request_id: &self.request_id, correlation, server, form: Form::Text }
     }
 
-    /// The filters of its route, and of its chosen share.
+    /// The filters of its route, and of its chosen share; and the grants that it has so far.
     pub(in crate::request) fn filters(&self) -> Filters<'_> {
         let route = self.matched.as_ref().map(|matched| &matched.route);
         let chosen = route.zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
         let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
         Filters {
+            grants: &self.grants,
             route: route.map_or(&[], |route| &route.filters),
             share: chosen.map_or(&[], |share| &share.filters),
             secure,

@@ -49,8 +49,8 @@ const IDENTITY: [HeaderName; 3] = [
     HeaderName::from_static("x-forwarded-user"),
 ];
 
-/// A request in the form that an authorisation service gets: with the headers about the client that endpoints get, and
-/// before the edits of its route.
+/// A request in the form that an authorisation service gets: with the headers about the client that endpoints get, with
+/// the grants of the services that have allowed it, and before the edits of its route.
 pub(crate) struct Shown {
     pub(crate) method: Box<str>,
     /// Path and query.

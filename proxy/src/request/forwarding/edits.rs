@@ -7,7 +7,7 @@ use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::reason::Reason;
 use crate::request::respond::{self, Received};
-use crate::request::rewrite::{self, RewriteInput};
+use crate::request::rewrite;
 
 impl Forwarding {
     /// The edits of the request to the endpoint.
@@ -15,7 +15,7 @@ impl Forwarding {
         let Self { exchange, request, admitted, effective, target, .. } = &*self;
         let at = (&**admitted.route(), exchange.filters());
         let input = exchange.rewrite_input(request, at, effective, target.protocol);
-        rewrite::request(head, &RewriteInput { grants: &exchange.grants, ..input }, edits);
+        rewrite::request(head, &input, edits);
         if let Some(copies) = &mut self.copies {
             copies.head(head, edits);
         }

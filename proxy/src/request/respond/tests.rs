@@ -6,7 +6,7 @@ use super::*;
 use crate::http::edits::Edit;
 use crate::reason::Reason;
 
-const NONE: Filters<'_> = Filters { route: &[], share: &[], secure: false, cors: None };
+const NONE: Filters<'_> = Filters { grants: &[], route: &[], share: &[], secure: false, cors: None };
 
 const fn labels(request_id: &RequestId) -> Labels<'_> {
     Labels { request_id, correlation: None, server: false, form: Form::Text }
@@ -165,7 +165,7 @@ fn filters_state_the_responses_that_they_apply_to() {
     ];
     let share = [filter("x-some", ResponseScope::Every, &[200, 403], false)];
     let proxied = |secure, status| {
-        let filters = Filters { route: &route, share: &share, secure, cors: None };
+        let filters = Filters { route: &route, share: &share, secure, ..NONE };
         let edits = received(status, std::iter::empty(), &filters).unwrap();
         let set = edits.iter().filter(|edit| matches!(edit, Edit::Set(..)));
         set.map(|edit| edit.name().as_str().to_owned()).collect::<Vec<_>>()
@@ -175,7 +175,7 @@ fn filters_state_the_responses_that_they_apply_to() {
     let own = |secure, answer: Answer| {
         let id = RequestId::of("abc");
         let id = labels(&id);
-        let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure, cors: None });
+        let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure, ..NONE });
         let names = rendered.headers.iter().map(|(name, _)| name.as_str().to_owned());
         names.filter(|name| name.starts_with("x-") && name != "x-request-id").collect::<Vec<_>>()
     };
