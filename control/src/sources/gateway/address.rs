@@ -143,39 +143,43 @@ pub(super) fn wanted(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// Whether a Gateway requests any address from the pool.
-fn leaves_one(gateway: &Gateway) -> bool {
-    gateway.addresses.is_empty() || gateway.addresses.contains(&GatewayAddress::Ip(None))
+/// The number of addresses that a Gateway requests without naming them: one if it requests none at all.
+fn unnamed(gateway: &Gateway) -> usize {
+    usize::from(gateway.addresses.is_empty() || gateway.addresses.contains(&GatewayAddress::Ip(None)))
 }
 
-/// The addresses of all Gateways: requested ones first, then those in their status, then those that this process has
-/// assigned and whose status it has not seen yet, then free ones; older Gateways go first. Without the third step, a
-/// Gateway would lose the address that was just written to its status to another one that is created in the same second.
+/// The addresses of all Gateways: first those in their status, then those that this process has assigned and whose status it
+/// has not seen yet, then requested ones, then free ones; older Gateways go first. So no Gateway loses its address to another
+/// one, which may be another team's and would get its clients: not to one that requests it, and not, while the status is being
+/// written, to one that was created in the same second.
 fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     let Some(options) = &reader.options.sources.gateway else { return BTreeMap::new() };
-    let pool: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();
+    let mut free: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();
     let mut gateways: Vec<&Arc<Gateway>> = reader.gateways().collect();
     gateways.sort_by(|a, b| a.age.cmp(&b.age));
-    let mut taken = BTreeSet::new();
-    let mut given: BTreeMap<ObjectName, Vec<IpAddr>> = BTreeMap::new();
-    for gateway in &gateways {
-        let usable = wanted(gateway).filter(|address| pool.contains(address) && taken.insert(*address));
-        given.insert(gateway.age.name.clone(), usable.collect());
-    }
-    let mut without: Vec<_> = gateways.into_iter().filter(|gateway| leaves_one(gateway)).collect();
     let unwritten = &reader.world().assigned;
+    let mut given: BTreeMap<ObjectName, Vec<IpAddr>> = BTreeMap::new();
+    let mut open: Vec<(&Gateway, usize)> = gateways.into_iter().map(|gateway| (&**gateway, unnamed(gateway))).collect();
     for written in [true, false] {
-        without.retain(|gateway| {
-            let kept = if written { Some(&gateway.assigned) } else { unwritten.get(&gateway.age.name) };
-            let usable = |address: &&IpAddr| pool.contains(*address) && taken.insert(**address);
-            let address = kept.into_iter().flatten().find(usable);
-            given.entry(gateway.age.name.clone()).or_default().extend(address);
-            address.is_none()
-        });
+        for (gateway, unnamed) in &mut open {
+            let name = &gateway.age.name;
+            let kept = if written { Some(&gateway.assigned) } else { unwritten.get(name) };
+            for address in kept.into_iter().flatten() {
+                let named = wanted(gateway).any(|wanted| wanted == *address);
+                if (named || *unnamed > 0) && free.remove(address) {
+                    *unnamed -= usize::from(!named);
+                    given.entry(name.clone()).or_default().push(*address);
+                }
+            }
+        }
     }
-    let mut free = options.addresses.iter().filter(|address| !taken.contains(*address));
-    for gateway in without {
-        given.entry(gateway.age.name.clone()).or_default().extend(free.next());
+    for (gateway, _) in &open {
+        let addresses = wanted(gateway).filter(|address| free.remove(address));
+        given.entry(gateway.age.name.clone()).or_default().extend(addresses);
+    }
+    let mut free = options.addresses.iter().filter(|address| free.contains(*address));
+    for (gateway, unnamed) in open {
+        given.entry(gateway.age.name.clone()).or_default().extend(free.by_ref().take(unnamed));
     }
     given
 }
