@@ -89,10 +89,12 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
         let (reporting, gateway_services) = (Reporting::new(&options), KnownServices::new(&options));
+        let (mut model, listing) = (Model::new(options), Listing::new(sources));
+        model.world.unlisted.clone_from(listing.unsynced());
         Self {
-            model: Model::new(options),
+            model,
             backlog: Backlog::default(),
-            listing: Listing::new(sources),
+            listing,
             waits: Waits::default(),
             names: LookedUp::default(),
             secrets: FollowedSecrets::default(),

@@ -16,7 +16,7 @@ use tidegate_config::project::{
     Sharing,
 };
 
-use crate::event::ClosedSockets;
+use crate::event::{ClosedSockets, Source};
 use crate::recent::Recent;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -40,8 +40,8 @@ macro_rules! world {
             pub names: BTreeMap<Arc<str>, Resolution>,
             /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
-            /// The kinds whose objects are all known: every source has been listed or restored.
-            pub known: BTreeSet<Kind>,
+            /// The sources whose objects are not known, because they have been neither listed nor restored.
+            pub unlisted: BTreeSet<Source>,
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// The sockets that the data plane cannot open.
@@ -140,13 +140,16 @@ impl World {
         self.forget(key) || told || known
     }
 
-    /// Sets whether all objects of a kind are known.
-    pub(crate) fn know(&mut self, kind: Kind, all: bool) {
-        if all {
-            self.known.insert(kind)
-        } else {
-            self.known.remove(&kind)
-        };
+    /// Whether all objects of a kind are known.
+    #[must_use]
+    pub fn knows(&self, kind: Kind) -> bool {
+        !self.unlisted.iter().any(|source| source.kind == kind)
+    }
+
+    /// Whether all objects of a kind in a namespace are known.
+    pub(crate) fn knows_in(&self, kind: Kind, namespace: &Arc<str>) -> bool {
+        let is_unlisted = |namespace| self.unlisted.contains(&Source { kind, namespace });
+        self.unlisted.is_empty() || !is_unlisted(None) && !is_unlisted(Some(Arc::clone(namespace)))
     }
 
     /// Sets the addresses of a DNS name. Returns `true` if they have changed.

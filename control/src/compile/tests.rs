@@ -59,9 +59,6 @@ fn world() -> World {
     let spec = json!({"parentRefs": [{"name": "a"}], "hostnames": ["a.example"], "rules": rules});
     put(Kind::TlsRoute, json!({"metadata": meta, "spec": spec}));
     put(Kind::Deployment, json!({"metadata": meta}));
-    for kind in [Kind::IngressClass, Kind::GatewayClass, Kind::Gateway] {
-        world.known.insert(kind);
-    }
     world
 }
 

@@ -149,11 +149,6 @@ impl Listing {
         self.unsynced.contains(source) && !self.trusted.contains(source)
     }
 
-    /// Whether every source of a kind has been listed or restored.
-    pub(super) fn knows_all_of(&self, kind: Kind) -> bool {
-        !self.unsynced.iter().any(|source| source.kind == kind && self.unknown(source))
-    }
-
     /// Whether any source has neither been listed nor restored.
     pub(super) fn any_unknown(&self) -> bool {
         self.unsynced.iter().any(|source| !self.trusted.contains(source))

@@ -63,7 +63,7 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, now);
         }
         self.listing.restores(source.clone(), as_of_s, now);
-        self.model.world.know(source.kind, self.listing.knows_all_of(source.kind));
+        self.model.world.unlisted.remove(source);
     }
 
     /// Applies the resolved DNS names from before a restart.
@@ -125,7 +125,7 @@ impl Reconciler {
         if !self.listing.synced(source, received) {
             return;
         }
-        self.model.world.know(source.kind, self.listing.knows_all_of(source.kind));
+        self.model.world.unlisted.remove(source);
         // Restored objects are attached already; those that have changed since are queued one by one.
         if !restored {
             let dependents = self.model.topology.dependents_of_kind(source.kind).cloned().collect();

@@ -47,7 +47,7 @@ fn membership(reader: &mut Reader<'_>, options: &Ingresses, ingress: &Ingress) -
         ClassRef::Field(name) => match reader.class(name) {
             Some(class) if class.controller == options.controller => Membership::Ours(name.name.clone()),
             Some(_) => Membership::Others,
-            None if reader.world().known.contains(&Kind::IngressClass) => Membership::UnknownClass(name.name.clone()),
+            None if reader.world().knows(Kind::IngressClass) => Membership::UnknownClass(name.name.clone()),
             None if name.name == options.class => Membership::Ours(name.name.clone()),
             None => Membership::Others,
         },

@@ -1,5 +1,8 @@
 //! Attachment of routes to the listeners of a Gateway while routes are created and deleted.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
@@ -18,16 +21,20 @@ fn running_from(pool: &[&str], listeners: &Value) -> Bench {
     running_with(pool, GatewayServices::Off, listeners)
 }
 
-/// The same with these Services for Gateways.
-fn running_with(pool: &[&str], services: GatewayServices, listeners: &Value) -> Bench {
+/// The options with these addresses and Services for Gateways.
+fn options(pool: &[&str], services: GatewayServices) -> Options {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: pool.iter().map(|address| address.parse().unwrap()).collect(),
         services,
         optional: false,
     };
-    let sources = Sources { gateway: Some(gateway), ..Sources::default() };
-    let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
+    Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() }
+}
+
+/// The same with these Services for Gateways.
+fn running_with(pool: &[&str], services: GatewayServices, listeners: &Value) -> Bench {
+    let mut bench = Bench::of(options(pool, services), Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);
     }
@@ -102,7 +109,7 @@ fn check_addresses(bench: &mut Bench, want: &[(&str, &[&str])]) {
 }
 
 #[test]
-fn gateways_keep_their_addresses_unless_another_one_requests_them() {
+fn gateways_keep_their_addresses_when_another_one_requests_them() {
     let mut bench = running_from(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], &json!([]));
     let create = |bench: &mut Bench, name: &str, second: u32, requested: &[&str], assigned: &[&str]| {
         let of = |addresses: &[&str]| addresses.iter().map(|address| json!({"value": address})).collect::<Vec<_>>();
@@ -114,8 +121,16 @@ fn gateways_keep_their_addresses_unless_another_one_requests_them() {
     create(&mut bench, "second", 2, &[], &["192.0.2.2"]);
     check_addresses(&mut bench, &[("edge", &["192.0.2.1"]), ("second", &["192.0.2.2"])]);
     create(&mut bench, "third", 3, &["192.0.2.2"], &[]);
-    check_addresses(&mut bench, &[("second", &["192.0.2.3"]), ("third", &["192.0.2.2"]), ("edge", &["192.0.2.1"])]);
+    check_addresses(&mut bench, &[("second", &["192.0.2.2"]), ("third", &[]), ("edge", &["192.0.2.1"])]);
+    // Nor does an older one get it that requests it beside one of its own.
+    create(&mut bench, "oldest", 0, &["192.0.2.2", "192.0.2.3"], &[]);
+    check_addresses(&mut bench, &[("second", &["192.0.2.2"]), ("oldest", &["192.0.2.3"])]);
+    bench.delete(Kind::Gateway, "second");
+    check_addresses(&mut bench, &[("oldest", &["192.0.2.3", "192.0.2.2"]), ("third", &[])]);
+    bench.delete(Kind::Gateway, "oldest");
+    check_addresses(&mut bench, &[("third", &["192.0.2.2"]), ("edge", &["192.0.2.1"])]);
     bench.delete(Kind::Gateway, "third");
+    create(&mut bench, "second", 2, &[], &["192.0.2.2"]);
     // An address that is not in the pool is not kept.
     create(&mut bench, "fourth", 4, &[], &["203.0.113.9"]);
     check_addresses(&mut bench, &[("second", &["192.0.2.2"]), ("fourth", &["192.0.2.3"])]);
@@ -247,21 +262,60 @@ fn a_policy_is_in_force_for_the_routes_to_its_services_alone() {
 }
 
 #[test]
-fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown() {
-    let gateway = GatewayApi {
-        controller: "tidegate.io/gateway".into(),
-        addresses: ["192.0.2.1".parse().unwrap()].into(),
-        services: GatewayServices::Off,
-        optional: false,
+fn routes_are_closed_while_the_policies_of_their_services_cannot_be_read() {
+    let of = |kind: Kind, namespace: &str| Source { kind, namespace: kind.namespaced().then(|| namespace.into()) };
+    let sources: BTreeSet<Source> =
+        Kind::ALL.into_iter().flat_map(|kind| [of(kind, "shop"), of(kind, "blog")]).collect();
+    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), sources.clone());
+    let (denied, other) = (of(Kind::BackendTlsPolicy, "shop"), of(Kind::BackendTlsPolicy, "blog"));
+    for source in sources.into_iter().filter(|source| ![&denied, &other].contains(&source)) {
+        bench.listed_in(source, &[], true);
+    }
+    bench.fail_in(denied.clone(), true);
+    bench.now += Duration::from_secs(3600);
+    bench.reconcile();
+    assert!(!bench.reconciler.running(), "no policies are known at all");
+    bench.listed_in(other, &[], true);
+    bench.now += Duration::from_secs(60);
+    bench.reconcile();
+    let class = json!({"metadata": {"name": "tidegate"}, "spec": {"controllerName": "tidegate.io/gateway"}});
+    bench.apply(Kind::GatewayClass, class);
+    let listener =
+        json!({"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let spec = json!({"gatewayClassName": "tidegate", "listeners": [listener]});
+    bench.apply(Kind::Gateway, json!({"metadata": {"namespace": "shop", "name": "edge"}, "spec": spec}));
+    for namespace in ["shop", "blog"] {
+        let metadata = json!({"namespace": namespace, "name": "web"});
+        bench.apply(Kind::Service, json!({"metadata": metadata, "spec": {"ports": [{"port": 80}]}}));
+        let (parents, backends) =
+            (json!([{"namespace": "shop", "name": "edge"}]), json!([{"name": "web", "port": 80}]));
+        let spec = json!({"parentRefs": parents, "hostnames": [namespace], "rules": [{"backendRefs": backends}]});
+        bench.apply(Kind::HttpRoute, json!({"metadata": metadata, "spec": spec}));
+    }
+    let check = |bench: &mut Bench, want: [usize; 2]| {
+        bench.reconcile();
+        let targets = ["shop", "blog"].map(|namespace| {
+            let route = ObjectRef::new(Kind::HttpRoute, ObjectName::new(namespace, "web"));
+            let attachment = bench.reconciler.model().topology().get(&route).expect("an attachment");
+            attachment.claims[0].routes[0].action.targets().count()
+        });
+        assert_eq!(targets, want);
+        check_like_a_full_compile(bench);
     };
-    let options = Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() };
+    check(&mut bench, [0, 1]);
+    bench.listed_in(denied, &[], true);
+    check(&mut bench, [1, 1]);
+}
+
+#[test]
+fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown() {
     let namespaces = |kind: Kind| if kind.namespaced() { vec![Some("a"), Some("b")] } else { vec![None] };
     let sources = Kind::ALL.into_iter().flat_map(|kind| {
         namespaces(kind).into_iter().map(move |namespace| Source { kind, namespace: namespace.map(Into::into) })
     });
     let sources: Vec<Source> = sources.collect();
     let denied = Source { kind: Kind::Gateway, namespace: Some("b".into()) };
-    let mut bench = Bench::of(options, sources.clone());
+    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), sources.clone());
     let condition = json!({"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
                            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let set = json!({
@@ -278,7 +332,7 @@ fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown(
             bench.listed_in(source, &objects, true);
         }
     }
-    bench.now += std::time::Duration::from_secs(60);
+    bench.now += Duration::from_secs(60);
     bench.reconcile();
     let object = ObjectRef::new(Kind::ListenerSet, ObjectName::new("a", "more"));
     assert_eq!(bench.reconciler.desired_reports().status(&object), None, "the Gateway may exist");

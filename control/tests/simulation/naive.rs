@@ -94,7 +94,7 @@ impl<'a> Naive<'a> {
             match &ingress.class {
                 ClassRef::Annotation(name) => *name == options.class,
                 ClassRef::Field(name) => controller(&name.name)
-                    .map_or(!world.known.contains(&Kind::IngressClass) && name.name == options.class, |it| {
+                    .map_or(!world.knows(Kind::IngressClass) && name.name == options.class, |it| {
                         it.controller == options.controller
                     }),
                 ClassRef::Default => {

@@ -20,11 +20,18 @@ impl<'w> Reader<'w> {
     /// Applies the policy for the Service port of a target; without one the target is unchanged.
     ///
     /// # Errors
-    /// Returns the reason if the policy is invalid. The target gets no requests then, neither in plain text nor
-    /// unverified.
-    pub(super) fn secured(&mut self, target: Target) -> Result<Target, Fault> {
+    /// Returns the reason if the policy is invalid, or if it is not known whether there is one. The target gets no
+    /// requests then, neither in plain text nor unverified.
+    pub(super) fn secured(&mut self, target: Target) -> Result<Target, String> {
+        let namespace = &target.backend.service.namespace;
+        if !self.world().knows_in(Kind::BackendTlsPolicy, namespace) {
+            self.note(Key::in_namespace(Kind::BackendTlsPolicy, namespace));
+            return Err(format!("may need TLS, and the BackendTLSPolicies of {namespace} have not been listed yet"));
+        }
         let Some(policy) = self.policy_of(&target.backend) else { return Ok(target) };
-        let verified = verification(self, policy)?;
+        let verified = verification(self, policy).map_err(|fault| {
+            format!("is to be reached over TLS, and its BackendTLSPolicy cannot be applied ({})", fault.message)
+        })?;
         let protocol = if target.protocol.is_http2() { AppProtocol::H2 } else { AppProtocol::Https };
         let tls = UpstreamTls {
             server_name: Some(verified.server_name),

@@ -238,11 +238,8 @@ impl Rules<'_, '_> {
     /// A target with the BackendTLSPolicy for its Service port applied.
     pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, UnusableBackend> {
         let name = target.backend.service.clone();
-        self.reader.secured(target).map_err(|fault| {
-            let why = "is to be reached over TLS, and its BackendTLSPolicy cannot be applied";
-            // The policy's own status reports it.
-            UnusableBackend { reason: None, value: name.to_string(), why: format!("{why} ({})", fault.message) }
-        })
+        // The policy's own status reports it.
+        self.reader.secured(target).map_err(|why| UnusableBackend { reason: None, value: name.to_string(), why })
     }
 
     /// The external authorization service, which every request must pass; `None`, with a finding, if it cannot be used.
