@@ -16,10 +16,10 @@ const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
 
 /// The form in which an object is kept; `None` if it has no valid resourceVersion.
 ///
-/// It omits `kind` and `apiVersion`, which items of lists lack too; `metadata.managedFields`; and `status` except for
-/// the addresses of a load balancer or of a Gateway, which [`tidegate_config::project`] reads. With `routed` as `None`
-/// the object is kept complete, because it is served again. A projection that reads more fields needs a new
-/// [`FORMAT`](super::store::FORMAT).
+/// It omits `kind` and `apiVersion`, which items of lists lack too; `metadata.managedFields`; and `status` except for what
+/// [`tidegate_config::project`] reads: the addresses of a load balancer, and all of it where it has conditions, some of which
+/// may be ours. With `routed` as `None` the object is kept complete, because it is served again. A projection that reads more
+/// fields needs a new [`FORMAT`](super::store::FORMAT).
 pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
     let metadata: Fields<'_> = serde_json::from_str(fields.get("metadata")?.get()).ok()?;
@@ -49,9 +49,9 @@ pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
                 }
             }
             ("binaryData", Some(Kind::ConfigMap)) => {}
-            ("status", Some(kind)) => {
-                if let Some((field, addresses)) = addresses(kind, value) {
-                    push(&mut form, "status", &format!(r#"{{"{field}":{addresses}}}"#));
+            ("status", Some(kind)) if !kind.has_conditions() => {
+                if let Some(load_balancer) = load_balancer(value) {
+                    push(&mut form, "status", &format!(r#"{{"loadBalancer":{load_balancer}}}"#));
                 }
             }
             _ => push(&mut form, name, value.get()),
@@ -72,17 +72,10 @@ fn beyond_version(form: &[u8]) -> &[u8] {
     rest.get(end..).unwrap_or(form)
 }
 
-/// The field of a status that contains the addresses, with its value.
-fn addresses<'a>(kind: Kind, status: &'a RawValue) -> Option<(&'static str, &'a str)> {
-    let field = if matches!(kind, Kind::Ingress | Kind::Service) {
-        "loadBalancer"
-    } else if kind == Kind::Gateway {
-        "addresses"
-    } else {
-        return None;
-    };
-    let fields: Fields<'a> = serde_json::from_str(status.get()).ok()?;
-    fields.get(field).map(|value| (field, value.get())).filter(|(_, text)| !matches!(*text, "{}" | "[]"))
+/// The addresses of a load balancer in a status.
+fn load_balancer(status: &RawValue) -> Option<&str> {
+    let fields: Fields<'_> = serde_json::from_str(status.get()).ok()?;
+    fields.get("loadBalancer").map(|value| value.get()).filter(|text| *text != "{}")
 }
 
 fn push(form: &mut Vec<u8>, name: &str, value: &str) {
@@ -123,7 +116,9 @@ mod tests {
         check(
             Kind::Gateway,
             r#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"listeners":[],"addresses":[{"value":"192.0.2.1"}]}}"#,
-            Some(r#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"addresses":[{"value":"192.0.2.1"}]}}"#),
+            Some(
+                r#"{"metadata":{"resourceVersion":"7","name":"a"},"status":{"listeners":[],"addresses":[{"value":"192.0.2.1"}]}}"#,
+            ),
         );
         check(
             Kind::ConfigMap,
@@ -150,15 +145,24 @@ mod tests {
 
     #[test]
     fn the_stored_form_has_the_same_projection() {
-        let raw = r#"{"kind":"Ingress","metadata":{"namespace":"shop","name":"web","resourceVersion":"7","generation":3,
+        let ingress = r#"{"kind":"Ingress","metadata":{"namespace":"shop","name":"web","resourceVersion":"7","generation":3,
             "uid":"6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11","managedFields":[{"manager":"x"}],
             "annotations":{"kubernetes.io/ingress.class":"tidegate"}},
             "spec":{"rules":[{"host":"web.example","http":{"paths":[{"path":"/","pathType":"Prefix",
             "backend":{"service":{"name":"web","port":{"number":80}}}}]}}]},
             "status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}"#;
-        let whole = project(Kind::Ingress, raw.as_bytes()).unwrap();
-        let kept = project(Kind::Ingress, &kept_form(Some(Kind::Ingress), raw.as_bytes()).unwrap()).unwrap();
-        assert_eq!((kept.meta, kept.object, kept.addresses), (whole.meta, whole.object, whole.addresses));
+        let route = r#"{"kind":"HTTPRoute","metadata":{"namespace":"shop","name":"web","resourceVersion":"7"},
+            "spec":{"parentRefs":[{"name":"edge"}],"hostnames":["web.example"],"rules":[{}]},
+            "status":{"parents":[{"parentRef":{"name":"edge"},"controllerName":"tidegate.io/gateway","conditions":[
+            {"type":"Accepted","status":"True","reason":"Accepted","message":"","observedGeneration":1,
+            "lastTransitionTime":"2026-01-01T00:00:00Z"}]}]}}"#;
+        for (kind, raw) in [(Kind::Ingress, ingress), (Kind::HttpRoute, route)] {
+            let whole = project(kind, raw.as_bytes()).unwrap();
+            let kept = project(kind, &kept_form(Some(kind), raw.as_bytes()).unwrap()).unwrap();
+            assert!(!whole.addresses.is_empty() || !whole.statuses.is_empty(), "{kind}");
+            assert_eq!((kept.meta, kept.object, kept.addresses), (whole.meta, whole.object, whole.addresses), "{kind}");
+            assert_eq!(kept.statuses, whole.statuses, "{kind}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::unusable::{UnusableStore, contained};
 
 /// The version of the stored format. It is increased when more of an object is kept or the encoding changes: a store
 /// with an older version is emptied, one with a newer version is left unchanged.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The size of the page cache in memory, in bytes.
 const PAGES_MAX: usize = 4 << 20;
