@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{Binds, EdgeSettings, Settings};
+use tidegate_config::model::{Binds, EdgeSettings, Settings, Transport};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
@@ -47,6 +47,15 @@ pub struct Options {
     /// A host with at most this number of claims and routes is compiled whole when one of them changes: that is faster,
     /// and needs no index.
     pub whole_host_max: usize,
+}
+
+impl Options {
+    /// The sockets that the operator has chosen, which no object may have: the listeners', and the Deis builder's.
+    pub(crate) fn own_sockets(&self) -> impl Iterator<Item = (SocketAddr, Transport)> {
+        let builder = self.sources.deis.as_ref().and_then(|deis| deis.builder.as_ref());
+        let listeners = self.binds.iter().map(|bind| (bind.key.address, bind.key.transport()));
+        listeners.chain(builder.map(|(_, address)| (*address, Transport::Tcp)))
+    }
 }
 
 impl Default for Options {

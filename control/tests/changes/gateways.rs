@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
+use tidegate_control::options::{Deis, GatewayApi, GatewayServices, Options, Sources};
 use tidegate_control::{Desired, Event, Source, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
@@ -34,7 +35,12 @@ fn options(pool: &[&str], services: GatewayServices) -> Options {
 
 /// The same with these Services for Gateways.
 fn running_with(pool: &[&str], services: GatewayServices, listeners: &Value) -> Bench {
-    let mut bench = Bench::of(options(pool, services), Kind::ALL.map(all_of));
+    running_under(options(pool, services), listeners)
+}
+
+/// The same with these options.
+fn running_under(options: Options, listeners: &Value) -> Bench {
+    let mut bench = Bench::of(options, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);
     }
@@ -259,6 +265,29 @@ fn a_policy_is_in_force_for_the_routes_to_its_services_alone() {
         });
         assert_eq!([got[0].as_deref(), got[1].as_deref()], want, "step {number}");
     }
+}
+
+#[test]
+fn a_listener_on_a_socket_of_the_operator_is_refused() {
+    let listener = |name: &str, port: u16, protocol: &str| json!({"name": name, "port": port, "protocol": protocol});
+    let listeners = [listener("web", 80, "HTTP"), listener("git", 2222, "TCP"), listener("other", 2222, "UDP")];
+    let mut options = options(&["192.0.2.1"], GatewayServices::Off);
+    let key = BindKey { address: "192.0.2.1:80".parse().unwrap(), protocol: BindProtocol::Http };
+    options.binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
+    let name = |name| ObjectName::new("deis", name);
+    let builder = Some((name("deis-builder"), "192.0.2.1:2222".parse().unwrap()));
+    options.sources.deis = Some(Deis { router: name("deis-router"), builder });
+    let bench = running_under(options, &json!(listeners));
+    let gateway = ObjectRef::new(Kind::Gateway, ObjectName::new("shop", "edge"));
+    let Some(Verdict::Status(status)) = bench.reconciler.model().compiled().verdicts.get(&gateway).cloned() else {
+        panic!("no status")
+    };
+    let accepted = status.listeners.iter().map(|listener| {
+        let condition = listener.conditions.iter().find(|condition| condition.kind == *"Accepted");
+        condition.map(|condition| condition.reason.to_string()).unwrap_or_default()
+    });
+    assert_eq!(accepted.collect::<Vec<_>>(), ["PortUnavailable", "PortUnavailable", "Accepted"]);
+    check_like_a_full_compile(&bench);
 }
 
 #[test]

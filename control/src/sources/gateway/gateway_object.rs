@@ -160,8 +160,7 @@ fn merged<'w>(
 /// Refuses a listener without a port on the pods, or on a socket that the operator's listeners use.
 fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut MergedListener) {
     let transport = listener.transport;
-    let own = |socket: SocketAddr, key: &BindKey| key.address == socket && key.transport() == transport;
-    let taken = |socket: SocketAddr| reader.options.binds.iter().any(|bind| own(socket, &bind.key));
+    let taken = |socket: SocketAddr| reader.options.own_sockets().any(|own| own == (socket, transport));
     if listener.refused.is_some() || listener.port == 0 {
         return;
     }

@@ -208,7 +208,7 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
             wanted.entry(name).or_default().extend(ports_of(&set.listeners));
         }
     }
-    let operator: BTreeSet<u16> = reader.options.binds.iter().map(|bind| bind.key.address.port()).collect();
+    let operator: BTreeSet<u16> = reader.options.own_sockets().map(|(socket, _)| socket.port()).collect();
     let mut taken: BTreeSet<(Transport, u16)> = BTreeSet::new();
     let mut all: BTreeMap<&ObjectName, Targets> = BTreeMap::new();
     // The first candidate depends only on the Gateway and its port, so that replicas with different views of other
