@@ -27,7 +27,7 @@ static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection"
 /// The filters of a route, and then those of the request's share; with the grants of authorisation services.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
-    /// The grants. Their edits of the request apply before the filters.
+    /// The grants. Their edits of the request apply before the filters, those of the response after them.
     pub(crate) grants: &'a [Arc<Grants>],
     /// Those of the route.
     pub(crate) route: &'a [Filter],
@@ -45,12 +45,12 @@ impl<'a> Filters<'a> {
         self.route.iter().chain(self.share)
     }
 
-    /// The edits for a response of this scope and status.
+    /// The edits for a response of this scope and status: those of the filters, and then those of the grants.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
         let (secure, cors) = (self.secure, self.cors);
         // The last CORS filter holds, in its place among the others.
         let mut cors_left = self.iter().filter(|filter| matches!(filter, Filter::Cors(_))).count();
-        self.iter().filter_map(move |filter| match filter {
+        let of_filters = self.iter().filter_map(move |filter| match filter {
             Filter::Cors(_) => {
                 cors_left -= 1;
                 cors.filter(|_| cors_left == 0)
@@ -61,7 +61,8 @@ impl<'a> Filters<'a> {
             | Filter::Path(_)
             | Filter::Host(_)
             | Filter::Mirror(_) => None,
-        })
+        });
+        of_filters.chain(self.grants.iter().map(|granted| &granted.response))
     }
 }
 
@@ -89,7 +90,8 @@ pub(crate) struct Received<I> {
     pub(crate) has_server: bool,
 }
 
-/// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters apply.
+/// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters and the grants
+/// apply.
 /// Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
 ///
 /// # Errors
@@ -155,7 +157,7 @@ pub(crate) struct Rendered {
 }
 
 /// Renders an answer: the direct response of the route; else status, reason and request id, so that a user can report
-/// the request to the operator, in the form for the client. The filters apply last.
+/// the request to the operator, in the form for the client. The filters and the grants apply last.
 pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = answer.status;
     let is_grpc = labels.form == Form::Grpc && status >= 400;

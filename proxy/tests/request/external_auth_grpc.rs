@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use prost::Message;
-use tidegate_config::model::{AppProtocol, AuthProtocol, ExternalAuth};
+use tidegate_config::model::{AppProtocol, AuthProtocol, ExternalAuth, Guard};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use super::bed::PATIENCE;
-use super::external_auth::{bed, send, service, until_counted};
+use super::bed::{Bed, Model, PATIENCE, closed_port};
+use super::external_auth::{bed, by, send, service, until_counted};
 use super::retries::WAYS;
 use super::upstream::Upstream;
 
@@ -332,6 +332,39 @@ async fn a_denial_over_grpc_is_the_clients_answer() {
         }
     }
     assert!(upstream.is_quiet());
+}
+
+#[tokio::test]
+async fn granted_response_headers_are_in_the_edges_own_answers() {
+    let allowed = Allowed {
+        response_headers_to_add: vec![
+            option("set-cookie", "a=1", Some(true), 0),
+            option("x-down", "new", None, 0),
+            option("content-length", "999", None, 0),
+            option("transfer-encoding", "chunked", None, 0),
+            option("connection", "x-down", None, 0),
+        ],
+        ..Allowed::default()
+    };
+    let act = CheckResponse { status: Some(Code { code: 0 }), denied: None, allowed: Some(allowed) };
+    let (auth, _seen) = server(Act::Answer(act)).await;
+    let broken = Upstream::start(|_| super::upstream::Reply::Close).await;
+    for (driver, http2) in WAYS {
+        for (endpoints, status) in [(vec![], 503), (vec![closed_port()], 502), (vec![broken.address], 502)] {
+            let what = format!("{driver:?}, HTTP/2: {http2}, {endpoints:?}");
+            let guards = [Guard::ExternalAuth(over_grpc(&[], 0))];
+            let model = Model::edited(&endpoints, |route| route.guards = guards.into());
+            let bed = Bed::with(model.backend("auth", &[auth]), by(driver)).await;
+            let got = send(&bed, http2, ("GET", "/"), &[], ("", false)).await;
+            assert_eq!(
+                (got.status, got.header("set-cookie"), got.header("x-down")),
+                (status, "a=1".into(), "new".into())
+            );
+            assert_eq!(got.header("content-length"), got.body.len().to_string(), "{what}");
+            assert_eq!(got.header("transfer-encoding"), "", "{what}");
+            assert!(!got.header("connection").contains("x-down"), "{what}");
+        }
+    }
 }
 
 #[tokio::test]

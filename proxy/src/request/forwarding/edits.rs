@@ -32,7 +32,6 @@ impl Forwarding {
     ) -> Result<(), Reason> {
         let exchange = &self.exchange;
         respond::response(&exchange.filters(), &exchange.labels(), received, edits)?;
-        exchange.grants.iter().for_each(|granted| respond::apply(&granted.response, edits));
         self.session_edits(edits);
         Ok(())
     }
