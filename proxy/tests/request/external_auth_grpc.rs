@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 use super::bed::{Bed, Model, PATIENCE, closed_port};
-use super::external_auth::{bed, by, send, service, until_counted};
+use super::external_auth::{Got, bed, by, send, service, until_counted};
 use super::retries::WAYS;
 use super::upstream::Upstream;
 
@@ -306,7 +306,17 @@ async fn a_denial_over_grpc_is_the_clients_answer() {
     let mut upstream = Upstream::echo().await;
     let denied = |code| Denied {
         status: Some(Code { code }),
-        headers: vec![option("www-authenticate", "Bearer", None, 0), option("content-length", "999", None, 0)],
+        headers: vec![
+            option("www-authenticate", "Bearer", None, 0),
+            option("proxy-authenticate", "Basic", None, 0),
+            option("content-length", "999", None, 0),
+            option("content-type", "text/x", None, 0),
+            option("content-language", "en", None, 0),
+            option("grpc-status", "0", None, 0),
+            option("grpc-message", "fine", None, 0),
+            option("date", "then", None, 0),
+            option("server", "other", None, 0),
+        ],
         body: "not you".to_owned(),
     };
     let code = |code| Some(Code { code });
@@ -323,8 +333,13 @@ async fn a_denial_over_grpc_is_the_clients_answer() {
             let bed = bed(&over_grpc(&[], 0), upstream.address, &[auth], set).await;
             let got = send(&bed, http2, ("GET", "/"), &[], ("", false)).await;
             assert_eq!((got.status, got.body.as_str()), (status, body), "{what}");
-            let challenge = if body.is_empty() { "" } else { "bearer" };
-            assert_eq!(got.header("www-authenticate").to_lowercase(), challenge, "{what}");
+            let challenges = if body.is_empty() { ["", ""] } else { ["bearer", "basic"] };
+            let asked =
+                |got: &Got| ["www-authenticate", "proxy-authenticate"].map(|name| got.header(name).to_lowercase());
+            assert_eq!(asked(&got), challenges, "{what}");
+            let date = got.header("date");
+            assert!(!date.contains('|') && date != "then", "{what}: {date}");
+            assert_eq!(got.header("server"), "tidegate", "{what}");
             let got = send(&bed, http2, ("POST", "/"), &[("content-type", "application/grpc")], ("abc", false)).await;
             let told = if status == 401 { "16" } else { "7" };
             assert_eq!((got.status, got.header("grpc-status").as_str()), (200, told), "{what}");

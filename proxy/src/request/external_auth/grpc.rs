@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use prost::Message;
-use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
+use tidegate_config::model::{DirectResponse, HeaderEdits};
 
 use super::messages::{
     Address, AttributeContext, AttributeRequest, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderAppendAction,
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
-use super::{AuthCheck, CheckResult, Grants, Shown, header, identity, may_change, whole};
+use super::{AuthCheck, CheckResult, Grants, Shown, header, identity, may_change, may_deny_with, whole};
 use crate::observe::external_auth_metrics::CallFailure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -174,6 +174,6 @@ fn denial(denied: &DeniedHttpResponse) -> Result<DirectResponse, CallFailure> {
         0 => 403,
         code => u16::try_from(code).ok().filter(|code| (200..600).contains(code)).ok_or(CallFailure::Broken)?,
     };
-    let headers = denied.headers.iter().filter_map(read).filter(|(name, _)| !CONNECTION_HEADERS.contains(name));
+    let headers = denied.headers.iter().filter_map(read).filter(|(name, _)| may_deny_with(name));
     Ok(DirectResponse { status, headers: headers.collect(), content_type: None, body: denied.body.as_bytes().into() })
 }

@@ -8,9 +8,9 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, DATE, HOST, SERVER, SET_COOKIE
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use tidegate_config::model::{CONNECTION_HEADERS, DirectResponse, HeaderEdits};
+use tidegate_config::model::{DirectResponse, HeaderEdits};
 
-use super::{CheckResult, Grants, Shown, identity, may_change, whole};
+use super::{CheckResult, Grants, Shown, identity, may_change, may_deny_with, whole};
 use crate::http::edited::nominated;
 use crate::observe::external_auth_metrics::CallFailure;
 
@@ -62,15 +62,11 @@ pub(super) async fn check_result(
         return Err(CallFailure::Broken);
     }
     let (parts, body) = whole(response).await?;
-    let mut headers = parts.headers;
-    nominated(&headers).iter().for_each(|name| drop(headers.remove(name)));
-    // A proxy may request credentials of the client, and so may the service.
-    let asks = headers.get_all(http::header::PROXY_AUTHENTICATE).iter().cloned().collect::<Vec<_>>();
-    CONNECTION_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
-    headers.extend(asks.into_iter().map(|value| (http::header::PROXY_AUTHENTICATE, value)));
+    let nominated = nominated(&parts.headers);
+    let given = parts.headers.iter().filter(|(name, _)| may_deny_with(name) && !nominated.contains(name));
     Ok(CheckResult::Denied(Arc::new(DirectResponse {
         status: status.as_u16(),
-        headers: listed(&headers, |name| *name != DATE && *name != SERVER),
+        headers: given.map(|(name, value)| (name.clone(), value.clone())).collect(),
         content_type: None,
         body: (*body.to_bytes()).into(),
     })))
@@ -103,8 +99,4 @@ fn granted(headers: &HeaderMap, allowed: &[HeaderName]) -> Grants {
         request: HeaderEdits { remove, set: set.into(), add: add.into() },
         response: HeaderEdits::default(),
     }
-}
-
-fn listed(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> Box<[(HeaderName, HeaderValue)]> {
-    headers.iter().filter(|(name, _)| keep(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use ::http::header::HOST;
+use ::http::header::{DATE, HOST, PROXY_AUTHENTICATE, SERVER};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use tidegate_config::model::{
@@ -289,6 +289,13 @@ fn identity<'v>(value_of: impl Fn(&HeaderName) -> Option<&'v [u8]>) -> Option<Bo
 /// passes may not be changed.
 fn may_change(name: &HeaderName) -> bool {
     !CONNECTION_HEADERS.contains(name) && *name != HOST && *name != CDN_LOOP
+}
+
+/// Returns `true` if a header of a denial is for the client. Those of the connection to the service are not, nor are those
+/// in which the edge names itself; but a proxy may ask for credentials, and so may a service.
+fn may_deny_with(name: &HeaderName) -> bool {
+    let is_own = CONNECTION_HEADERS.contains(name) || *name == DATE || *name == SERVER;
+    !is_own || *name == PROXY_AUTHENTICATE
 }
 
 /// The names in a head that an endpoint may confuse with the headers that a service decides upon: many servers treat
