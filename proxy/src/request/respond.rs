@@ -91,8 +91,7 @@ pub(crate) struct Received<I> {
 }
 
 /// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters and the grants
-/// apply.
-/// Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
+/// apply. Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
 ///
 /// # Errors
 /// [`Reason::UpstreamBroken`] if the endpoint lists more than [`NOMINATIONS_MAX`] headers in `Connection`.
@@ -162,7 +161,7 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
     let status = answer.status;
     let is_grpc = labels.form == Form::Grpc && status >= 400;
     let (mut headers, body) = match &answer.content {
-        _ if is_grpc => (grpc::fields(status, answer.reason).into_iter().chain(ids(labels)).collect(), Bytes::new()),
+        content if is_grpc => (trailers_only(status, answer.reason, content, labels), Bytes::new()),
         Content::Given(response) => ready(response),
         Content::Explained | Content::Redirect(_) => explained(answer, labels),
     };
@@ -198,6 +197,29 @@ fn ready(response: &Arc<DirectResponse>) -> Parts {
     let others = response.headers.iter().filter(|(name, _)| !frames(name)).cloned();
     let headers = content_type.into_iter().chain(others).collect();
     (headers, Bytes::from_owner(Arc::clone(&response.body)))
+}
+
+/// The headers of a failure for a gRPC client: its status and the ids, and given headers with other names, such as a
+/// challenge. Headers that describe the given body are left out with it, and so are those of another gRPC status.
+fn trailers_only(
+    status: u16,
+    reason: Reason,
+    content: &Content,
+    labels: &Labels<'_>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers: Vec<_> = grpc::fields(status, reason).into_iter().chain(ids(labels)).collect();
+    let own = headers.len();
+    let given = match content {
+        Content::Given(response) => &*response.headers,
+        Content::Explained | Content::Redirect(_) => &[],
+    };
+    for (name, value) in given {
+        let describes = frames(name) || name.as_str().starts_with("content-") || name.as_str().starts_with("grpc-");
+        if !describes && headers.iter().take(own).all(|(set, _)| set != name) {
+            headers.push((name.clone(), value.clone()));
+        }
+    }
+    headers
 }
 
 fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {

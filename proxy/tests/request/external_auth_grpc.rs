@@ -343,6 +343,10 @@ async fn a_denial_over_grpc_is_the_clients_answer() {
             let got = send(&bed, http2, ("POST", "/"), &[("content-type", "application/grpc")], ("abc", false)).await;
             let told = if status == 401 { "16" } else { "7" };
             assert_eq!((got.status, got.header("grpc-status").as_str()), (200, told), "{what}");
+            let own = ["grpc-message", "content-type", "content-language", "content-length", "server"];
+            let want = ["external-auth-denied", "application/grpc", "", "0", "tidegate"];
+            assert_eq!(own.map(|name| got.header(name)), want, "{what}");
+            assert_eq!(asked(&got), challenges, "{what}");
             until_counted(&bed, "denied", "", 2).await;
         }
     }
