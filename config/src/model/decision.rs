@@ -161,8 +161,7 @@ pub fn decide<'r>(
     for (place, guard) in route.guards.iter().enumerate().skip(from) {
         match guard {
             Guard::ExternalAuth(service) => return Decision::Asks(place, service),
-            Guard::AllowSources(nets)
-                if attributes.address.is_none_or(|address| nets.iter().any(|net| net.contains(&address))) => {}
+            Guard::AllowSources(networks) if attributes.address.is_none_or(|address| networks.contains(address)) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Decision::Refused(Refusal::Denied),
             Guard::Listeners(names) if names.contains(attributes.listener) => {}
             Guard::Listeners(_) => return Decision::Refused(Refusal::NotHere),

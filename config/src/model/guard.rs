@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use serde::Serialize;
 
 use super::external_auth::ExternalAuth;
 use super::listener::ListenerName;
+use super::networks::Networks;
 
 /// One check, in the order of the list. The first that answers ends the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Guard {
     /// Answers 403 to clients outside these networks.
-    AllowSources(Box<[IpNet]>),
+    AllowSources(Networks),
     /// Redirects plain-text requests to https.
     RequireTls {
         /// The status of the redirect.

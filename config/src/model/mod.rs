@@ -21,6 +21,7 @@ mod host_map;
 mod host_routes;
 mod listener;
 mod log_format;
+mod networks;
 mod path;
 mod path_index;
 mod path_shard;
@@ -59,6 +60,7 @@ pub use listener::{
     ClientVerification, Listener, ListenerName, ListenerOrigin, ListenerTls, TlsListener, TlsMode, VerificationMode,
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
+pub use networks::Networks;
 pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
 
 pub use retry::RetryPolicy;

@@ -263,7 +263,9 @@ const INGRESS: [Annotation<Draft>; 16] = [
         effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
         otherwise: OnInvalid::Closed,
         inert: None,
-        read: |draft, text| sources(text).map(|networks| draft.sources = Some(Guard::AllowSources(networks))),
+        read: |draft, text| {
+            sources(text).map(|all| draft.sources = Some(Guard::AllowSources(all.into_iter().collect())))
+        },
     },
 ];
 
