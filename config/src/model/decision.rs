@@ -31,10 +31,11 @@ impl Snapshot {
     /// Finds the route of a request by its bind, host in lower case, normalised path, and the other parts of its head
     /// that routes match on.
     ///
-    /// The host is the most specific one of the listener's table. In the shared table a path that it does not take goes to its fallback or the last resort, never to a broader host. A host that
-    /// belongs to a namespace has a last resort only where that is of the same namespace. In a table of a listener's
-    /// own, a request that a host does not take goes to the next broader one: its hosts give the order in which the
-    /// rules of all routes are tried (Gateway API, `HTTPRouteSpec.hostnames`).
+    /// The host is the most specific one of the listener's table. In the shared table a path that it does not take goes
+    /// to its fallback or the last resort, never to a broader host. A host that belongs to a namespace has a last
+    /// resort only where that is of the same namespace. In a table of a listener's own, a request that a host does not
+    /// take goes to the next broader one: its hosts give the order in which the rules of all routes are tried (Gateway
+    /// API, `HTTPRouteSpec.hostnames`).
     #[must_use]
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };

@@ -201,7 +201,8 @@ pub(super) fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }
 
-/// A namespace; the last one of this thread, if it is the same. Lists are in the order of namespaces, so the objects of a namespace share its name.
+/// A namespace; the last one of this thread, if it is the same. Lists are in the order of namespaces, so the objects of
+/// a namespace share its name.
 fn shared(namespace: Arc<str>) -> Arc<str> {
     thread_local! {
         static LAST: RefCell<Arc<str>> = RefCell::default();

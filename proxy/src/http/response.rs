@@ -64,7 +64,8 @@ impl ResponseBody {
 /// | either, in a 304 or in answer to HEAD | has no body; the length is sent on, the coding is left out |
 /// | neither | ends with the connection |
 ///
-/// # Errors [`Malformed`] if it is refused.
+/// # Errors
+/// [`Malformed`] if it is refused.
 pub(crate) fn frame<'v, C, L>(head: Announced<C, L>) -> Result<ResponseBody, Malformed>
 where
     C: Iterator<Item = &'v [u8]>,

@@ -144,8 +144,9 @@ impl Pending {
         external_auth::ask(&self.check.auth_check, body, shared).await
     }
 
-    /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number of bytes of the request's body that are held outside of
-    /// the buffers that every request has; they are charged with it.
+    /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number
+    /// of bytes of the request's body that are held outside of the buffers that every request has; they are charged
+    /// with it.
     pub(crate) fn resume<H: Head + HeaderNames>(
         self: Box<Self>,
         result: Result<CheckResult, Reason>,

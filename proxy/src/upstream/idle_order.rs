@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::connection::ConnectionKey;
 
-/// The idle connections, the one that has been idle for longest first. A connection that is used again keeps its place, which
-/// is skipped later, so that a request needs no search here.
+/// The idle connections, the one that has been idle for longest first. A connection that is used again keeps its place,
+/// which is skipped later, so that a request needs no search here.
 #[derive(Default)]
 pub(super) struct IdleOrder {
     queue: VecDeque<(ConnectionKey, u64)>,

@@ -16,7 +16,8 @@ use super::external_auth::{bed, by, over_http, send, until_counted};
 use super::retries::WAYS;
 use super::upstream::{Reply, Upstream};
 
-/// An authorisation service that allows everything, and closes its first connection on the second question instead of an answer.
+/// An authorisation service that allows everything, and closes its first connection on the second question instead of
+/// an answer.
 async fn closes_when_reused() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -36,8 +36,8 @@ struct CorsJson<'a> {
     max_age: Option<i64>,
 }
 
-/// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries, except among exposed headers, where
-/// the API permits it.
+/// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries, except among
+/// exposed headers, where the API permits it.
 pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<Cors, Misread> {
     let json: CorsJson<'_> = read(raw, field)?;
     let mut lists = Lists { field, found };

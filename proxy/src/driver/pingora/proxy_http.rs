@@ -56,7 +56,6 @@ impl PingoraDriver {
         Self { published, shared }
     }
 
-    /// The state that all drivers share.
     /// The client gets a whole response. From now on the rest of an HTTP/1.1 request body is only read so that the
     /// connection can be closed.
     fn discard_rest(&self, session: &mut Session, carried: &mut Carried) {
@@ -66,6 +65,7 @@ impl PingoraDriver {
         }
     }
 
+    /// The state that all drivers share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }

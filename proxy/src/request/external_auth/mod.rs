@@ -147,8 +147,8 @@ impl CallCharge {
     /// Charges a call that holds up to `body_bytes_max` bytes of a body.
     ///
     /// # Errors
-    /// [`CallFailure::Overloaded`] if its Service has as many requests and calls as it may have, and [`CallFailure::NoRoom`] if the
-    /// edge, or the client's share of it, has no room.
+    /// [`CallFailure::Overloaded`] if its Service has as many requests and calls as it may have, and
+    /// [`CallFailure::NoRoom`] if the edge, or the client's share of it, has no room.
     pub(crate) fn new(
         body_bytes_max: u32,
         backend: &Backend,

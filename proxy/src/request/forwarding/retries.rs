@@ -77,7 +77,8 @@ impl Forwarding {
             && self.attempts.count() < self.shared().options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
         let may = may && retry::again(&failed);
-        // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak of a Service under load.
+        // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak
+        // of a Service under load.
         let answered = matches!(stage, FailureStage::Answered { .. });
         let connected = !matches!(stage, FailureStage::Connecting { .. });
         let again = may && (!answered || self.charges.begin_retry(&self.exchange));
