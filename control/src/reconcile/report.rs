@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
 use tidegate_config::project::{Projected, PublicAddress};
 
@@ -24,7 +24,12 @@ pub type Addresses = Arc<[PublicAddress]>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Desired {
     /// The addresses in the status of an Ingress.
-    Addresses(Addresses),
+    Addresses {
+        /// The Ingress: a later one of the same name may be another controller's.
+        uid: Option<Uid>,
+        /// The addresses.
+        addresses: Addresses,
+    },
     /// The part of a status that this controller writes.
     Status {
         /// `controllerName`.
@@ -184,7 +189,8 @@ impl DesiredReports<'_> {
         match self.model.compiled.verdicts.get(object) {
             Some(Verdict::Served(_)) if object.kind.has_addresses() => {
                 let (addresses, hash) = self.reporting.addresses.as_ref()?;
-                (observed != Some(*hash)).then(|| Desired::Addresses(Arc::clone(addresses)))
+                let (uid, addresses) = (self.model.world.uid_of(object), Arc::clone(addresses));
+                (observed != Some(*hash)).then_some(Desired::Addresses { uid, addresses })
             }
             Some(Verdict::Served(_) | Verdict::Others) => None,
             Some(Verdict::Status(status)) => self.desired_of(object, observed, self.counted(object, status)),

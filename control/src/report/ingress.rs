@@ -3,27 +3,28 @@
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
-use tidegate_config::object::ObjectName;
+use tidegate_config::object::{ObjectName, Uid};
 use tidegate_config::project::PublicAddress;
 
 use super::FIELD_MANAGER;
 use super::send::Prepared;
 
 /// A merge patch on the subresource `status`, which replaces the list of addresses and leaves all other fields
-/// unchanged.
-pub(super) fn patch(ingress: &ObjectName, addresses: &[PublicAddress]) -> Prepared {
+/// unchanged. The API server refuses it for an object with another uid.
+pub(super) fn patch(ingress: &ObjectName, uid: Option<Uid>, addresses: &[PublicAddress]) -> Prepared {
     let collection = format!("/apis/networking.k8s.io/v1/namespaces/{}/ingresses", ingress.namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    Request::new(collection).patch_subresource("status", &ingress.name, &params, &Patch::Merge(body(addresses)))
+    Request::new(collection).patch_subresource("status", &ingress.name, &params, &Patch::Merge(body(uid, addresses)))
 }
 
-fn body(addresses: &[PublicAddress]) -> Value {
+fn body(uid: Option<Uid>, addresses: &[PublicAddress]) -> Value {
     let entry = |address: &PublicAddress| {
         let fields = [("ip", &address.ip), ("hostname", &address.hostname)];
         let fields = fields.into_iter().filter_map(|(key, text)| Some((key.to_owned(), json!(text.as_deref()?))));
         Value::Object(fields.collect())
     };
-    json!({"status": {"loadBalancer": {"ingress": addresses.iter().map(entry).collect::<Vec<_>>()}}})
+    let metadata = uid.map_or_else(|| json!({}), |uid| json!({"uid": uid.to_string()}));
+    json!({"metadata": metadata, "status": {"loadBalancer": {"ingress": addresses.iter().map(entry).collect::<Vec<_>>()}}})
 }
 
 #[cfg(test)]
@@ -34,6 +35,10 @@ mod tests {
     fn addresses_are_written_as_ip_or_hostname() {
         let addresses = [PublicAddress::of_ip("2001:db8::1"), PublicAddress::of_hostname("lb.example")];
         let want = json!([{"ip": "2001:db8::1"}, {"hostname": "lb.example"}]);
-        assert_eq!(body(&addresses), json!({"status": {"loadBalancer": {"ingress": want}}}));
+        let uid = "6f1b4bb4-54b9-4d2e-9a38-1d3a9c6f0a11";
+        for (known, metadata) in [(Uid::parse(uid), json!({"uid": uid})), (None, json!({}))] {
+            let want = json!({"metadata": metadata, "status": {"loadBalancer": {"ingress": want}}});
+            assert_eq!(body(known, &addresses), want);
+        }
     }
 }

@@ -273,8 +273,8 @@ impl Reporter {
             return;
         };
         let (written, pause) = match desired {
-            Desired::Addresses(addresses) => {
-                let written = self.send::<IgnoredAny>(lead, ingress::patch(&held.name, &addresses)).await;
+            Desired::Addresses { uid, addresses } => {
+                let written = self.send::<IgnoredAny>(lead, ingress::patch(&held.name, uid, &addresses)).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status, only_in_place_of_ours } => {

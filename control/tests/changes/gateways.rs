@@ -375,7 +375,7 @@ fn parents_to_write(bench: &Bench, name: &str) -> Option<usize> {
     let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", name));
     match bench.reconciler.desired_reports().status(&object)? {
         Desired::Status { status, .. } => Some(status.parents.len()),
-        Desired::Addresses(_) => panic!("addresses for a route"),
+        Desired::Addresses { .. } => panic!("addresses for a route"),
     }
 }
 
