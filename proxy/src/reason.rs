@@ -113,7 +113,7 @@ impl Reason {
         Self::Internal,
     ];
 
-    /// The status, the name, and whether the framing of the following bytes is in doubt. 499 is never sent: it is only
+    /// The status, the name, and whether it closes the connection; see [`Self::closes`]. 499 is never sent: it is only
     /// logged, when the client has disconnected.
     const fn describe(self) -> (u16, &'static str, bool) {
         match self {
@@ -128,7 +128,7 @@ impl Reason {
             Self::HeadTooLarge => (431, "head-too-large", true),
             Self::TargetTooLong => (414, "target-too-long", true),
             Self::TooEarly => (425, "too-early", false),
-            Self::LoopDetected => (508, "loop-detected", true),
+            Self::LoopDetected => (508, "loop-detected", false),
             Self::Misdirected => (421, "misdirected-request", false),
             Self::NoRoute => (404, "no-route", false),
             Self::Denied => (403, "denied", false),
@@ -144,10 +144,10 @@ impl Reason {
             Self::OutOfResources => (503, "out-of-resources", false),
             Self::ServiceOverloaded => (503, "service-overloaded", false),
             Self::ClientOverShare => (503, "client-over-share", false),
-            Self::ConnectFailed => (502, "connect-failed", true),
-            Self::ConnectTimeout => (504, "connect-timeout", true),
-            Self::UpstreamBroken => (502, "upstream-broken", true),
-            Self::UpstreamTimeout => (504, "upstream-timeout", true),
+            Self::ConnectFailed => (502, "connect-failed", false),
+            Self::ConnectTimeout => (504, "connect-timeout", false),
+            Self::UpstreamBroken => (502, "upstream-broken", false),
+            Self::UpstreamTimeout => (504, "upstream-timeout", false),
             Self::TunnelIdle => (504, "tunnel-idle", true),
             Self::Abandoned => (499, "abandoned", true),
             Self::Internal => (500, "internal", true),
@@ -164,7 +164,9 @@ impl Reason {
         self.describe().1
     }
 
-    /// Returns `true` if the framing of the following bytes is in doubt, so that the connection must be closed.
+    /// Returns `true` if an HTTP/1.1 connection must be closed after an answer with this reason, because the following
+    /// bytes may not be a request. After the other answers it stays open if the request was read to its end and asked for
+    /// no upgrade: the failure of an endpoint does not affect the framing of the client's bytes.
     pub(crate) const fn closes(self) -> bool {
         self.describe().2
     }

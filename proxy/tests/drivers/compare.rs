@@ -26,7 +26,7 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     }
     let mut found = Vec::new();
     let [up, full_up] = [native, full].map(arrived);
-    let stops = stops_after_a_body(case, native, full);
+    let stops = stops_early(case, native, full);
     if up.len() == full_up.len() || stops && up.len() > full_up.len() {
         for (number, (one, other)) in up.iter().zip(&full_up).enumerate() {
             compare(&format!("request {number}"), one, other, &mut found);
@@ -44,8 +44,8 @@ pub fn differences(case: &Case, native: &Outcome, full: &Outcome) -> Vec<String>
     if native.rest != full.rest && !stops {
         found.push("what the client got besides".to_owned());
     }
-    // After an announced close, the rest of a body may or may not be read.
-    let said = has_body(case) && full.client.last().is_some_and(closes);
+    // See `stops_early`; and after an announced close, the rest of a body may or may not be read.
+    let said = may_stop(case, full) && full.client.last().is_some_and(closes);
     if native.closed != full.closed && !stops && !said {
         found.push(format!("whether the connection was closed: {}, and {}", native.closed, full.closed));
     }
@@ -82,8 +82,8 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
         if case.is_answered_early() {
             one.lines.remove(b"connection".as_slice());
             other.lines.remove(b"connection".as_slice());
-        } else if has_body(case) && number + 1 == full.client.len() {
-            // See `stops_after_a_body`: the full driver may announce a close that the native one does not.
+        } else if may_stop(case, full) && number + 1 == full.client.len() {
+            // See `stops_early`: the full driver may announce a close that the native one does not.
             let closes = |same: &mut Same| same.lines.remove(b"connection".as_slice());
             if let (Some(says), _) = (closes(&mut one), closes(&mut other)) {
                 other.lines.insert(b"connection".to_vec(), says.clone());
@@ -95,14 +95,20 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
     found
 }
 
-/// Pingora closes a connection after some requests with a body that the edge answers itself. The native driver
-/// continues.
-fn stops_after_a_body(case: &Case, native: &Outcome, full: &Outcome) -> bool {
+/// Pingora closes a connection after some requests with a body that the edge answers itself, and after all requests that
+/// failed at their endpoint. The native driver continues.
+fn stops_early(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus sends either in its response: the request id, or the content of a direct response.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");
     let has = |last: &Message| last.values("x-request-id").next().is_some() || page(last);
     let own = full.client.last().is_some_and(has);
-    has_body(case) && own && full.closed && full.rest.is_empty() && native.client.len() > full.client.len()
+    may_stop(case, full) && own && full.closed && full.rest.is_empty() && native.client.len() > full.client.len()
+}
+
+/// Returns `true` if the full driver may close the connection after its last response, see [`stops_early`].
+fn may_stop(case: &Case, full: &Outcome) -> bool {
+    let failed = |last: &Message| matches!(last.status(), 502 | 504) && last.values("x-request-id").next().is_some();
+    has_body(case) || full.client.last().is_some_and(failed)
 }
 
 fn has_body(case: &Case) -> bool {

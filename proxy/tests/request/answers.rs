@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_config::model::{Guard, Settings};
+use tidegate_config::model::{AppProtocol, Guard, Settings};
 use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::bed::{Answer, Bed, Model, PATIENCE, answer, answer_without_body, closed_port};
+use super::bed::{Answer, Bed, Model, PATIENCE, answer, answer_without_body, closed_port, route};
 use super::upstream::{Reply, Upstream};
 
 #[track_caller]
@@ -68,6 +68,54 @@ async fn an_answer_in_place_of_100_continue_ends_the_connection() {
             assert_eq!(answered(&bed, &waits).await, (status, true), "{driver:?} {host}");
             // Without a body there is nothing to wait for.
             assert_eq!(answered(&bed, &format!("{head}\r\n")).await, (status, false), "{driver:?} {host}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_an_endpoint_leaves_the_clients_connection_open() {
+    let silent = Upstream::start(|_| Reply::Silence).await;
+    let closing = Upstream::start(|_| Reply::Close).await;
+    let quick = Settings { request_timeout: Some(Duration::from_millis(200)), ..Settings::default() };
+    let get = "GET / HTTP/1.1\r\nHost: a.test\r\n";
+    let post = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n";
+    for (endpoint, status, of_half) in
+        [(closed_port(), 502, 502), (closing.address, 502, 504), (silent.address, 504, 504)]
+    {
+        let model = Model::edited(&[endpoint], |route| route.settings = Arc::new(quick.clone()));
+        let bed = Bed::start(model).await;
+        assert_eq!(answered(&bed, &format!("{get}\r\n")).await, (status, false), "{endpoint}");
+        let mut client = bed.connect().await;
+        for _ in 0..3 {
+            client.write_all(format!("{get}\r\n").as_bytes()).await.unwrap();
+            assert_eq!(answer(&mut client).await.status, status, "{endpoint}");
+        }
+        // The bytes of another protocol may follow.
+        let upgrade = format!("{get}Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        assert_eq!(answered(&bed, &upgrade).await, (status, true), "{endpoint}");
+        assert_eq!(answered(&bed, &format!("{get}Connection: close\r\n\r\n")).await, (status, true), "{endpoint}");
+        // A part of the body has not come, and the client may leave it out.
+        for waits in [format!("{post}\r\nabc"), format!("{post}Expect: 100-continue\r\n\r\n")] {
+            assert_eq!(answered(&bed, &waits).await, (of_half, true), "{endpoint}");
+        }
+    }
+    // The endpoint had the whole body.
+    let bed = Bed::start(Model::to(&[closing.address])).await;
+    assert_eq!(answered(&bed, &format!("{post}\r\nabcde")).await, (502, false));
+}
+
+/// Pingora closes the connection of a request that it has sent to an endpoint, and that failed.
+#[tokio::test]
+async fn the_full_driver_keeps_a_connection_after_the_failure_of_an_http2_endpoint() {
+    let get = "GET / HTTP/1.1\r\nHost: a.test\r\n";
+    let post = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n";
+    for (protocol, ends) in [(AppProtocol::H2c, false), (AppProtocol::Http, true)] {
+        let model = || Model::default().route("a.test", route("web", protocol)).backend("web", &[closed_port()]);
+        let bed = Bed::with(model(), |options| options.driver = Driver::Full).await;
+        assert_eq!(answered(&bed, &format!("{get}\r\n")).await, (502, ends), "{protocol:?}");
+        let upgrade = format!("{get}Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        for closes in [upgrade, format!("{get}Connection: close\r\n\r\n"), format!("{post}\r\nabc")] {
+            assert_eq!(answered(&bed, &closes).await, (502, true), "{protocol:?}");
         }
     }
 }

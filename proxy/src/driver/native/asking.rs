@@ -26,7 +26,11 @@ impl<C: Downstream> Transfer<'_, C> {
     pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
         let asked = match self.hold(&pending).await {
             Ok(()) => self.wait(&pending, shared).await,
-            Err(reason) => Err(reason),
+            Err(reason) => {
+                // The rest of its body is not waited for a second time.
+                self.progress.closes = true;
+                Err(reason)
+            }
         };
         pending.resume(asked, self.room.held.len(), head)
     }

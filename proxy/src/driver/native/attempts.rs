@@ -162,7 +162,7 @@ impl<C: Downstream> Transfer<'_, C> {
             self.send(false, patience, None).await;
             return None;
         }
-        // A request that was refused completely leaves its connection usable, unless another protocol may follow it.
+        // A request that was read to its end leaves its connection usable, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
         let closes = answer.reason.closes() || asked.closes || ending || unread || forwarding.asks_upgrade();
         self.progress.closes |= closes;

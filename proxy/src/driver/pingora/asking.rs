@@ -19,7 +19,11 @@ use crate::shared::Shared;
 pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
     let asked = match hold(session, body, &pending, shared).await {
         Ok(()) => wait(session, &pending, body, shared).await,
-        Err(reason) => Err(reason),
+        Err(reason) => {
+            // The rest of its body is not waited for a second time.
+            session.set_keepalive(None);
+            Err(reason)
+        }
     };
     // The held body is in a buffer that every request has.
     pending.resume(asked, 0, &Parsed::new(session.req_header()))

@@ -389,12 +389,18 @@ impl ProxyHttp for PingoraDriver {
         let Some((exchange, answer, payer)) = due else {
             return FailToProxy { error_code: 0, can_reuse_downstream: false };
         };
-        session.set_keepalive(None);
+        // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the answer
+        // has to announce it. After the others it can stay open, unless the request is not read to its end.
+        let may_go_on = carried.is_over_http2() && !session.is_http2() && session.is_body_done();
+        if !may_go_on || facts(session).is_none_or(|facts| facts.is_ending()) {
+            session.set_keepalive(None);
+        }
         // If this fails, the client has disconnected too.
-        drop(write_answer(session, exchange, answer, payer).await);
+        let given = write_answer(session, exchange, answer, payer).await.is_ok();
         discard_body(session).await;
-        carried.refused = !session.is_http2();
-        FailToProxy { error_code: status, can_reuse_downstream: false }
+        let goes_on = given && session.get_keepalive().is_some();
+        carried.refused = !session.is_http2() && !goes_on;
+        FailToProxy { error_code: status, can_reuse_downstream: goes_on }
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, carried: &mut Carried) {
