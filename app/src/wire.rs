@@ -96,7 +96,6 @@ impl Wired {
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        control.order = in_use.first();
         let Clients { watch: client, write, pass, api_server } = clients;
         let secrets = serve.is_some_and(|serve| serve.secrets);
         let copies = served.as_mut().map(|served| served.copies(&control, secrets));
@@ -108,6 +107,7 @@ impl Wired {
             unopened,
             namespaces,
             options: control,
+            order: in_use.first(),
             limits,
             cache,
             copies,

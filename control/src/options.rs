@@ -10,7 +10,6 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
-use crate::order::Order;
 use crate::queue::LaneShares;
 
 /// The options of the compiler.
@@ -38,8 +37,6 @@ pub struct Options {
     pub secrets: Secrets,
     /// Whether findings are written to the cluster as Events.
     pub events: bool,
-    /// The order of compilation after a list.
-    pub order: Order,
     /// The pace of the loop.
     pub pace: Pace,
     /// The limits of the history.
@@ -72,7 +69,6 @@ impl Default for Options {
             publish: Publish::default(),
             secrets: Secrets::default(),
             events: true,
-            order: Order::default(),
             pace: Pace::default(),
             keep: Keep::default(),
             whole_host_max: 16,

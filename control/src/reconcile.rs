@@ -44,6 +44,7 @@ use crate::history::{Cause, Changes};
 use crate::interest::{Names, SecretInterest};
 use crate::not_serving::{self, NotServing};
 use crate::options::Options;
+use crate::order::Order;
 use crate::queue::Meter;
 use crate::sample::Sample;
 use crate::sources::attach_all;
@@ -108,7 +109,14 @@ impl Reconciler {
     /// Adds metrics of its queue. To be called before any other method.
     #[must_use]
     pub fn metered(mut self, meter: Meter) -> Self {
-        self.backlog = Backlog::new(meter);
+        self.backlog = self.backlog.metered(meter);
+        self
+    }
+
+    /// Compiles what waits in the slow lane in this order. To be called before any other method.
+    #[must_use]
+    pub fn ordered(mut self, order: Order) -> Self {
+        self.backlog = self.backlog.ordered(order);
         self
     }
 

@@ -35,6 +35,7 @@ use crate::history::History;
 use crate::interest::Names;
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::{Options, Secrets};
+use crate::order::Order;
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::report_queue::Reports;
@@ -63,6 +64,8 @@ pub struct Control {
     pub namespaces: Vec<Arc<str>>,
     /// The operator's options.
     pub options: Options,
+    /// The order of compilation after a list.
+    pub order: Order,
     /// Limits of lists and watches.
     pub limits: Limits,
     /// The cache on disk that keeps the state of the cluster over restarts, if enabled.
@@ -111,8 +114,8 @@ pub fn start(
         reports: reports.clone(),
     };
     let sources = sources(&control.namespaces, &control.options);
-    let reconciler =
-        Reconciler::new(control.options.clone(), sources.clone()).metered(Meter::register(registry, "routes")?);
+    let reconciler = Reconciler::new(control.options.clone(), sources.clone());
+    let reconciler = reconciler.metered(Meter::register(registry, "routes")?).ordered(control.order.clone());
     let history = History::new(control.options.keep);
     let state = State {
         control,

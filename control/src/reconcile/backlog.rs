@@ -11,6 +11,7 @@ use super::model::Model;
 use super::rank;
 use crate::compile::Unit;
 use crate::history::Cause;
+use crate::order::Order;
 use crate::queue::{Lane, LaneShares, Meter, Queue, Retries};
 use crate::sample::Sample;
 
@@ -47,6 +48,8 @@ struct WaitingUnit {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     queue: Queue<Work>,
+    /// The order of the slow lane.
+    order: Order,
     /// The units in the queue.
     units: BTreeMap<Unit, WaitingUnit>,
     /// The objects in the queue.
@@ -102,15 +105,21 @@ impl Causes {
 }
 
 impl Backlog {
-    pub(super) fn new(meter: Meter) -> Self {
-        Self { queue: Queue::new(meter, Retries::default()), ..Self::default() }
+    /// The same, empty, with metrics of its queue.
+    pub(super) fn metered(self, meter: Meter) -> Self {
+        Self { queue: Queue::new(meter, Retries::default()), order: self.order, ..Self::default() }
+    }
+
+    /// The same with an order of the slow lane.
+    pub(super) fn ordered(self, order: Order) -> Self {
+        Self { order, ..self }
     }
 
     /// The same queue without its keys.
     pub(super) fn emptied(self) -> Self {
-        let mut queue = self.queue;
+        let Self { mut queue, order, .. } = self;
         queue.clear();
-        Self { queue, ..Self::default() }
+        Self { queue, order, ..Self::default() }
     }
 
     /// Returns `true` if nothing waits.
@@ -144,7 +153,7 @@ impl Backlog {
         }
         let reason = Reason { lane: Lane::Slow, ..reason.clone() };
         for object in objects {
-            let rank = rank::of_object(&model.options.order, object, &model.topology);
+            let rank = rank::of_object(&self.order, object, &model.topology);
             self.attach_later(object, &reason, rank);
         }
     }
@@ -166,7 +175,7 @@ impl Backlog {
     /// Queues a unit for compilation.
     pub(super) fn compile(&mut self, unit: Unit, reason: &Reason, model: &Model) {
         let slow = reason.lane == Lane::Slow;
-        let rank = if slow { rank::of_unit(&model.options.order, &unit, &model.topology) } else { 0 };
+        let rank = if slow { rank::of_unit(&self.order, &unit, &model.topology) } else { 0 };
         self.add(unit, reason, rank);
     }
 

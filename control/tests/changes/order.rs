@@ -16,7 +16,8 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 fn check(order: Order, want: [&str; 4]) {
     let pace = Pace::default();
     let pace = Pace { share: LaneShares { slow_batch_max: 1, ..pace.share }, ..pace };
-    let mut bench = Bench::untold(Options { pace, order, ..Options::default() });
+    let mut bench = Bench::untold(Options { pace, ..Options::default() });
+    bench.reconciler = bench.reconciler.ordered(order);
     let ingresses = NAMES.map(|name| ingress_of(name, &format!("{name}.example"), name, &["/"]));
     let slices = |address: &str| NAMES.map(|name| slice(name, &[address]));
     for (kind, objects) in [

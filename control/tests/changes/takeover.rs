@@ -30,7 +30,8 @@ fn with_others(path: &str, last: Value) -> Vec<Value> {
 #[track_caller]
 fn check(act: &Act<'_>, want: &[&str]) {
     for order in [Order::default(), Order::by(|ingress| u64::from(&*ingress.name.name != "web"))] {
-        let mut bench = Bench::running(Options { order, ..Options::default() });
+        let mut bench = Bench::running(Options::default());
+        bench.reconciler = bench.reconciler.ordered(order);
         let others = (0..OTHERS).map(|n| (format!("by{n}"), "10.0.1.1"));
         for (name, address) in [("old".into(), "10.0.0.1"), ("new".into(), "10.0.0.2")].into_iter().chain(others) {
             bench.apply(Kind::Service, service(&name));

@@ -21,10 +21,6 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let pace = Pace::default();
     let share = LaneShares { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
     let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
-    // The order of units in use first must not affect the result.
-    let salt = die.u8(..);
-    let in_use = move |name: &str| name.bytes().fold(salt, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 3;
-    let order = Order::by(move |object| u64::from(in_use(&object.name.name)));
     let deis = (die.u32(0..3) == 0).then(|| {
         let builder = ObjectName::new("blue", ["s0", "s1"][die.usize(0..2)]);
         Deis {
@@ -43,7 +39,14 @@ fn options(die: &mut fastrand::Rng) -> Options {
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
     // The limit is usually low, so that hosts are compiled incrementally.
     let whole_host_max = [0, 0, 3, Options::default().whole_host_max][die.usize(0..4)];
-    Options { sources, host_ownership, default_certificate, binds, pace, order, whole_host_max, ..Options::default() }
+    Options { sources, host_ownership, default_certificate, binds, pace, whole_host_max, ..Options::default() }
+}
+
+/// An order of units in use first, which must not affect the result.
+fn order(die: &mut fastrand::Rng) -> Order {
+    let salt = die.u8(..);
+    let in_use = move |name: &str| name.bytes().fold(salt, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 3;
+    Order::by(move |object| u64::from(in_use(&object.name.name)))
 }
 
 pub(crate) const fn all_of(kind: Kind) -> Source {
@@ -80,9 +83,9 @@ impl Simulation {
     #[allow(clippy::disallowed_methods, reason = "a simulation needs some instant to start from")]
     pub(crate) fn new(seed: u64) -> Self {
         let mut die = fastrand::Rng::with_seed(seed);
-        let options = options(&mut die);
+        let (options, order) = (options(&mut die), order(&mut die));
         let crowded = die.u32(0..3) == 0;
-        let reconciler = Reconciler::new(options.clone(), Kind::ALL.map(all_of));
+        let reconciler = Reconciler::new(options.clone(), Kind::ALL.map(all_of)).ordered(order);
         let mut simulation = Self {
             seed,
             options,

@@ -250,6 +250,7 @@ impl Edge {
             api_server,
             namespaces,
             options,
+            order: tidegate_control::Order::default(),
             limits,
             unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
             cache,

@@ -103,6 +103,7 @@ impl Case {
             api_server: ApiServer::default(),
             namespaces: scope.namespaces(),
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },
+            order: tidegate_control::Order::default(),
             limits,
             unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
             cache: None,
