@@ -63,7 +63,7 @@ mod tests {
     fn check_growth(shape: Shape, probe: Probe, from: f64, to: f64, passes: bool) {
         let figures = |allocations| Figures { operations: 1, allocations, bytes: 0.0, median: Duration::ZERO };
         let mut rows = [(1_000, from), (10_000, to)]
-            .map(|(size, count)| Row::probe(shape, size, probe, figures(count), Some(100.0)));
+            .map(|(size, count)| Row { instructions: Some(100.0), ..Row::probe(shape, size, probe, figures(count)) });
         compare(&mut rows);
         assert_eq!(check(&rows).is_ok(), passes, "{shape:?} {probe:?} from {from} to {to}");
     }
@@ -84,7 +84,10 @@ mod tests {
     fn a_rule_costs_at_most_a_hundredth_of_its_host() {
         let check_share = |size, instructions, passes| {
             let figures = Figures { operations: 1, allocations: 1.0, bytes: 0.0, median: Duration::ZERO };
-            let row = |probe, instructions| Row::probe(Shape::OneHost, size, probe, figures, Some(instructions));
+            let row = |probe, instructions| Row {
+                instructions: Some(instructions),
+                ..Row::probe(Shape::OneHost, size, probe, figures)
+            };
             let rows = [row(Probe::IngressCreated, instructions), row(Probe::HostCompiledWhole, 1e6)];
             assert_eq!(check(&rows).is_ok(), passes, "{instructions} with {size} rules");
         };
