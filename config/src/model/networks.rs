@@ -7,24 +7,32 @@ use std::ops::Deref;
 use ipnet::IpNet;
 use serde::Serialize;
 
-/// A set of networks. It keeps the fewest networks with the same addresses: sorted, without overlaps, neighbours merged.
+/// A set of networks: as they were listed, for people, and with the same addresses in as few networks as possible, for
+/// look-ups.
 #[derive(Clone, PartialEq, Eq, Serialize)]
-pub struct Networks(Box<[IpNet]>);
+#[serde(transparent)]
+pub struct Networks {
+    listed: Box<[IpNet]>,
+    /// Sorted, without overlaps, neighbours merged.
+    #[serde(skip)]
+    merged: Box<[IpNet]>,
+}
 
 impl Networks {
     /// Returns `true` if one of the networks has the address. An IPv4 network has no IPv6 address, also not one that
     /// embeds an IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        // Of the networks that do not begin after the address, the last one ends last.
-        let after = self.0.partition_point(|network| network.network() <= address);
-        after.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|network| network.contains(&address))
+        // Only the last network that does not begin after the address can have it.
+        let after = self.merged.partition_point(|network| network.network() <= address);
+        after.checked_sub(1).and_then(|last| self.merged.get(last)).is_some_and(|network| network.contains(&address))
     }
 }
 
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
-        Self(IpNet::aggregate(&networks.into_iter().collect()).into())
+        let listed: Vec<IpNet> = networks.into_iter().collect();
+        Self { merged: IpNet::aggregate(&listed).into(), listed: listed.into() }
     }
 }
 
@@ -37,14 +45,15 @@ impl<const N: usize> From<[IpNet; N]> for Networks {
 impl Deref for Networks {
     type Target = [IpNet];
 
+    /// The networks as listed.
     fn deref(&self) -> &[IpNet] {
-        &self.0
+        &self.listed
     }
 }
 
 impl fmt::Debug for Networks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.listed.fmt(f)
     }
 }
 
@@ -53,10 +62,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(networks: &[&str], kept: &str, within: &[&str], outside: &[&str]) {
+    fn check(networks: &[&str], merged: &str, within: &[&str], outside: &[&str]) {
         let given: Vec<IpNet> = networks.iter().map(|network| network.parse().unwrap()).collect();
         let set: Networks = given.iter().copied().collect();
-        assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), kept, "{networks:?}");
+        let found: Vec<String> = set.merged.iter().map(ToString::to_string).collect();
+        assert_eq!((&*set, &*found.join(" ")), (&*given, merged));
         for (addresses, want) in [(within, true), (outside, false)] {
             for address in addresses {
                 let address = address.parse().unwrap();
@@ -105,7 +115,7 @@ mod tests {
         let every_second = |third: u16| (0..=255_u8).step_by(2).map(move |last| [10, 0, third as u8, last]);
         let set: Networks =
             (0..=255).flat_map(every_second).map(|octets| IpNet::from(IpAddr::from(octets))).rev().collect();
-        assert_eq!(set.len(), 256 * 128);
+        assert_eq!(set.merged.len(), 256 * 128);
         for last in 0..=255 {
             assert_eq!(set.contains(IpAddr::from([10, 0, 77, last])), last % 2 == 0, "{last}");
         }
