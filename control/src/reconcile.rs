@@ -274,11 +274,9 @@ impl Reconciler {
         }
         self.listing.start();
         self.model.world.compact();
-        self.model.compile_all();
-        self.round = Round::default();
-        self.round.schedule(now, self.model.options.pace.units_max(), &self.model, 0);
-        let (hosts, services) = (self.model.compiled.parts.hosts.len(), self.model.world.services.len());
-        let compiled = [("host", hosts), ("service", services)].into();
+        let compiled = self.model.compile_all();
+        self.round = Round::new(compiled.values().sum());
+        self.round.schedule(now, self.model.options.pace.units_max(), &self.model.options.pace, 0);
         let touched = Touched { compiled, ..Touched::default() };
         self.names.note_all();
         let names = self.names.refresh(&mut self.model);

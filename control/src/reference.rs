@@ -14,5 +14,5 @@ use crate::world::World;
 #[must_use]
 pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) -> Compiled {
     let topology = attach_all(world, options);
-    Compiled::of(Inputs { world, options, topology: &topology, held })
+    Compiled::of(Inputs { world, options, topology: &topology, held }).0
 }

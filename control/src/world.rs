@@ -194,11 +194,6 @@ impl World {
         self.present.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
     }
 
-    /// The number of objects, whether they can be read or not.
-    pub(crate) fn count(&self) -> usize {
-        self.present.len()
-    }
-
     /// Whether an object exists, whether it can be read or not.
     #[must_use]
     pub fn holds(&self, key: &ObjectRef) -> bool {

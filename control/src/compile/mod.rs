@@ -164,21 +164,22 @@ impl Compiled {
         Self { parts, ..Self::default() }
     }
 
-    /// Compiles all units.
-    pub(crate) fn of(inputs: Inputs<'_>) -> Self {
+    /// Compiles all units, and counts them by [`Unit::label`].
+    pub(crate) fn of(inputs: Inputs<'_>) -> (Self, BTreeMap<&'static str, usize>) {
         let mut compiled = Self::empty(inputs.options);
         let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
         let mut pass = Pass { defer, further: BTreeSet::new(), touched: Touched::default() };
-        let mut last = None;
+        let (mut last, mut count) = (None, BTreeMap::new());
         while let Some(unit) = Unit::after(last.as_ref(), inputs, &compiled) {
             unit.compile(&mut compiled, inputs, &mut pass);
+            *count.entry(unit.label()).or_default() += 1;
             last = Some(unit);
         }
         pack(&mut compiled.verdicts);
         pack(&mut compiled.backends);
         pack(&mut compiled.uses);
         pack(&mut compiled.hosts);
-        compiled
+        (compiled, count)
     }
 
     /// Compiles the dirty units, and the endpoints of Services whose use has changed. A deferred unit stays unchanged.

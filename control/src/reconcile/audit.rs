@@ -17,6 +17,7 @@ use crate::attachment::Verdict;
 use crate::backoff::share;
 use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Touched, Unit};
 use crate::history::{Cause, Changes};
+use crate::options::Pace;
 use crate::sources::attach;
 
 /// The minimum pause between turns, however large the cluster is.
@@ -27,6 +28,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(super) struct Round {
     /// The last audited unit; `None` at the beginning of a round.
     last: Option<Unit>,
+    /// The number of units audited in this round so far.
+    passed: usize,
+    /// The number of units in the round before, by which the turns are spread over time.
+    expected: usize,
     /// When the next turn is due; `None` before the first model.
     due: Option<Instant>,
 }
@@ -43,12 +48,17 @@ pub struct Audit {
 }
 
 impl Round {
+    /// The first round, over about so many units.
+    pub(super) fn new(units: usize) -> Self {
+        Self { expected: units, ..Self::default() }
+    }
+
     /// Sets when the next turn is due after one of `units` units: a round takes the configured time, plus up to half of
     /// it.
-    pub(super) fn schedule(&mut self, now: Instant, units: usize, model: &Model, draw: u64) {
-        let all = model.world.count() + model.compiled.parts.hosts.len() + model.world.services.len() + 1;
+    pub(super) fn schedule(&mut self, now: Instant, units: usize, pace: &Pace, draw: u64) {
+        let all = self.expected.max(self.passed).max(1);
         let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let fair = model.options.pace.audit.saturating_mul(units.min(all)) / all;
+        let fair = pace.audit.saturating_mul(units.min(all)) / all;
         self.due = Some(now + (fair + share(fair / 2, draw)).max(PAUSE_MIN));
     }
 
@@ -63,12 +73,14 @@ impl Round {
             routes += unit.weight(&turn.model.compiled.parts);
             self.last = Some(unit);
         }
+        self.passed += units;
         let whole = turn.after(self.last.as_ref()).is_none();
         if whole {
             self.last = None;
+            self.expected = std::mem::take(&mut self.passed);
             turn.audit_left_over();
         }
-        self.schedule(now, units, turn.model, draw);
+        self.schedule(now, units, &pace, draw);
         whole
     }
 }

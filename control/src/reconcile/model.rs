@@ -1,6 +1,6 @@
 //! The model: the inputs of the compiler and its last output, and what can be read from them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
@@ -39,15 +39,17 @@ impl Model {
         Self { world, held, ..Self::new(options) }
     }
 
-    /// Attaches and compiles everything.
-    pub(super) fn compile_all(&mut self) {
+    /// Attaches and compiles everything. Returns the number of units by [`Unit::label`](crate::compile::Unit::label).
+    pub(super) fn compile_all(&mut self) -> BTreeMap<&'static str, usize> {
         self.topology = attach_all(&self.world, &self.options);
         self.world.assigned.clear();
         let gateways = self.topology.attachments().filter(|(object, _)| object.kind == Kind::Gateway);
         for (gateway, attachment) in gateways {
             self.world.assign(&gateway.name, &attachment.other_claims().addresses);
         }
-        self.compiled = Compiled::of(self.inputs());
+        let (compiled, count) = Compiled::of(self.inputs());
+        self.compiled = compiled;
+        count
     }
 
     /// Replaces the attachment of an object. Returns the previous one; `None` if that is equal and stays.
