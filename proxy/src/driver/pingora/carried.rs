@@ -123,10 +123,3 @@ impl Carried {
         matches!(&self.state, State::Forwarding(forwarding) if forwarding.target().protocol.is_http2())
     }
 }
-
-impl Drop for Carried {
-    /// The deadline belongs to the connection, and outlives the request.
-    fn drop(&mut self) {
-        self.due.clear();
-    }
-}

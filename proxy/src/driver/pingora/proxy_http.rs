@@ -421,6 +421,8 @@ impl ProxyHttp for PingoraDriver {
             State::Answered(mut answered) => answered.record(&head, &end),
             State::Arrived(_) | State::Deciding | State::Recorded => {}
         }
+        // The deadline belongs to the connection, which outlives the request.
+        carried.agree();
         if carried.refused {
             // Closed with unread pipelined requests, the connection would be reset, and the answer with it.
             session.as_mut().shutdown().await;
