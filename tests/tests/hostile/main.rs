@@ -50,7 +50,7 @@ macro_rules! in_both_drivers {
 }
 
 in_both_drivers![
-    codings::an_unknown_coding_is_502_and_closes,
+    codings::an_unknown_coding_is_502_and_nothing_follows,
     pooling::no_bytes_of_a_reach_b_through_nginx,
     pooling::no_bytes_of_a_reach_b_through_haproxy,
     heads::many_lines_and_connection_words_are_502_while_others_are_served,
