@@ -22,7 +22,7 @@ use tidegate_control::options::{GatewayServices, Options, Publish, Secrets};
 use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
 use tidegate_proxy::{BudgetLimits, RateLimits};
 
-pub(crate) use address::{DebugAddress, Sockets, Wish, debug_address};
+pub(crate) use address::{DebugAddress, ListenAddress, Sockets, debug_address};
 pub(crate) use lite::Lite;
 pub(crate) use process::{LogForm, Process};
 pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles, is_private};

@@ -32,7 +32,7 @@ use crate::report::reporter;
 use crate::resources;
 use crate::serve::serve;
 use crate::served::Served;
-use crate::settings::{DebugAddress, Drain, Edge, Process, Serve, Sockets, Wish};
+use crate::settings::{DebugAddress, Drain, Edge, ListenAddress, Process, Serve, Sockets};
 use crate::signal::Signals;
 use crate::supervise::Supervisor;
 
@@ -213,10 +213,10 @@ impl InUse {
 }
 
 /// The address of the Deis builder, if there is one.
-fn builder(control: &mut Options, wish: Option<Wish>) -> Option<SocketAddr> {
+fn builder(control: &mut Options, requested: Option<ListenAddress>) -> Option<SocketAddr> {
     let (_, address) = control.sources.deis.as_mut()?.builder.as_mut()?;
-    if let Some(wish) = wish {
-        *address = wish.settle();
+    if let Some(requested) = requested {
+        *address = requested.settle();
     }
     Some(*address)
 }
@@ -261,12 +261,12 @@ async fn lost(mut bound: watch::Receiver<Bound>) -> String {
 
 /// The sockets of plain Ingress: one listener each, for every host.
 fn binds(sockets: &Sockets) -> Binds {
-    let bind = |wish: &Wish, protocol, name: &str| Bind {
-        key: BindKey { address: wish.settle(), protocol },
+    let bind = |requested: &ListenAddress, protocol, name: &str| Bind {
+        key: BindKey { address: requested.settle(), protocol },
         listeners: [Listener::for_every_host(name)].into(),
     };
-    let http = sockets.http.iter().map(|wish| bind(wish, BindProtocol::Http, "http"));
-    let https = sockets.https.iter().map(|wish| bind(wish, BindProtocol::Https, "https"));
+    let http = sockets.http.iter().map(|requested| bind(requested, BindProtocol::Http, "http"));
+    let https = sockets.https.iter().map(|requested| bind(requested, BindProtocol::Https, "https"));
     http.chain(https).collect()
 }
 
@@ -294,14 +294,14 @@ pub(crate) fn local(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
 }
 
-fn listen(wish: Wish) -> io::Result<TcpListener> {
-    let socket = TcpListener::bind(wish.settle())?;
+fn listen(requested: ListenAddress) -> io::Result<TcpListener> {
+    let socket = TcpListener::bind(requested.settle())?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-pub(crate) fn listen_admin(wish: Option<Wish>) -> anyhow::Result<Option<TcpListener>> {
-    wish.map(|wish| listen(wish).with_context(|| format!("--admin {}", wish.address))).transpose()
+pub(crate) fn listen_admin(requested: Option<ListenAddress>) -> anyhow::Result<Option<TcpListener>> {
+    requested.map(|requested| listen(requested).with_context(|| format!("--admin {}", requested.address))).transpose()
 }
 
 /// The open socket of the dumps.
@@ -316,7 +316,9 @@ impl DebugSocket {
     fn open(wanted: &DebugAddress) -> anyhow::Result<Self> {
         Ok(match wanted {
             DebugAddress::Off => Self::Off,
-            DebugAddress::Tcp(wish) => Self::Tcp(listen(*wish).with_context(|| format!("--debug {}", wish.address))?),
+            DebugAddress::Tcp(requested) => {
+                Self::Tcp(listen(*requested).with_context(|| format!("--debug {}", requested.address))?)
+            }
             DebugAddress::Unix(path) => {
                 let listener = debug::bind_unix(path).with_context(|| format!("--debug unix:{}", path.display()))?;
                 Self::Unix(listener, path.clone())

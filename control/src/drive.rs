@@ -25,7 +25,7 @@ use crate::interest::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
 use crate::report_queue::Reports;
-use crate::view::{Past, Question, Readiness, SourceState, Which};
+use crate::view::{HistoryFilter, Question, Readiness, RecentPublications, SourceState};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.
 const EVENTS_MAX: usize = 1024;
@@ -295,13 +295,13 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn past(&self, which: &Which) -> Past {
-        Past {
+    fn recent_publications(&self, filter: &HistoryFilter) -> RecentPublications {
+        RecentPublications {
             held: self.reconciler.held(),
             oldest: self.history.range().map(|(oldest, _)| oldest),
             apart: self.history.apart(),
             newest: *self.told.generation.borrow(),
-            publications: self.history.latest(which.last, which.host.as_deref()),
+            publications: self.history.latest(filter.last, filter.host.as_deref()),
         }
     }
 
@@ -331,7 +331,7 @@ impl<'a> Loop<'a> {
     /// The requester may be gone; then the answer is dropped.
     fn answer(&mut self, question: Question) {
         match question {
-            Question::History(which, answer) => drop(answer.send(self.past(&which))),
+            Question::History(which, answer) => drop(answer.send(self.recent_publications(&which))),
             Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.execute(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.model().compiled().all_findings())),

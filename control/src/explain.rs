@@ -1,7 +1,7 @@
 //! Explains the routing of a URL: the Gateway and listener, the serving route and its object, the routes that lost and
 //! why, and the endpoints.
 
-mod asked;
+mod request;
 mod candidate;
 mod connections;
 mod refused;
@@ -10,12 +10,12 @@ mod text;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use asked::Asked;
 pub use candidate::Candidate;
 use candidate::{Rank, rank};
 use connections::Connections;
 pub use refused::Refused;
 pub(crate) use refused::{refusals, refused};
+pub use request::ExplainRequest;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
@@ -136,7 +136,7 @@ pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
     not_serving: &NotServing,
-    asked: &Asked,
+    asked: &ExplainRequest,
 ) -> Result<Explanation, String> {
     let binds = candidates(snapshot, asked);
     let bytes = carried(snapshot, &binds, &asked.server_name);
@@ -196,7 +196,7 @@ fn named(host: &str) -> Option<IpAddr> {
 }
 
 /// The listener of a request's TLS handshake; `None` without TLS.
-fn shaken(bind: Option<&Bind>, asked: &Asked) -> Result<Option<TlsListener>, String> {
+fn shaken(bind: Option<&Bind>, asked: &ExplainRequest) -> Result<Option<TlsListener>, String> {
     let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
     // A client sends no server name if its URL has an IP address (RFC 6066 section 3).
     let name = if named(&asked.server_name).is_some() { "" } else { &asked.server_name };
@@ -217,7 +217,7 @@ fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option
 fn of_connections(
     snapshot: &Snapshot,
     (findings, not_serving): (&[Finding], &NotServing),
-    asked: &Asked,
+    asked: &ExplainRequest,
     found: &connections::Passthrough<'_>,
 ) -> Explanation {
     let (lost, told) = found.concerned(findings);
@@ -255,7 +255,7 @@ impl Explanation {
 /// The binds that a URL may mean. Of an address that we listen on: those with its port. Otherwise those of its scheme with its port, also if a
 /// Gateway's Service maps the port to them. If there are none, for a request: the binds of the shared table, because load balancers change ports;
 /// else all of the scheme.
-fn candidates<'s>(snapshot: &'s Snapshot, asked: &Asked) -> Vec<&'s Bind> {
+fn candidates<'s>(snapshot: &'s Snapshot, asked: &ExplainRequest) -> Vec<&'s Bind> {
     let port = asked.port();
     let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == asked.protocol).collect();
     let own = named(&asked.server_name).filter(|ip| snapshot.binds().iter().any(|bind| bind.key.address.ip() == *ip));
@@ -317,7 +317,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 }
 
 /// The status of the edge's own answer to a client from an allowed address.
-fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &Asked, listener: &Listener) -> Option<u16> {
+fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainRequest, listener: &Listener) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
     // A client from an allowed address.

@@ -57,7 +57,7 @@ pub use cluster::source_metrics::SourceMetrics;
 pub use command::{Command, CommandRefusal};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{ClosedSockets, Event, Source};
-pub use explain::{Asked, Candidate, Explanation, Refused, Served, TargetView, explain};
+pub use explain::{Candidate, ExplainRequest, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};
@@ -76,5 +76,5 @@ pub use topology::Topology;
 pub use tree::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };
-pub use view::{Past, Readiness, SourceState, View};
+pub use view::{Readiness, RecentPublications, SourceState, View};
 pub use world::{Resolution, World};

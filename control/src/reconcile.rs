@@ -30,7 +30,7 @@ pub use infrastructure::DesiredInfrastructure;
 use infrastructure::KnownServices;
 pub use listing::Listing;
 pub use model::Model;
-use names::LookedUp;
+use names::FollowedNames;
 use report::Reporting;
 pub use report::{Addresses, Desired, DesiredReports, PendingReports, PendingStatusUpdates};
 use secrets::FollowedSecrets;
@@ -58,7 +58,7 @@ pub struct Reconciler {
     listing: Listing,
     /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
-    names: LookedUp,
+    names: FollowedNames,
     secrets: FollowedSecrets,
     /// Held routes, which serve instead of the cluster's, and the operator's last command.
     holding: Holding,
@@ -97,7 +97,7 @@ impl Reconciler {
             backlog: Backlog::default(),
             listing,
             waits: Waits::default(),
-            names: LookedUp::default(),
+            names: FollowedNames::default(),
             secrets: FollowedSecrets::default(),
             holding: Holding::default(),
             reporting,

@@ -73,7 +73,7 @@ pub struct SourceState {
 /// The recent publications.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Past {
+pub struct RecentPublications {
     /// The generation whose routes are held.
     pub held: Option<Generation>,
     /// The oldest generation of the range that can be rolled back to.
@@ -89,7 +89,7 @@ pub struct Past {
 
 /// A filter of publications.
 #[derive(Clone, Debug)]
-pub(crate) struct Which {
+pub(crate) struct HistoryFilter {
     /// The maximum number; the latest are returned.
     pub(crate) last: usize,
     /// Only publications that may have changed this host, in the notation of rules.
@@ -99,7 +99,7 @@ pub(crate) struct Which {
 /// A question or a command for the loop.
 #[derive(Debug)]
 pub(crate) enum Question {
-    History(Which, oneshot::Sender<Past>),
+    History(HistoryFilter, oneshot::Sender<RecentPublications>),
     NotServing(oneshot::Sender<NotServing>),
     Command(Command, oneshot::Sender<Result<Generation, CommandRefusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
@@ -160,8 +160,8 @@ impl View {
 
     /// The latest publications, at most `last`; with a host, only those that may have changed it: it is among the
     /// recorded names, or some names were not recorded. `None` while the loop does not run.
-    pub async fn history(&self, last: usize, host: Option<String>) -> Option<Past> {
-        self.ask(|answer| Question::History(Which { last, host }, answer)).await
+    pub async fn history(&self, last: usize, host: Option<String>) -> Option<RecentPublications> {
+        self.ask(|answer| Question::History(HistoryFilter { last, host }, answer)).await
     }
 
     /// Compiled routes that do not serve, with the reasons. `None` while the loop does not run.

@@ -19,7 +19,7 @@ use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::{Options, RateLimits};
 use crate::sweep_trigger::SweepTrigger;
-use crate::upstream::attempt::Here;
+use crate::upstream::attempt::LoopFacts;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
 use crate::upstream::service_state::AtService;
@@ -62,8 +62,8 @@ pub(crate) struct CostGuard {
 
 impl Shared {
     /// The addresses of this process, for a connection that came in over a local address.
-    pub(crate) fn here(&self, local: IpAddr) -> Here<'_> {
-        Here { listening: &self.listening, local: Some(local) }
+    pub(crate) fn here(&self, local: IpAddr) -> LoopFacts<'_> {
+        LoopFacts { listening: &self.listening, local: Some(local) }
     }
 
     /// Registers the metrics and opens the access log.

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_control::{Asked, explain};
+use tidegate_control::{ExplainRequest, explain};
 
 use super::{Debug, bad_request};
 
@@ -32,9 +32,9 @@ impl Question {
         Ok(question)
     }
 
-    fn asked(&self) -> Result<Asked, String> {
+    fn asked(&self) -> Result<ExplainRequest, String> {
         let url = self.url.as_deref().ok_or("the parameter url is missing")?;
-        Asked::new(url, self.method.as_deref(), self.headers.iter().map(String::as_str))
+        ExplainRequest::new(url, self.method.as_deref(), self.headers.iter().map(String::as_str))
     }
 }
 

@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::model::Generation;
-use tidegate_control::{Coalesced, Command, CommandRefusal, Past, Publication, Sample};
+use tidegate_control::{Coalesced, Command, CommandRefusal, Publication, RecentPublications, Sample};
 
 use super::{Debug, not_running};
 
@@ -110,11 +110,11 @@ async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { 
 }
 
 /// Plain text, the latest publication last.
-struct Text<'a>(&'a Past);
+struct Text<'a>(&'a RecentPublications);
 
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Past { held, oldest, apart, newest, publications } = self.0;
+        let RecentPublications { held, oldest, apart, newest, publications } = self.0;
         for publication in publications {
             told(publication, f)?;
         }

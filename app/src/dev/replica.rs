@@ -44,13 +44,13 @@ pub(super) struct Job {
 }
 
 /// The channel of events, keyed by the pod's name.
-pub(super) type Told = mpsc::Sender<(Arc<str>, Happened)>;
+pub(super) type Events = mpsc::Sender<(Arc<str>, Happened)>;
 
 /// The receiver is gone, as it is at shutdown.
-struct Unheard;
+struct ReceiverGone;
 
-/// Keeps a process running until it is told to end, and sends its events under the pod's name.
-pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
+/// Keeps a process running until it is events to end, and sends its events under the pod's name.
+pub(super) async fn run(job: Job, events: Events, end: CancellationToken) {
     let pod = &job.pod;
     let mut backoff = Backoff::default();
     while !end.is_cancelled() {
@@ -63,7 +63,7 @@ pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
                         tracing::warn!(%pod, ?status, "a process ended");
                         code = status.ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
                     }
-                    Err(Unheard) = job.tell_readiness(port, &told) => return,
+                    Err(ReceiverGone) = job.tell_readiness(port, &events) => return,
                     () = end.cancelled() => {
                         sleep(LEAVE).await;
                         process.finish().await;
@@ -73,43 +73,43 @@ pub(super) async fn run(job: Job, told: Told, end: CancellationToken) {
             }
             Err(error) => tracing::warn!(%pod, %error, "a process did not start"),
         }
-        if job.tell(Happened::Down(code), &told).await.is_err() {
+        if job.tell(Happened::Down(code), &events).await.is_err() {
             return;
         }
         let pause = backoff.after(started.elapsed(), clock::draw());
         end.run_until_cancelled(sleep(pause)).await;
     }
-    drop(job.tell(Happened::Gone, &told).await);
+    drop(job.tell(Happened::Gone, &events).await);
 }
 
 impl Job {
-    async fn tell(&self, what: Happened, told: &Told) -> Result<(), Unheard> {
-        told.send((Arc::clone(&self.pod), what)).await.map_err(|_| Unheard)
+    async fn tell(&self, what: Happened, events: &Events) -> Result<(), ReceiverGone> {
+        events.send((Arc::clone(&self.pod), what)).await.map_err(|_| ReceiverGone)
     }
 
     /// Reports every change of readiness while the process runs.
-    async fn tell_readiness(&self, port: u16, told: &Told) -> Result<Infallible, Unheard> {
+    async fn tell_readiness(&self, port: u16, events: &Events) -> Result<Infallible, ReceiverGone> {
         if !self.program.is_up_at_once() {
-            self.tell(Happened::Running(port), told).await?;
+            self.tell(Happened::Running(port), events).await?;
             while !probe::accepts(port).await {
                 sleep(LOOK).await;
             }
         }
         let Some(probe) = &self.probe else {
-            self.tell(Happened::Up(port), told).await?;
+            self.tell(Happened::Up(port), events).await?;
             return std::future::pending().await;
         };
-        self.tell(Happened::Running(port), told).await?;
+        self.tell(Happened::Running(port), events).await?;
         sleep(probe.initial_delay).await;
         let mut before = Readiness::default();
         loop {
             let result = probe.succeeds(port).await;
             let now = probe.after(before, result.is_ok());
             if let Err(why) = result {
-                self.tell(Happened::Unhealthy(why), told).await?;
+                self.tell(Happened::Unhealthy(why), events).await?;
             }
             if now.ready != before.ready {
-                self.tell(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, told).await?;
+                self.tell(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, events).await?;
             }
             before = now;
             sleep(probe.period).await;

@@ -10,15 +10,15 @@ const OFF: &str = "off";
 
 /// An address to listen on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ListenAddress {
     /// The address; port 0 is any free port.
     pub(crate) address: SocketAddr,
     /// `true` if any free port will do when this one is taken: the user did not choose it.
     pub(crate) flexible: bool,
 }
 
-impl Wish {
-    /// The address to bind; a flexible wish falls back to a free port if another process holds its port.
+impl ListenAddress {
+    /// The address to bind; a flexible one falls back to a free port if another process holds its port.
     pub(crate) fn settle(self) -> SocketAddr {
         let taken = self.flexible && TcpListener::bind(self.address).is_err();
         if taken { SocketAddr::new(self.address.ip(), 0) } else { self.address }
@@ -31,7 +31,7 @@ pub(crate) enum DebugAddress {
     /// No dumps.
     Off,
     /// A TCP port.
-    Tcp(Wish),
+    Tcp(ListenAddress),
     /// A unix socket.
     Unix(PathBuf),
 }
@@ -39,21 +39,21 @@ pub(crate) enum DebugAddress {
 /// Every address of the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sockets {
-    pub(crate) http: Vec<Wish>,
-    pub(crate) https: Vec<Wish>,
+    pub(crate) http: Vec<ListenAddress>,
+    pub(crate) https: Vec<ListenAddress>,
     /// The address for connections to the builder of a Deis platform.
-    pub(crate) deis_builder: Option<Wish>,
+    pub(crate) deis_builder: Option<ListenAddress>,
     /// `true` if connections of all of these begin with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
-    pub(crate) admin: Option<Wish>,
+    pub(crate) admin: Option<ListenAddress>,
     pub(crate) debug: DebugAddress,
 }
 
 impl Sockets {
     pub(super) fn read(args: &SocketArgs, mode: Mode) -> Result<Self, Misread> {
         let usual = |port| match mode {
-            Mode::Run => Wish { address: (Ipv4Addr::UNSPECIFIED, port).into(), flexible: false },
-            Mode::Dev => Wish { address: (Ipv4Addr::LOCALHOST, port).into(), flexible: true },
+            Mode::Run => ListenAddress { address: (Ipv4Addr::UNSPECIFIED, port).into(), flexible: false },
+            Mode::Dev => ListenAddress { address: (Ipv4Addr::LOCALHOST, port).into(), flexible: true },
         };
         let sockets = Self {
             http: traffic("--http", &args.http, usual(8080))?,
@@ -70,15 +70,19 @@ impl Sockets {
     /// Refuses two sockets of the same address. Port 0 stands for one free port of a protocol, so twice is an error too.
     fn apart(&self) -> Result<(), Misread> {
         let debug = match &self.debug {
-            DebugAddress::Tcp(wish) => Some(*wish),
+            DebugAddress::Tcp(requested) => Some(*requested),
             DebugAddress::Off | DebugAddress::Unix(_) => None,
         };
         let mut seen = Vec::new();
-        let http = self.http.iter().map(|wish| ("--http", *wish));
-        let https = self.https.iter().map(|wish| ("--https", *wish));
-        let builder = self.deis_builder.map(|wish| ("--deis-builder-address", wish));
-        let own = self.admin.map(|wish| ("--admin", wish)).into_iter().chain(debug.map(|wish| ("--debug", wish)));
-        for (flag, Wish { address, .. }) in http.chain(https).chain(builder).chain(own) {
+        let http = self.http.iter().map(|requested| ("--http", *requested));
+        let https = self.https.iter().map(|requested| ("--https", *requested));
+        let builder = self.deis_builder.map(|requested| ("--deis-builder-address", requested));
+        let own = self
+            .admin
+            .map(|requested| ("--admin", requested))
+            .into_iter()
+            .chain(debug.map(|requested| ("--debug", requested)));
+        for (flag, ListenAddress { address, .. }) in http.chain(https).chain(builder).chain(own) {
             let socket = (address, (address.port() == 0).then_some(flag));
             if seen.contains(&socket) {
                 return Err(Misread::new(flag, address.to_string(), "is given twice"));
@@ -89,30 +93,34 @@ impl Sockets {
     }
 }
 
-fn traffic(flag: &'static str, given: &[String], usual: Wish) -> Result<Vec<Wish>, Misread> {
+fn traffic(flag: &'static str, given: &[String], usual: ListenAddress) -> Result<Vec<ListenAddress>, Misread> {
     match given {
         [] => Ok(vec![usual]),
         [off] if off == OFF => Ok(Vec::new()),
-        several => several.iter().map(|text| wish(flag, text)).collect(),
+        several => several.iter().map(|text| listen_address(flag, text)).collect(),
     }
 }
 
-pub(super) fn one(flag: &'static str, given: Option<&str>, usual: Wish) -> Result<Option<Wish>, Misread> {
+pub(super) fn one(
+    flag: &'static str,
+    given: Option<&str>,
+    usual: ListenAddress,
+) -> Result<Option<ListenAddress>, Misread> {
     match given {
         None => Ok(Some(usual)),
         Some(OFF) => Ok(None),
-        Some(text) => wish(flag, text).map(Some),
+        Some(text) => listen_address(flag, text).map(Some),
     }
 }
 
 fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
     let Some(text) = args.debug.as_deref() else {
         let address = (Ipv4Addr::LOCALHOST, 9181).into();
-        return Ok(DebugAddress::Tcp(Wish { address, flexible: mode == Mode::Dev }));
+        return Ok(DebugAddress::Tcp(ListenAddress { address, flexible: mode == Mode::Dev }));
     };
     let parsed = debug_address("--debug", text)?;
-    if let DebugAddress::Tcp(wish) = &parsed
-        && !wish.address.ip().is_loopback()
+    if let DebugAddress::Tcp(requested) = &parsed
+        && !requested.address.ip().is_loopback()
         && !args.debug_anywhere
     {
         let why =
@@ -128,12 +136,12 @@ pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddre
         Some("") => Err(Misread::new(flag, text, "names no path")),
         Some(path) => Ok(DebugAddress::Unix(PathBuf::from(path))),
         None if text == OFF => Ok(DebugAddress::Off),
-        None => wish(flag, text).map(DebugAddress::Tcp),
+        None => listen_address(flag, text).map(DebugAddress::Tcp),
     }
 }
 
-fn wish(flag: &'static str, text: &str) -> Result<Wish, Misread> {
+fn listen_address(flag: &'static str, text: &str) -> Result<ListenAddress, Misread> {
     let why = "is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
     let address = text.parse().map_err(|_| Misread::new(flag, text, why))?;
-    Ok(Wish { address, flexible: false })
+    Ok(ListenAddress { address, flexible: false })
 }

@@ -7,7 +7,7 @@ use tidegate_control::{CacheOptions, CachedKind, Limits, SweepLimit};
 use super::address::one;
 use super::pace::within;
 use super::process::{log_form, log_level};
-use super::{Cluster, LogForm, Misread, Serve, Wish, cache, cached, serve, time};
+use super::{Cluster, ListenAddress, LogForm, Misread, Serve, cache, cached, serve, time};
 use crate::args::LiteArgs;
 
 /// The default address of the served API.
@@ -22,7 +22,7 @@ pub(crate) struct Lite {
     pub(crate) limits: Limits,
     pub(crate) cache: Option<CacheOptions>,
     pub(crate) serve: Serve,
-    pub(crate) admin: Option<Wish>,
+    pub(crate) admin: Option<ListenAddress>,
     pub(crate) log_level: String,
     pub(crate) log_form: LogForm,
 }
@@ -50,7 +50,7 @@ impl TryFrom<&LiteArgs> for Lite {
             admin: one(
                 "--admin",
                 Some(&process.admin),
-                Wish { address: (Ipv4Addr::UNSPECIFIED, 9180).into(), flexible: false },
+                ListenAddress { address: (Ipv4Addr::UNSPECIFIED, 9180).into(), flexible: false },
             )?,
             log_level: log_level(&process.log_level)?,
             log_form: log_form(&process.log_form)?,

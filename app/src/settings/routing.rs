@@ -58,7 +58,7 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode)
             "deis" => {
                 let router = namespaced("--deis-router", &args.deis_router)?;
                 let service = namespaced("--deis-builder", &args.deis_builder)?;
-                let builder = sockets.deis_builder.map(|wish| (service, wish.address));
+                let builder = sockets.deis_builder.map(|requested| (service, requested.address));
                 sources.deis = Some(Deis { router, builder });
             }
             other => return Err(Misread::new("--source", other, "is neither ingress, gateway nor deis")),

@@ -151,10 +151,10 @@ fn gateways_get_services_or_local_addresses() {
 #[test]
 fn run_listens_on_all_addresses_and_dev_on_loopback() {
     let run = run(&[]).unwrap().edge;
-    assert_eq!(run.sockets.http, [Wish { address: "0.0.0.0:8080".parse().unwrap(), flexible: false }]);
+    assert_eq!(run.sockets.http, [ListenAddress { address: "0.0.0.0:8080".parse().unwrap(), flexible: false }]);
     assert_eq!(
         run.sockets.debug,
-        DebugAddress::Tcp(Wish { address: "127.0.0.1:9181".parse().unwrap(), flexible: false })
+        DebugAddress::Tcp(ListenAddress { address: "127.0.0.1:9181".parse().unwrap(), flexible: false })
     );
     assert_eq!(run.drain, Drain { delay: Duration::from_secs(5), grace: Duration::from_secs(30) });
     assert_eq!((run.process.access_log, run.process.log_form), (AccessLogSink::Stdout, LogForm::Json));
@@ -164,8 +164,8 @@ fn run_listens_on_all_addresses_and_dev_on_loopback() {
     assert_eq!(run.control.keep, Keep::default(), "and so of this");
 
     let dev = dev(&[]).unwrap().edge;
-    assert_eq!(dev.sockets.https, [Wish { address: "127.0.0.1:8443".parse().unwrap(), flexible: true }]);
-    assert_eq!(dev.sockets.admin, Some(Wish { address: "127.0.0.1:9180".parse().unwrap(), flexible: true }));
+    assert_eq!(dev.sockets.https, [ListenAddress { address: "127.0.0.1:8443".parse().unwrap(), flexible: true }]);
+    assert_eq!(dev.sockets.admin, Some(ListenAddress { address: "127.0.0.1:9180".parse().unwrap(), flexible: true }));
     assert_eq!(dev.drain.delay, Duration::ZERO);
     assert_eq!((dev.process.access_log, dev.process.log_form), (AccessLogSink::Off, LogForm::Text));
     assert!(dev.control.addresses.allow_loopback);
@@ -299,8 +299,8 @@ fn the_history_is_configurable() {
 fn a_flexible_port_moves_to_a_free_one() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
-    assert_eq!(Wish { address, flexible: true }.settle().port(), 0);
-    assert_eq!(Wish { address, flexible: false }.settle(), address);
+    assert_eq!(ListenAddress { address, flexible: true }.settle().port(), 0);
+    assert_eq!(ListenAddress { address, flexible: false }.settle(), address);
 }
 
 #[test]

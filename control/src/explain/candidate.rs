@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidegate_config::model::{HostRoutes, Route};
 
-use super::Asked;
+use super::ExplainRequest;
 
 /// The maximum number of listed routes before the serving one, and after it.
 const LISTED_MAX: usize = 100;
@@ -49,7 +49,11 @@ impl Candidate {
 }
 
 /// Lists the candidates except the serving one, with the reason for each.
-pub(super) fn rank(in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>, taken: Option<&Arc<Route>>, asked: &Asked) -> Rank {
+pub(super) fn rank(
+    in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>,
+    taken: Option<&Arc<Route>>,
+    asked: &ExplainRequest,
+) -> Rank {
     let mut rank = Rank::default();
     let mut winner = None;
     for (host, route) in in_turn {

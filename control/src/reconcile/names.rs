@@ -13,7 +13,7 @@ use crate::topology::Topology;
 
 /// The names that are looked up.
 #[derive(Debug, Default)]
-pub(super) struct LookedUp {
+pub(super) struct FollowedNames {
     names: Arc<Names>,
     /// Names whose Services may have changed, or their use.
     candidates: BTreeSet<Arc<str>>,
@@ -21,7 +21,7 @@ pub(super) struct LookedUp {
     all: bool,
 }
 
-impl LookedUp {
+impl FollowedNames {
     pub(super) fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
     }

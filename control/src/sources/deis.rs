@@ -2,7 +2,9 @@
 //! domains. The annotations of the router's own Deployment are the defaults for all applications.
 
 mod builder;
+mod reader;
 mod router;
+mod service;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,8 +21,8 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
 
-pub(super) use builder::attach_builder;
 pub(super) use router::attach_router;
+pub(super) use service::attach_service;
 
 use super::reader::Reader;
 use super::spec::SourceSpec;
@@ -107,7 +109,7 @@ fn between_bytes(timeout: Duration, settings: Settings) -> Settings {
 }
 
 /// Attaches an application. `router` is the Deployment of the Deis router.
-pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
+fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &ObjectName) -> Attachment {
     let found = reader.deis_router(router);
     let is_there = found.is_some();
     let settings = found.cloned().unwrap_or_default();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch, Route, WeightedTarget};
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
 
 use super::reader::Reader;
 use super::spec::SourceSpec;
-use crate::attachment::{Attachment, Claim, ClaimTerms, Report, Verdict};
+use crate::attachment::{Attachment, Claim, ClaimTerms, Key, Report, Verdict};
 use crate::options::Ingresses;
 
 /// Ingresses and their classes.
@@ -26,6 +26,20 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     attached_if_missing: |_| None,
     service_label: None,
 };
+
+impl<'w> Reader<'w> {
+    /// An IngressClass.
+    fn class(&mut self, name: &ObjectName) -> Option<&'w Arc<IngressClass>> {
+        self.note(Key::Object(ObjectRef::new(Kind::IngressClass, name.clone())));
+        self.world().classes.get(name)
+    }
+
+    /// Every IngressClass.
+    fn classes(&mut self) -> impl Iterator<Item = &'w Arc<IngressClass>> + use<'w> {
+        self.note(Key::Any(Kind::IngressClass));
+        self.world().classes.values()
+    }
+}
 
 /// The controller that an Ingress belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -75,7 +75,13 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let (world, options) = (reader.world(), reader.options);
     match object.kind {
         Kind::Ingress => ingress::attach(reader, object),
-        Kind::Service => service(reader, object),
+        Kind::Service => {
+            if let Some(ServiceKind::ExternalName(name)) = world.services.get(&object.name).map(|service| &service.kind)
+            {
+                reader.note(Key::of_name(name));
+            }
+            deis::attach_service(reader, object)
+        }
         Kind::EndpointSlice => {
             if let Some(service) = world.slices.get(&object.name).and_then(|slice| slice.service.as_ref()) {
                 reader.note(Key::EndpointsOf(service.clone()));
@@ -117,26 +123,6 @@ pub(crate) fn conflicting(
         return gateway::routes_of(topology, [before, after]);
     }
     gateway::conflicting(world, topology, object, (&before.listeners, &after.listeners))
-}
-
-/// A Service may have an external name, and may be an application of the Deis router.
-fn service(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
-    let world = reader.world();
-    let Some(service) = world.services.get(&object.name) else { return Attachment::reporting(object, world) };
-    if let ServiceKind::ExternalName(name) = &service.kind {
-        reader.note(Key::of_name(name));
-    }
-    let Some(deis) = &reader.options.sources.deis else { return Attachment::reporting(object, world) };
-    let mut attachment = match &service.deis {
-        Some(app) => deis::attach(reader, object, app, &deis.router),
-        None => Attachment::reporting(object, world),
-    };
-    if let Some((builder, address)) = &deis.builder
-        && *builder == object.name
-    {
-        deis::attach_builder(reader, object, service, *address, &mut attachment);
-    }
-    attachment
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub(super) fn shop() -> Cluster {
 }
 
 fn said(cluster: &Cluster, url: &str, method: Option<&str>, headers: &[&str]) -> String {
-    let asked = Asked::new(url, method, headers.iter().copied()).expect("a request");
+    let asked = ExplainRequest::new(url, method, headers.iter().copied()).expect("a request");
     cluster.explained(&NotServing::default(), &asked).to_string()
 }
 
@@ -222,7 +222,7 @@ fn the_status_of_a_share_without_a_target_is_the_answer() {
     ];
     let cluster = Cluster::of(options(&["192.0.2.1"]), &objects);
     for (path, want) in [("/missing", Some(500)), ("/nothing", Some(500)), ("/unready", Some(503)), ("/mixed", None)] {
-        let asked = Asked::new(&format!("http://shop.example{path}"), None, []).expect("a request");
+        let asked = ExplainRequest::new(&format!("http://shop.example{path}"), None, []).expect("a request");
         assert_eq!(cluster.explained(&NotServing::default(), &asked).answer, want, "{path}");
     }
 }

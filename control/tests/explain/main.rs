@@ -14,7 +14,7 @@ use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, channel};
 use tidegate_control::options::Options;
 use tidegate_control::{
-    Asked, ByCommand, Command, Event, Explanation, NotServing, Reconciler, Source, Unit, Wait, explain,
+    ByCommand, Command, Event, ExplainRequest, Explanation, NotServing, Reconciler, Source, Unit, Wait, explain,
 };
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
@@ -63,12 +63,14 @@ fn explained_beside(ingresses: &[Value], withheld: &NotServing, url: &str) -> St
 
 /// The explanation of a URL in a cluster with these objects.
 fn explained_in(options: Options, objects: &[(Kind, Value)], withheld: &NotServing, url: &str) -> String {
-    Cluster::of(options, objects).explained(withheld, &Asked::new(url, None, []).expect("a request")).to_string()
+    Cluster::of(options, objects)
+        .explained(withheld, &ExplainRequest::new(url, None, []).expect("a request"))
+        .to_string()
 }
 
 /// The error for a URL without an explanation.
 fn refused_in(options: Options, objects: &[(Kind, Value)], url: &str) -> String {
-    let (cluster, asked) = (Cluster::of(options, objects), Asked::new(url, None, []).expect("a request"));
+    let (cluster, asked) = (Cluster::of(options, objects), ExplainRequest::new(url, None, []).expect("a request"));
     let findings = cluster.reconciler.model().compiled().all_findings();
     explain(&cluster.published.pin(), &findings, &NotServing::default(), &asked).expect_err("no explanation")
 }
@@ -80,7 +82,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn explained(&self, withheld: &NotServing, asked: &Asked) -> Explanation {
+    fn explained(&self, withheld: &NotServing, asked: &ExplainRequest) -> Explanation {
         let findings = self.reconciler.model().compiled().all_findings();
         let mut explained = explain(&self.published.pin(), &findings, withheld, asked).expect("an explanation");
         if let Some(gateway) = &explained.gateway {

@@ -152,27 +152,27 @@ impl Tls {
     }
 
     /// The handling of a connection with a server name.
-    fn meant(&self, bind: BindKey, server_name: Option<&str>) -> Result<Meant, HandshakeFailure> {
+    fn by_server_name(&self, bind: BindKey, server_name: Option<&str>) -> Result<ByServerName, HandshakeFailure> {
         let snapshot = self.published.pin();
         let name = server_name.unwrap_or_default();
         let listener =
             snapshot.bind(&bind).and_then(|bind| bind.listener(name)).ok_or(HandshakeFailure::UnknownName)?;
         let route = || snapshot.tls_stream(listener, name).map(Arc::clone).ok_or(HandshakeFailure::UnknownName);
         let route = match mode(listener) {
-            TlsMode::Passthrough => return Ok(Meant::Passthrough(route()?)),
+            TlsMode::Passthrough => return Ok(ByServerName::Passthrough(route()?)),
             TlsMode::Terminate => Some(route()?),
             TlsMode::Http => None,
         };
         let listener = TlsListener::of(listener);
         let config = self.current(&snapshot, (bind, route.is_none()), listener.clients.as_ref());
-        Ok(Meant::Here { listener, config: config.ok_or(HandshakeFailure::Incompatible)?, route })
+        Ok(ByServerName::Terminate { listener, config: config.ok_or(HandshakeFailure::Incompatible)?, route })
     }
 }
 
 /// The handling that the server name selects.
-enum Meant {
+enum ByServerName {
     /// A handshake with a listener, after which bytes go by a route, or requests are read.
-    Here { listener: TlsListener, config: Arc<ServerConfig>, route: Option<Arc<StreamRoute>> },
+    Terminate { listener: TlsListener, config: Arc<ServerConfig>, route: Option<Arc<StreamRoute>> },
     /// TLS is passed through to a route.
     Passthrough(Arc<StreamRoute>),
 }
@@ -306,8 +306,8 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             Ok(hello) => hello,
             Err(failure) => return Handshake::Failed(failure),
         };
-        match tls.meant(bind, server_name.as_deref()) {
-            Ok(Meant::Here { listener, config, route }) => {
+        match tls.by_server_name(bind, server_name.as_deref()) {
+            Ok(ByServerName::Terminate { listener, config, route }) => {
                 drop(bytes);
                 let begun = StartHandshake::from_parts(accepted, stream);
                 match (finish(begun, listener, config).await, route) {
@@ -315,7 +315,7 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
                     (shaken, _) => shaken,
                 }
             }
-            Ok(Meant::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
+            Ok(ByServerName::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
             Err(failure) => {
                 // A bind with TLS passthrough is not a TLS server, and the Gateway API expects no alert from it: the
                 // connection is closed.

@@ -12,7 +12,7 @@ use crate::observe::datagram_metrics::Dropped;
 use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::stream;
-use crate::upstream::attempt::{Attempts, Here};
+use crate::upstream::attempt::{Attempts, LoopFacts};
 use crate::upstream::balance::Draw;
 use crate::upstream::connect;
 
@@ -42,7 +42,7 @@ pub(super) fn choose(
     let share = stream::share(route, &mut draw).ok_or(Dropped::NoEndpoint)?;
     let target = share.to.as_ref().ok_or(Dropped::InvalidBackend)?;
     let backend = snapshot.backend(&target.backend).ok_or(Dropped::NoEndpoint)?;
-    let here = Here { listening: &shared.listening_udp, local: Some(local) };
+    let here = LoopFacts { listening: &shared.listening_udp, local: Some(local) };
     let mut attempts = Attempts::default();
     while attempts.count() < TRIES_MAX {
         let now = clock::now();

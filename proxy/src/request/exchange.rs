@@ -19,7 +19,7 @@ use crate::request::external_auth::Grants;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::shared::{CostGuard, Shared};
-use crate::upstream::attempt::Here;
+use crate::upstream::attempt::LoopFacts;
 
 pub(crate) use answered::Answered;
 pub(crate) use record::End;
@@ -107,7 +107,7 @@ impl Exchange {
     }
 
     /// The addresses of this process, for its connection.
-    pub(crate) fn here(&self) -> Here<'_> {
+    pub(crate) fn here(&self) -> LoopFacts<'_> {
         self.shared().here(self.facts.local.ip())
     }
 

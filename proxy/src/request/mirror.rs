@@ -15,7 +15,7 @@ use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::observe::mirror_metrics::Outcome;
 use crate::shared::Shared;
-use crate::upstream::attempt::Here;
+use crate::upstream::attempt::LoopFacts;
 use crate::upstream::balance::Draw;
 
 /// The maximum size of a buffered body; a larger request is not mirrored.
@@ -99,7 +99,7 @@ impl Copies {
     }
 
     /// Sends the copies, after the request is complete.
-    pub(crate) fn send(mut self, shared: &Arc<Shared>, here: Here<'_>) {
+    pub(crate) fn send(mut self, shared: &Arc<Shared>, here: LoopFacts<'_>) {
         let Some(head) = self.head.filter(|_| !self.is_large) else {
             self.to.iter().for_each(|_| shared.mirrors.count(Outcome::TooLarge));
             return;

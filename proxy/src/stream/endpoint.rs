@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::upstream::attempt::Attempts;
 use crate::upstream::balance::{self, Draw};
 use crate::upstream::connect;
-use crate::upstream::tls::{self, Spoken};
+use crate::upstream::tls::{self, Alpn};
 
 /// The maximum number of endpoints tried for one connection.
 const TRIES_MAX: usize = 3;
@@ -98,7 +98,7 @@ async fn opening(
     let Some(tls) = &target.tls else { return Ok(Endpoint::Plain(stream)) };
     // There is no request host to use instead.
     let name = tls.server_name.as_deref().map_or_else(|| Cow::Owned(address.ip().to_string()), Cow::Borrowed);
-    let stream = tls::handshake(stream, end, tls, &name, Spoken::Anything).await?;
+    let stream = tls::handshake(stream, end, tls, &name, Alpn::Anything).await?;
     Ok(Endpoint::Tls(Box::new(stream)))
 }
 

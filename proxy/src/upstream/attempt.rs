@@ -63,7 +63,7 @@ pub(crate) struct Attempt {
 
 /// The facts for detecting a way back to the edge.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Here<'a> {
+pub(crate) struct LoopFacts<'a> {
     /// The addresses on which the process listens.
     pub(crate) listening: &'a Listening,
     /// The address that the request came in over.
@@ -75,7 +75,7 @@ struct AttemptFacts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
     broke: &'a [EndpointId],
-    here: Here<'a>,
+    here: LoopFacts<'a>,
     now: Moment,
 }
 
@@ -94,12 +94,12 @@ impl EndpointFacts for AttemptFacts<'_> {
 }
 
 /// Returns `true` if an endpoint has not refused before and is not an address of the edge.
-fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: Here<'_>) -> bool {
+fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: LoopFacts<'_>) -> bool {
     !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
 /// Returns `true` if a backend has an endpoint that is not among the refused ones and not an address of the edge.
-pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: Here<'_>) -> bool {
+pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: LoopFacts<'_>) -> bool {
     backend.endpoints.iter().any(|endpoint| usable(endpoint, refused, here))
 }
 
@@ -115,7 +115,7 @@ impl Attempts {
         &mut self,
         backend: &'b Backend,
         balance: Balance,
-        here: Here<'_>,
+        here: LoopFacts<'_>,
         states: &EndpointStates,
         (now, draw): (Instant, &mut Draw),
     ) -> Option<&'b Endpoint> {
@@ -186,7 +186,7 @@ impl Attempts {
     }
 
     /// Returns `true` if a backend has an endpoint that has not refused.
-    pub(crate) fn leaves(&self, backend: &Backend, here: Here<'_>) -> bool {
+    pub(crate) fn leaves(&self, backend: &Backend, here: LoopFacts<'_>) -> bool {
         has_usable(backend, &self.refused, here)
     }
 
@@ -251,8 +251,8 @@ mod tests {
         listening
     }
 
-    const fn here(listening: &Listening) -> Here<'_> {
-        Here { listening, local: None }
+    const fn here(listening: &Listening) -> LoopFacts<'_> {
+        LoopFacts { listening, local: None }
     }
 
     fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {

@@ -31,11 +31,11 @@ const CONFIGS_MAX: usize = 256;
 
 /// The key of a configuration: the addresses of the model's parts it was made of, and the protocol. While a
 /// configuration exists, its parts stay allocated, so that no other part can have the same address.
-type Key = (usize, usize, Spoken);
+type Key = (usize, usize, Alpn);
 
 /// The protocol inside TLS, which is offered to the endpoint by ALPN (RFC 7301).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Spoken {
+pub(crate) enum Alpn {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
@@ -66,9 +66,9 @@ pub(crate) async fn connect(
     http2: bool,
 ) -> Result<TlsStream<TcpStream>, Reason> {
     let end = clock::now() + within;
-    let spoken = if http2 { Spoken::Http2 } else { Spoken::Http1 };
+    let alpn = if http2 { Alpn::Http2 } else { Alpn::Http1 };
     let stream = connect::connect(address, within).await?;
-    let stream = handshake(stream, end, tls, name, spoken).await?;
+    let stream = handshake(stream, end, tls, name, alpn).await?;
     // Without ALPN an endpoint speaks HTTP/1.1.
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if agreed == http2 { Ok(stream) } else { Err(Reason::ConnectFailed) }
@@ -83,15 +83,14 @@ pub(crate) async fn handshake(
     until: Instant,
     tls: &UpstreamTls,
     name: &str,
-    spoken: Spoken,
+    alpn: Alpn,
 ) -> Result<TlsStream<TcpStream>, Reason> {
     let failed = |what: &'static str, error: &dyn Display| {
         tracing::debug!(address = ?stream.peer_addr().ok(), %error, "{what}");
         Reason::ConnectFailed
     };
     let server = ServerName::try_from(name).map_err(|error| failed("no server name", &error))?.to_owned();
-    let config =
-        config(tls, spoken).map_err(|error| failed("the TLS settings of an endpoint are not valid", &error))?;
+    let config = config(tls, alpn).map_err(|error| failed("the TLS settings of an endpoint are not valid", &error))?;
     let shaken = timeout_at(until.into(), TlsConnector::from(config).connect(server, stream)).await;
     shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
         tracing::debug!(server = name, %error, "TLS handshake with an endpoint failed");
@@ -119,14 +118,14 @@ impl CachedConfig {
     }
 }
 
-fn config(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::Error> {
+fn config(tls: &UpstreamTls, alpn: Alpn) -> Result<Arc<ClientConfig>, rustls::Error> {
     let verification = tls.verification.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
     let client = tls.client.as_ref().map_or(0, |part| Arc::as_ptr(part).addr());
-    let key = (verification, client, spoken);
+    let key = (verification, client, alpn);
     if let Some(config) = CONFIGS.with_borrow(|configs| configs.get(&key).map(|known| Arc::clone(&known.config))) {
         return Ok(config);
     }
-    let config = make(tls, spoken)?;
+    let config = make(tls, alpn)?;
     let known = CachedConfig {
         verification: tls.verification.as_ref().map(Arc::downgrade),
         client: tls.client.as_ref().map(Arc::downgrade),
@@ -141,7 +140,7 @@ fn config(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls
     Ok(config)
 }
 
-fn make(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::Error> {
+fn make(tls: &UpstreamTls, alpn: Alpn) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.verification {
         Some(verification) => verifier(verification, &provider)?,
@@ -153,10 +152,10 @@ fn make(tls: &UpstreamTls, spoken: Spoken) -> Result<Arc<ClientConfig>, rustls::
         Some(client) => config.with_client_cert_resolver(Arc::new(ClientCertificate(Arc::clone(&client.key)))),
         None => config.with_no_client_auth(),
     };
-    config.alpn_protocols = match spoken {
-        Spoken::Http1 => vec![b"http/1.1".to_vec()],
-        Spoken::Http2 => vec![b"h2".to_vec()],
-        Spoken::Anything => Vec::new(),
+    config.alpn_protocols = match alpn {
+        Alpn::Http1 => vec![b"http/1.1".to_vec()],
+        Alpn::Http2 => vec![b"h2".to_vec()],
+        Alpn::Anything => Vec::new(),
     };
     Ok(Arc::new(config))
 }

@@ -12,8 +12,9 @@ use tidegate_config::project::gateway::{
     PolicyTarget, SubjectAltName, Unreadable, WrittenRef,
 };
 
+use super::reader::ExpectedKind;
 use crate::attachment::{Attachment, Conditions, Fault, Key, Report};
-use crate::sources::reader::{Reader, Sought};
+use crate::sources::reader::Reader;
 use crate::topology::Topology;
 
 impl<'w> Reader<'w> {
@@ -216,8 +217,8 @@ impl Reader<'_> {
     ) -> Result<model::Authorities, Fault> {
         let wrong_kind = if owner.kind == Kind::Gateway { "InvalidCACertificateKind" } else { "InvalidKind" };
         let (written, invalid) = ("a reference to authorities", INVALID_REFERENCE);
-        let sought = Sought { kind: Kind::ConfigMap, written, invalid, wrong_kind };
-        let reference = self.permitted(owner, reference, &sought)?;
+        let expected = ExpectedKind { kind: Kind::ConfigMap, written, invalid, wrong_kind };
+        let reference = self.permitted(owner, reference, &expected)?;
         let invalid = |why: String| Fault::new(INVALID_REFERENCE, why);
         self.note(Key::Object(ObjectRef::new(Kind::ConfigMap, reference.name.clone())));
         let map = self.world().config_maps.get(&reference.name);

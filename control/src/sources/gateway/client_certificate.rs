@@ -10,11 +10,12 @@ use tidegate_config::model::{
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::Gateway;
 
+use super::reader::ExpectedKind;
 use crate::attachment::Fault;
-use crate::sources::reader::{Reader, Sought};
+use crate::sources::reader::Reader;
 
 const INVALID: &str = "InvalidClientCertificateRef";
-const REFERENCE: Sought = Sought {
+const REFERENCE: ExpectedKind = ExpectedKind {
     kind: Kind::Secret,
     written: "spec.tls.backend.clientCertificateRef",
     invalid: INVALID,

@@ -13,8 +13,9 @@ use tidegate_config::project::gateway::{
 };
 
 use super::infrastructure::transport;
+use super::reader::ExpectedKind;
 use crate::attachment::{Conditions, Fault, ListenerRef, MergedListener, named};
-use crate::sources::reader::{Reader, Sought};
+use crate::sources::reader::Reader;
 
 /// The reason for a listener with an unsupported protocol.
 const UNSUPPORTED: &str = "UnsupportedProtocol";
@@ -116,7 +117,7 @@ fn read(spec: &ListenerSpec, offered: &mut MergedListener) {
     }
 }
 
-const CERTIFICATE_REF: Sought = Sought {
+const CERTIFICATE_REF: ExpectedKind = ExpectedKind {
     kind: Kind::Secret,
     written: "a certificateRef",
     invalid: "InvalidCertificateRef",

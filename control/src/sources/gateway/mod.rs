@@ -15,6 +15,7 @@ mod listener;
 mod listener_set;
 mod overlap;
 mod parent;
+mod reader;
 mod rival;
 mod rule;
 mod stream_route;

@@ -19,7 +19,7 @@ use super::copied_head::Message;
 use crate::observe::mirror_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, Here};
+use crate::upstream::attempt::{Attempts, LoopFacts};
 use crate::upstream::balance::Draw;
 use crate::upstream::client::{self, EndpointClient, MIRROR_CONNECT, Purpose};
 use crate::upstream::connect::connect;
@@ -60,7 +60,7 @@ enum Answer {
 /// Sends a copy in a task of its own, to an endpoint of a backend that is not the edge itself.
 pub(super) fn send(
     shared: &Arc<Shared>,
-    (destined, here): (Destined, Here<'_>),
+    (destined, here): (Destined, LoopFacts<'_>),
     message: Message,
     (now, draw): (Instant, &mut Draw),
 ) {

@@ -9,7 +9,7 @@ const HEADERS_MAX: usize = 100;
 
 /// A request, or a connection that is passed on as bytes.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ExplainRequest {
     pub(super) url: String,
     uri: Uri,
     method: Method,
@@ -25,7 +25,7 @@ pub struct Asked {
     pub(super) of_bytes: bool,
 }
 
-impl Asked {
+impl ExplainRequest {
     /// A request for a URL such as `https://shop.example/cart`; the default scheme is `http`. `tcp://192.0.2.1:5432`
     /// and `tls://db.example:5432` are connections that are passed on as bytes. The default method is GET; headers are
     /// written `Name: value`, and `Host` among them replaces the host of the URL. `udp://192.0.2.1:53` is a flow of datagrams.
@@ -89,7 +89,7 @@ impl Asked {
     }
 }
 
-impl Head for Asked {
+impl Head for ExplainRequest {
     fn method(&self) -> &str {
         self.method.as_str()
     }
@@ -155,7 +155,7 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, method: Option<&str>, headers: &[&str], want: Result<(&str, &str), &str>) {
-        let asked = Asked::new(url, method, headers.iter().copied());
+        let asked = ExplainRequest::new(url, method, headers.iter().copied());
         let got = asked.as_ref().map(|asked| (&*asked.host, asked.method()));
         assert_eq!(got.map_err(|why| &**why), want);
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn header_names_ignore_case_and_the_first_value_counts() {
-        let asked = Asked::new("a.example:8080", None, ["X-A: b", "x-a: c", "Content-Length: 7"]).unwrap();
+        let asked = ExplainRequest::new("a.example:8080", None, ["X-A: b", "x-a: c", "Content-Length: 7"]).unwrap();
         let mut all = Vec::new();
         asked.each_value("x-a", &mut |value| all.push(value.to_vec()));
         assert_eq!((asked.header("x-a"), all), (Some(&b"b"[..]), vec![b"b".to_vec(), b"c".to_vec()]));
