@@ -83,8 +83,9 @@ pub(crate) struct DevArgs {
     /// in it are not encrypted.
     #[arg(long, value_name = "DIR", env = "TIDEGATE_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Runs the command of the annotation `tidegate.io/command` for Pods of Deployments whose template has it, on this machine and as the
-    /// user who runs `dev`: anyone who can write the manifests, or has the kubeconfig, can run programs.
+    /// Runs the command of the annotation `tidegate.io/command` for Pods of Deployments whose template has it, on this
+    /// machine and as the user who runs `dev`: anyone who can write the manifests, or has the kubeconfig, can run
+    /// programs.
     #[arg(long, env = "TIDEGATE_RUN_COMMANDS", value_parser = BoolishValueParser::new())]
     pub(crate) run_commands: bool,
     #[command(flatten)]

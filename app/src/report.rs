@@ -19,8 +19,8 @@ pub(crate) fn reporter(
     Reporter::new(view, client, ObjectName::new(namespace, lease.name), identity(), registry)
 }
 
-/// The identity of the candidate: the name of the host, which is the pod's, for people; and random bits, because the next process of a pod
-/// is another candidate.
+/// The identity of the candidate: the name of the host, which is the pod's, for people; and random bits, because the
+/// next process of a pod is another candidate.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:032x}", host.trim(), clock::draw_bits())

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_proxy::BudgetLimits;
 
-/// Files reserved for everything except traffic and the served API: the process's own pages, each on a socket of its own, and
-/// as many again for the API server, DNS, logs and listening sockets.
+/// Files reserved for everything except traffic and the served API: the process's own pages, each on a socket of its
+/// own, and as many again for the API server, DNS, logs and listening sockets.
 const RESERVE: u64 = 4 * crate::serve::CONNECTIONS_MAX as u64;
 
 /// Files that the runtime of a traffic thread needs for itself.
@@ -15,7 +15,8 @@ const OF_THREAD: u64 = 4;
 /// The divisor of the files for connections to the served API: a quarter at most.
 const SERVED_PART: u64 = 4;
 
-/// Pools of connections that a thread keeps idle: to endpoints in HTTP/1.1 and in HTTP/2, and to authorisation services.
+/// Pools of connections that a thread keeps idle: to endpoints in HTTP/1.1 and in HTTP/2, and to authorisation
+/// services.
 const POOLS: u64 = 3;
 
 /// Connections in each of them at most.
@@ -39,14 +40,15 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// The maximum number of connections to the served API: the number in the settings, or as many as there are files for them.
+/// The maximum number of connections to the served API: the number in the settings, or as many as there are files for
+/// them.
 pub(crate) fn served_max(open_files: Option<u64>, asked: usize) -> usize {
     let part = open_files.and_then(|files| usize::try_from(files / SERVED_PART).ok());
     part.map_or(asked, |part| part.max(1).min(asked))
 }
 
-/// Shares out the open files that the served API leaves: sets those of traffic, and returns the number of connections that
-/// each thread keeps idle in each of its pools.
+/// Shares out the open files that the served API leaves: sets those of traffic, and returns the number of connections
+/// that each thread keeps idle in each of its pools.
 pub(crate) fn share_files(
     open_files: Option<u64>,
     threads: usize,

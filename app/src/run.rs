@@ -39,8 +39,8 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Declines transparent huge pages, which a node may enable for every process (`always` in
-/// `/sys/kernel/mm/transparent_hugepage/enabled`). A whole page of 2 MiB is resident while any part of it is in use. The
-/// budget compares resident memory with its limit, and would refuse traffic because of memory that nothing uses.
+/// `/sys/kernel/mm/transparent_hugepage/enabled`). A whole page of 2 MiB is resident while any part of it is in use.
+/// The budget compares resident memory with its limit, and would refuse traffic because of memory that nothing uses.
 fn refuse_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

@@ -1,5 +1,5 @@
-//! Counts of the allocator: every binary that links this crate counts its allocations. Counts, unlike times, are the same on
-//! every machine.
+//! Counts of the allocator: every binary that links this crate counts its allocations. Counts, unlike times, are the
+//! same on every machine.
 
 use std::alloc::System;
 
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn dropped_allocations_are_counted_but_not_live() {
-        // Untouched memory costs nothing. It is far more than the other tests of this process allocate and free meanwhile.
+        // Untouched memory costs nothing. It is far more than the other tests of this process allocate and free
+        // meanwhile.
         let before = live_bytes();
         let (kept, allocations) = counted(|| {
             drop(vec![0u8; 500_000_000]);

@@ -43,7 +43,8 @@ pub struct Args {
     /// Changes per second; 0 is the quiet turn that the others are compared with.
     #[arg(long, value_delimiter = ',', default_value = "0,1,10,100,1000")]
     rates: Vec<u32>,
-    /// Measures each rate a second time, while one of the two endpoints of the measured host is replaced this many times per second.
+    /// Measures each rate a second time, while one of the two endpoints of the measured host is replaced this many
+    /// times per second.
     #[arg(long, value_name = "PER_SECOND")]
     roll: Option<f64>,
     /// The number of routes, of which the changing ones are taken in turn.
@@ -117,7 +118,8 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be measured, or at smoke size when Tidegate failed a request, or broke the WebSocket or a gRPC stream.
+/// When something cannot be measured, or at smoke size when Tidegate failed a request, or broke the WebSocket or a gRPC
+/// stream.
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if args.size == Size::Smoke {
         (args.rounds, args.seconds, args.rates, args.routes) = (1, 1, vec![0, 100], 100);

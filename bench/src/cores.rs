@@ -40,7 +40,8 @@ impl Cores {
         Self { all: ours.len(), shares }
     }
 
-    /// The cores of a proxy with this number of workers: as many cores. All proxies share them, and all but one of them wait.
+    /// The cores of a proxy with this number of workers: as many cores. All proxies share them, and all but one of them
+    /// wait.
     #[must_use]
     pub(crate) fn proxy(&self, workers: usize) -> Share {
         self.shares.as_ref().map_or(Share::ANY, |[proxy, _, _]| Share::of(proxy.iter().take(workers)))
@@ -76,8 +77,8 @@ impl Share {
         Self(Some(set(cores)))
     }
 
-    /// Starts a command on these cores. A process inherits its cores from the thread that starts it, so that thread moves there for the
-    /// moment.
+    /// Starts a command on these cores. A process inherits its cores from the thread that starts it, so that thread
+    /// moves there for the moment.
     ///
     /// # Errors
     /// When the command cannot be run, or the kernel refuses the cores.

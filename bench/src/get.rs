@@ -8,7 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The status and the body of a page. The request is HTTP/1.0, over a connection of its own that ends with the response.
+/// The status and the body of a page. The request is HTTP/1.0, over a connection of its own that ends with the
+/// response.
 ///
 /// # Errors
 /// When there is no complete response in time.

@@ -29,7 +29,8 @@ enum Command {
     Model(model::Args),
     /// Measures the bytes that the cluster cache writes to disk for a change, and the time to read it back.
     Cache(cache::Args),
-    /// Measures the served API: the memory for objects and watches, the delivery of changes to a thousand watches, and its start from disk.
+    /// Measures the served API: the memory for objects and watches, the delivery of changes to a thousand watches, and
+    /// its start from disk.
     Served(served::Args),
     /// Measures the time from the start of a process to its first right response.
     Start(start::Args),

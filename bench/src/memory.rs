@@ -20,12 +20,13 @@ use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
 use idle::Speech;
 
-/// The least time for a process to come to rest before its memory is read: longer than the buffers of TLS handshakes and of reloads live.
+/// The least time for a process to come to rest before its memory is read: longer than the buffers of TLS handshakes
+/// and of reloads live.
 const REST: Duration = Duration::from_secs(2);
 /// The same at smoke size, where figures do not matter.
 const SHORT_REST: Duration = Duration::from_millis(100);
-/// The time that it may take instead, as long as the process is busy: Tidegate writes the statuses of 10,000 routes for many seconds after the last
-/// of them is in effect.
+/// The time that it may take instead, as long as the process is busy: Tidegate writes the statuses of 10,000 routes for
+/// many seconds after the last of them is in effect.
 const REST_MAX: Duration = Duration::from_secs(300);
 /// The CPU time of a process at rest in [`REST`], at most.
 const REST_CPU: Duration = Duration::from_millis(40);

@@ -1,5 +1,5 @@
-//! `model`: the memory of a route in the control loop and the routing model, counted by the allocator: bytes that were asked for,
-//! without what an allocator adds, and so the same in every run.
+//! `model`: the memory of a route in the control loop and the routing model, counted by the allocator: bytes that were
+//! asked for, without what an allocator adds, and so the same in every run.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

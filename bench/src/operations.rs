@@ -1,4 +1,5 @@
-//! The cost of one operation: its meters, and its allocations and times as it runs. `callgrind` counts its instructions.
+//! The cost of one operation: its meters, and its allocations and times as it runs. `callgrind` counts its
+//! instructions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -34,7 +34,8 @@ pub(crate) use objects::{one_route, own_route};
 /// The maximum time for a proxy to listen after its start, and then for all of its routes to be right. A proxy that
 /// takes longer is skipped for that number of routes.
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
-/// A host that every proxy serves over TLS too, where it has a route. wrk can use no other server name than the host it connects to.
+/// A host that every proxy serves over TLS too, where it has a route. wrk can use no other server name than the host it
+/// connects to.
 pub(crate) const SECURE: &str = "localhost";
 /// Another: the host whose gRPC streams are held.
 pub(crate) const STREAMED: &str = "streamed.example";
@@ -296,7 +297,8 @@ impl Peer {
         }
     }
 
-    /// Creates routes, or changes the targets of existing ones. Returns when the change is handed over, not when it is in effect.
+    /// Creates routes, or changes the targets of existing ones. Returns when the change is handed over, not when it is
+    /// in effect.
     ///
     /// # Errors
     /// When the change is refused.
@@ -317,7 +319,8 @@ impl Peer {
         }
     }
 
-    /// Ends its process and starts another with the current routes, at the same addresses. Returns as soon as that has begun.
+    /// Ends its process and starts another with the current routes, at the same addresses. Returns as soon as that has
+    /// begun.
     ///
     /// # Errors
     /// When it cannot be started.

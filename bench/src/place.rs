@@ -82,8 +82,9 @@ pub(crate) fn usage(process: u32) -> Usage {
     usage
 }
 
-/// The resident memory of a process and all of its descendants, with shared memory divided among the processes (PSS): for processes that
-/// share much, far less than [`Usage::resident_bytes`]. It costs the kernel a walk over all of their pages.
+/// The resident memory of a process and all of its descendants, with shared memory divided among the processes (PSS):
+/// for processes that share much, far less than [`Usage::resident_bytes`]. It costs the kernel a walk over all of their
+/// pages.
 #[must_use]
 pub(crate) fn proportional_bytes(process: u32) -> u64 {
     let of = |id: u32| proportional_kib(&std::fs::read_to_string(format!("/proc/{id}/smaps_rollup")).ok()?);
@@ -131,8 +132,8 @@ impl Stat {
         Self::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
     }
 
-    /// Reads the fields that proc_pid_stat(5) numbers 4 (ppid), 14 to 17 (utime, stime, cutime, cstime) and 24 (rss). The name
-    /// before them may hold anything, so they are counted from its last parenthesis.
+    /// Reads the fields that proc_pid_stat(5) numbers 4 (ppid), 14 to 17 (utime, stime, cutime, cstime) and 24 (rss).
+    /// The name before them may hold anything, so they are counted from its last parenthesis.
     fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -22,7 +22,8 @@ use crate::upstream::Upstream;
 
 /// A proxy that takes longer for its writes is cut off, like one that does not start within [`START_MAX`].
 const BUDGET: Duration = Duration::from_secs(120);
-/// Tidegate's metrics of its stages: from the arrival of a change to its publication, and of that compiling and publishing.
+/// Tidegate's metrics of its stages: from the arrival of a change to its publication, and of that compiling and
+/// publishing.
 const STAGES: [&str; 2] = ["tidegate_change_duration_seconds", "tidegate_publish_duration_seconds"];
 
 /// Measures the time from the write of a route to its first right response.
@@ -96,7 +97,8 @@ impl Row {
 struct Report {
     setup: Setup,
     rows: Vec<Row>,
-    /// The duration of each change of the platform domain, if there are applications of the Deis router. In ascending order.
+    /// The duration of each change of the platform domain, if there are applications of the Deis router. In ascending
+    /// order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     moves_ms: Vec<f64>,
 }

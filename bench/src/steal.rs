@@ -1,4 +1,5 @@
-//! CPU time that a hypervisor takes from the machine for others. A turn with much of it is not representative, and is repeated.
+//! CPU time that a hypervisor takes from the machine for others. A turn with much of it is not representative, and is
+//! repeated.
 
 use std::fmt;
 
@@ -84,7 +85,8 @@ impl Ticks {
         std::fs::read_to_string("/proc/stat").ok().and_then(|text| Self::parse(&text)).unwrap_or_default()
     }
 
-    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal, and what is in the first two already.
+    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal, and what is in the first
+    /// two already.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|field| field.parse().ok()).collect();

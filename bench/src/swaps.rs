@@ -1,5 +1,5 @@
-//! `swaps`: the cost of one change from its event to the published snapshot, and of one look-up, by the size and shape of the
-//! cluster.
+//! `swaps`: the cost of one change from its event to the published snapshot, and of one look-up, by the size and shape
+//! of the cluster.
 
 mod cluster;
 mod flat;

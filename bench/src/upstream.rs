@@ -25,7 +25,8 @@ pub(crate) const PODS: usize = 3;
 /// The running upstream; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    /// Responds to `/64k` and `/1m` with that many bytes, to `/post` when it has read the body, and to everything else at once; always with
+    /// Responds to `/64k` and `/1m` with that many bytes, to `/post` when it has read the body, and to everything else
+    /// at once; always with
     /// 200.
     pub(crate) http: SocketAddr,
     /// The same over plain HTTP/2.

@@ -21,7 +21,8 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// The message of a panic for the owner of an object. About a Secret it says nothing more, since it may quote the Secret.
+/// The message of a panic for the owner of an object. About a Secret it says nothing more, since it may quote the
+/// Secret.
 #[must_use]
 pub fn for_owner(kind: Kind, message: &str) -> String {
     if kind == Kind::Secret { "its reader panicked".to_owned() } else { printable(message) }

@@ -164,8 +164,9 @@ fn embedded(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
     [by_prefix, by_server, embedded_by_interface(v6)]
 }
 
-/// NAT64 under its well-known prefix (RFC 6052) and its local one (RFC 8215), 6to4 (RFC 3056), IPv4-compatible addresses
-/// (RFC 4291 section 2.5.5.1), IPv4-translated ones (RFC 2765 section 2.1), and both ends of Teredo (RFC 4380 section 4).
+/// NAT64 under its well-known prefix (RFC 6052) and its local one (RFC 8215), 6to4 (RFC 3056), IPv4-compatible
+/// addresses (RFC 4291 section 2.5.5.1), IPv4-translated ones (RFC 2765 section 2.1), and both ends of Teredo (RFC 4380
+/// section 4).
 fn embedded_by_prefix(v6: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     const NAT64: Ipv6Net = v6_net([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96);
     const NAT64_LOCAL: Ipv6Net = v6_net([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48);

@@ -82,7 +82,8 @@ pub enum Event {
     Defined {
         /// The kind.
         kind: Kind,
-        /// The release (`gateway.networking.k8s.io/bundle-version`); empty without the annotation, `None` without a definition.
+        /// The release (`gateway.networking.k8s.io/bundle-version`); empty without the annotation, `None` without a
+        /// definition.
         release: Option<Arc<str>>,
         /// The time of this event.
         received: Instant,

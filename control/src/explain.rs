@@ -252,9 +252,9 @@ impl Explanation {
     }
 }
 
-/// The binds that a URL may mean. Of an address that we listen on: those with its port. Otherwise those of its scheme with its port, also if a
-/// Gateway's Service maps the port to them. If there are none, for a request: the binds of the shared table, because load balancers change ports;
-/// else all of the scheme.
+/// The binds that a URL may mean. Of an address that we listen on: those with its port. Otherwise those of its scheme
+/// with its port, also if a Gateway's Service maps the port to them. If there are none, for a request: the binds of the
+/// shared table, because load balancers change ports; else all of the scheme.
 fn candidates<'s>(snapshot: &'s Snapshot, asked: &ExplainRequest) -> Vec<&'s Bind> {
     let port = asked.port();
     let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == asked.protocol).collect();

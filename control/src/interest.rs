@@ -1,4 +1,5 @@
-//! The loop's interests in what the informers and the resolver do not find by themselves: Secrets by name, and DNS names.
+//! The loop's interests in what the informers and the resolver do not find by themselves: Secrets by name, and DNS
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

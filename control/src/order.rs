@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidegate_config::object::ObjectRef;
 
-/// The number of objects whose ranks are considered for a changed object that they depend on. The limit keeps the cost of
-/// a Service with thousands of routes constant.
+/// The number of objects whose ranks are considered for a changed object that they depend on. The limit keeps the cost
+/// of a Service with thousands of routes constant.
 const ASKED_MAX: usize = 16;
 
 /// The rank of objects with routes; the lowest goes first, and without an order all are equal.

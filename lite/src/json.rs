@@ -9,7 +9,8 @@ use serde_json::Value;
 /// The maximum number of fields that are reported for one text.
 const TWICE_MAX: usize = 64;
 
-/// The paths of fields that one object of a text has twice, such as `spec.ports[0].port`. A text that is no JSON has none.
+/// The paths of fields that one object of a text has twice, such as `spec.ports[0].port`. A text that is no JSON has
+/// none.
 pub(crate) fn twice(text: &[u8]) -> Vec<String> {
     let mut search = Search::default();
     // Other faults of the text are reported by the readers of its value.

@@ -82,13 +82,15 @@ impl Lite {
         writer.durable(version).await.map_err(undone)
     }
 
-    /// Opens the log of a container of a Pod for the program that runs it; it can be read through the Pod until the handle is dropped.
+    /// Opens the log of a container of a Pod for the program that runs it; it can be read through the Pod until the
+    /// handle is dropped.
     pub fn open_log(&self, namespace: &str, pod: &str, container: &str) -> ContainerLog {
         let key = (namespace.to_owned(), pod.to_owned(), container.to_owned());
         self.inner.logs.open(key, self.inner.clock)
     }
 
-    /// Ends every open watch cleanly, after the events it has already received, and every follower of a log. New ones can still begin.
+    /// Ends every open watch cleanly, after the events it has already received, and every follower of a log. New ones
+    /// can still begin.
     pub fn close_watches(&self) {
         self.inner.store.write(|state| state.close_watches());
         self.inner.logs.close();

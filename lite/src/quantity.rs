@@ -1,9 +1,9 @@
 //! Quantities of resources, such as `1.5Gi` and `200m`
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>).
 //!
-//! No crate that is kept knows them exactly. Here a quantity is a whole number of its smallest unit, 10⁻⁹, in 128 bits; one above
-//! 1.7 · 10²⁹ counts as that. The real server keeps most as a number of 64 bits and a power of ten besides, and takes only
-//! those without a fraction in that form for integers; so this form is kept too.
+//! No crate that is kept knows them exactly. Here a quantity is a whole number of its smallest unit, 10⁻⁹, in 128 bits;
+//! one above 1.7 · 10²⁹ counts as that. The real server keeps most as a number of 64 bits and a power of ten besides,
+//! and takes only those without a fraction in that form for integers; so this form is kept too.
 
 const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX: &str = "unable to parse quantity's suffix";

@@ -130,8 +130,8 @@ impl Feed {
         self.lite.store().write(|state| state.unfollow(&self.kind));
     }
 
-    /// Whether another list is needed: the kind exceeds the memory limit, or its last list removed so much that another one has to
-    /// confirm it.
+    /// Whether another list is needed: the kind exceeds the memory limit, or its last list removed so much that another
+    /// one has to confirm it.
     #[must_use]
     pub fn lacks(&self) -> bool {
         self.lite.store().read().lacks(&self.kind)

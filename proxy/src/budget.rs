@@ -290,8 +290,8 @@ impl Budget {
         }
     }
 
-    /// The maximum cost of the requests of one Service port, whatever it or the operator sets: half of the memory, and a
-    /// quarter of the files, because each request may hold a connection of a client as well. So the endpoints of one
+    /// The maximum cost of the requests of one Service port, whatever it or the operator sets: half of the memory, and
+    /// a quarter of the files, because each request may hold a connection of a client as well. So the endpoints of one
     /// tenant do not take everything.
     pub(crate) fn service_max(&self) -> Cost {
         let max = self.max();

@@ -165,8 +165,8 @@ impl Reason {
     }
 
     /// Returns `true` if an HTTP/1.1 connection must be closed after an answer with this reason, because the following
-    /// bytes may not be a request. After the other answers it stays open if the request was read to its end and asked for
-    /// no upgrade: the failure of an endpoint does not affect the framing of the client's bytes.
+    /// bytes may not be a request. After the other answers it stays open if the request was read to its end and asked
+    /// for no upgrade: the failure of an endpoint does not affect the framing of the client's bytes.
     pub(crate) const fn closes(self) -> bool {
         self.describe().2
     }

@@ -140,8 +140,8 @@ impl Shared {
         (&self.options.client.rates, &self.budget)
     }
 
-    /// Counts a request of this cost at a Service port; `None` if the port may have no more of them, by its own maximum or
-    /// the operator's, or by the part of the budget that one Service gets.
+    /// Counts a request of this cost at a Service port; `None` if the port may have no more of them, by its own maximum
+    /// or the operator's, or by the part of the budget that one Service gets.
     pub(crate) fn enter_service(&self, backend: &Backend, cost: Cost) -> Option<AtService> {
         let max = match backend.requests_max.unwrap_or(self.options.budget.service_requests) {
             0 => u32::MAX,

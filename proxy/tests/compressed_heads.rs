@@ -1,5 +1,5 @@
-//! The memory for heads and trailers of an HTTP/2 endpoint that are small on the wire: each byte is a field, by a reference
-//! to the table of the header compression (RFC 7541).
+//! The memory for heads and trailers of an HTTP/2 endpoint that are small on the wire: each byte is a field, by a
+//! reference to the table of the header compression (RFC 7541).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
@@ -137,8 +137,8 @@ async fn check(part: Part, fields: usize, status: u16, kib_max: usize) {
         let answered = join_all(ask(&edge, REQUESTS).await);
         let responses = timeout(PATIENCE * 3, answered).await.expect("no response");
         for response in &responses {
-            // The trailers of one request end the connection to the endpoint, which may be quicker than the heads of those
-            // that share it.
+            // The trailers of one request end the connection to the endpoint, which may be quicker than the heads of
+            // those that share it.
             let got = response.as_ref().map_or(0, |response| response.status().as_u16());
             let is_ended = part == Part::Trailers && matches!(got, 0 | 502);
             assert!(got == status || is_ended, "{driver:?} {part:?} {fields}: {got}");

@@ -1,5 +1,6 @@
-//! The served API with the readers of controllers, unmodified: informers of client-go and reflectors of kube-rs, each with lists and
-//! watches and with streaming lists. Each holds the objects of the cluster, object by object, whatever happens in between.
+//! The served API with the readers of controllers, unmodified: informers of client-go and reflectors of kube-rs, each
+//! with lists and watches and with streaming lists. Each holds the objects of the cluster, object by object, whatever
+//! happens in between.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -112,7 +113,8 @@ async fn informers_and_reflectors_hold_the_objects_of_the_cluster() {
     upstream.mend();
     all_hold(&mut clients, "after the cluster came back", &objects(&cluster).await).await;
 
-    // Changes that they do not see, and for which a new process has no events: their versions are too old, and they list again.
+    // Changes that they do not see, and for which a new process has no events: their versions are too old, and they
+    // list again.
     door.cut();
     change("unseen").await;
     eventually("it has the last change", || async {

@@ -1,5 +1,6 @@
-//! The served API with `kubectl get --watch` and `kubectl wait`, unmodified, while the cluster restarts and has dropped the history that
-//! the edge would resume from (410): their output adds up to the objects of the cluster, and none of them has to begin again.
+//! The served API with `kubectl get --watch` and `kubectl wait`, unmodified, while the cluster restarts and has dropped
+//! the history that the edge would resume from (410): their output adds up to the objects of the cluster, and none of
+//! them has to begin again.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -80,7 +81,8 @@ fn decoded(base64: &str) -> Vec<u8> {
     base64::Engine::decode(&base64::engine::general_purpose::STANDARD, base64).unwrap()
 }
 
-/// Changes of Services and ConfigMaps of every sort, one of them a deletion and the creation of another object with that name.
+/// Changes of Services and ConfigMaps of every sort, one of them a deletion and the creation of another object with
+/// that name.
 async fn change(cluster: &Kubectl, round: &str) {
     let map = |name: &str, round: &str| {
         format!(

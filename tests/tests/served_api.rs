@@ -1,4 +1,5 @@
-//! The served API of a running edge, with kubectl and plain HTTP as its clients, compared with the answers of the cluster itself.
+//! The served API of a running edge, with kubectl and plain HTTP as its clients, compared with the answers of the
+//! cluster itself.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -59,7 +60,8 @@ async fn kubectl_reads_the_cluster_and_cannot_write() {
     assert_eq!(foreign.status, 421);
 }
 
-/// Of the kinds that routing reads beside the Gateway API nothing is served, and nothing waited for, while the cluster lacks it.
+/// Of the kinds that routing reads beside the Gateway API nothing is served, and nothing waited for, while the cluster
+/// lacks it.
 #[tokio::test(flavor = "multi_thread")]
 async fn undefined_kinds_are_not_served_until_they_are_defined() {
     let dev = Dev::with(&[("shop.yaml", SHOP)], &["--without-gateway-api"]).await;

@@ -1,5 +1,6 @@
-//! The served API of `tidegate lite` over many objects, with many watches: kubectl in pages, informers of client-go, reflectors of kube-rs
-//! and plain watches, each compared with the upstream, object by object and event by event. `.ci/full` runs it with more:
+//! The served API of `tidegate lite` over many objects, with many watches: kubectl in pages, informers of client-go,
+//! reflectors of kube-rs and plain watches, each compared with the upstream, object by object and event by event.
+//! `.ci/full` runs it with more:
 //!
 //! ```text
 //! SERVED_OBJECTS=100000 SERVED_WATCHES=1000 cargo test --release -p tidegate-tests --test served_scale -- --nocapture

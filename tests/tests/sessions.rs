@@ -1,4 +1,5 @@
-//! Sessions of an Ingress in the whole process: `tidegate dev` with its echo processes, kubectl, and clients that keep a cookie.
+//! Sessions of an Ingress in the whole process: `tidegate dev` with its echo processes, kubectl, and clients that keep
+//! a cookie.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 

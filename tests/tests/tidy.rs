@@ -59,6 +59,16 @@ fn files_begin_with_a_module_comment() {
     check(|_, text| (!text.starts_with("//!")).then(|| "does not start with //!".to_owned()));
 }
 
+/// rustfmt wraps code and leaves comments as they are.
+#[test]
+fn comments_are_at_most_120_columns_wide() {
+    check(|_, text| {
+        let is_wide = |line: &str| line.trim_start().starts_with("//") && line.chars().count() > 120;
+        let wide = text.lines().enumerate().find(|(_, line)| is_wide(line));
+        wide.map(|(number, _)| format!("the comment in line {} is too wide", number + 1))
+    });
+}
+
 /// The inherent methods of each type of a crate by its name; tests do not count.
 fn methods(krate: &str) -> BTreeMap<String, usize> {
     let prefix = format!("{krate}/src/");
@@ -104,8 +114,8 @@ fn types_have_few_methods() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
-/// The modules of a crate, each with the others that its files import; tests do not count. Those that are one file count
-/// only if `single_files` is set.
+/// The modules of a crate, each with the others that its files import; tests do not count. Those that are one file
+/// count only if `single_files` is set.
 fn imports_of_modules(krate: &str, single_files: bool) -> BTreeMap<String, BTreeSet<String>> {
     let prefix = format!("{krate}/src/");
     let files: Vec<(String, String)> = sources()

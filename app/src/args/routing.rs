@@ -12,17 +12,21 @@ pub(crate) struct RoutingArgs {
     #[arg(long, value_name = "NAME", env = "TIDEGATE_GATEWAY_CONTROLLER", default_value = "tidegate.io/gateway")]
     pub(crate) gateway_controller: String,
     /// The pool of local addresses for Gateways, one address each: single addresses and ranges such as
-    /// 192.0.2.10-192.0.2.20, comma-separated; or `service`: each Gateway has a Service of its own and takes its addresses. Without a pool no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
+    /// 192.0.2.10-192.0.2.20, comma-separated; or `service`: each Gateway has a Service of its own and takes its
+    /// addresses. Without a pool no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
     #[arg(long, value_name = "ADDR[-ADDR]", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
     pub(crate) gateway_addresses: Vec<String>,
-    /// The type of the Services created for Gateways: `LoadBalancer`, `NodePort` or `ClusterIP` with --gateway-addresses service; with
-    /// local addresses, `headless` or `off` [default: LoadBalancer with --gateway-addresses service, else off].
+    /// The type of the Services created for Gateways: `LoadBalancer`, `NodePort` or `ClusterIP` with
+    /// --gateway-addresses service; with local addresses, `headless` or `off` [default: LoadBalancer with
+    /// --gateway-addresses service, else off].
     #[arg(long, value_name = "TYPE", env = "TIDEGATE_GATEWAY_SERVICES")]
     pub(crate) gateway_services: Option<String>,
-    /// With --gateway-addresses service, the Service whose endpoints are the pods of this edge [default: that of --publish-service].
+    /// With --gateway-addresses service, the Service whose endpoints are the pods of this edge [default: that of
+    /// --publish-service].
     #[arg(long, value_name = "NAMESPACE/NAME", env = "TIDEGATE_EDGE_SERVICE")]
     pub(crate) edge_service: Option<String>,
-    /// With --gateway-addresses service, the range of ports that Gateways listen on in each pod; every port of a Gateway gets one.
+    /// With --gateway-addresses service, the range of ports that Gateways listen on in each pod; every port of a
+    /// Gateway gets one.
     #[arg(long, value_name = "PORT-PORT", env = "TIDEGATE_GATEWAY_PORTS", default_value = "20000-29999")]
     pub(crate) gateway_ports: String,
     /// The Deployment of the Deis router that this edge replaces: its annotations apply to all applications, and the

@@ -15,7 +15,8 @@ pub(crate) struct ServeArgs {
     /// that other machines can reach, and to serve Secrets on a TCP address.
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_TOKEN_FILE")]
     pub(crate) serve_token_file: Option<PathBuf>,
-    /// The server's certificate chain, in PEM. Without one the API is plain HTTP, which is allowed only on loopback and unix sockets.
+    /// The server's certificate chain, in PEM. Without one the API is plain HTTP, which is allowed only on loopback and
+    /// unix sockets.
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SERVE_CERT", requires = "serve_key")]
     pub(crate) serve_cert: Option<PathBuf>,
     /// The private key of that certificate, in PEM.

@@ -89,8 +89,8 @@ struct Done {
     generation: Generation,
 }
 
-/// Responds with 200 and the generation published by the command, with 404 if there is no such generation, and with 409 if there is nothing
-/// to do.
+/// Responds with 200 and the generation published by the command, with 404 if there is no such generation, and with 409
+/// if there is nothing to do.
 async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { format }): Query<Format>) -> Response {
     match debug.view.command(command).await {
         None => not_running(),

@@ -1,4 +1,5 @@
-//! The tree of attachments, from class to backend; and the references between objects, as JSON and as a graph for Graphviz.
+//! The tree of attachments, from class to backend; and the references between objects, as JSON and as a graph for
+//! Graphviz.
 
 use std::fmt::Write as _;
 

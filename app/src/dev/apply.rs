@@ -22,7 +22,8 @@ impl Applier {
         Self { client, kinds: BTreeMap::new() }
     }
 
-    /// Creates an object, or patches the existing one to the state of the manifest. `before` is the manifest's previous state.
+    /// Creates an object, or patches the existing one to the state of the manifest. `before` is the manifest's previous
+    /// state.
     ///
     /// # Errors
     /// The server's message, if it refuses the object.

@@ -1,6 +1,6 @@
-//! Stands in for the controllers of a cluster: runs a process for every replica of every Deployment, and keeps their ReplicaSets and Pods,
-//! the EndpointSlices of Services and the status of Deployments. It is level-triggered: it acts on the current state, whatever the order of
-//! events.
+//! Stands in for the controllers of a cluster: runs a process for every replica of every Deployment, and keeps their
+//! ReplicaSets and Pods, the EndpointSlices of Services and the status of Deployments. It is level-triggered: it acts
+//! on the current state, whatever the order of events.
 
 mod write;
 

@@ -1,4 +1,5 @@
-//! Writes the ReplicaSets and Pods of the fleet, and remembers their state on the server, so that only changes are written.
+//! Writes the ReplicaSets and Pods of the fleet, and remembers their state on the server, so that only changes are
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The objects that a cluster's controllers would write for a Deployment: a ReplicaSet for each of its templates, and a Pod for
-//! each replica. Pure: the fleet writes them.
+//! The objects that a cluster's controllers would write for a Deployment: a ReplicaSet for each of its templates, and a
+//! Pod for each replica. Pure: the fleet writes them.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,8 @@ pub(super) const FINALIZER: &str = "tidegate.io/process";
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The annotation with the revision number that `kubectl rollout` reads.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
-/// The annotations of a ReplicaSet that say how many replicas its Deployment asks for, and how many its strategy allows.
+/// The annotations of a ReplicaSet that say how many replicas its Deployment asks for, and how many its strategy
+/// allows.
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 /// The node name of Pods.
@@ -30,7 +31,8 @@ pub(super) struct Template {
     pub(super) count: usize,
 }
 
-/// Adds the current template, and drops the oldest ones without a replica, beyond the history limit. Returns its number.
+/// Adds the current template, and drops the oldest ones without a replica, beyond the history limit. Returns its
+/// number.
 pub(super) fn turn(templates: &mut Vec<Template>, desired: &Desired, runs: impl Fn(u32) -> bool) -> u64 {
     let last = templates.iter().map(|template| template.number).max().unwrap_or_default();
     let known = templates.iter().position(|template| template.hash == desired.revision);

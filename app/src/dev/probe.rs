@@ -1,5 +1,6 @@
-//! The readiness of a process: `readinessProbe.httpGet` of its first container, by the rules of Kubernetes' documentation ("Configure
-//! Liveness, Readiness and Startup Probes"). Each process has one port, and the probe uses it whatever port it names.
+//! The readiness of a process: `readinessProbe.httpGet` of its first container, by the rules of Kubernetes'
+//! documentation ("Configure Liveness, Readiness and Startup Probes"). Each process has one port, and the probe uses it
+//! whatever port it names.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -20,7 +20,8 @@ use super::workload::{Desired, Replica};
 pub(super) struct Sets {
     /// Those of each Deployment, the current one last.
     templates: BTreeMap<ObjectName, Vec<Template>>,
-    /// Deployments that went without their ReplicaSets (`--cascade=orphan`), with the number of replicas of the last one.
+    /// Deployments that went without their ReplicaSets (`--cascade=orphan`), with the number of replicas of the last
+    /// one.
     orphans: BTreeMap<ObjectName, usize>,
     /// Those of them about whose ReplicaSets the server has not answered yet: they stay until it does.
     unanswered: BTreeSet<ObjectName>,
@@ -53,8 +54,8 @@ impl Sets {
         })
     }
 
-    /// Looks up the ReplicaSets of Deployments that are gone. Those that exist without an owner stay. Returns `false` if
-    /// the server has not answered every question.
+    /// Looks up the ReplicaSets of Deployments that are gone. Those that exist without an owner stay. Returns `false`
+    /// if the server has not answered every question.
     pub(super) async fn release(
         &mut self,
         keeper: &mut Keeper,
@@ -200,7 +201,8 @@ fn tell_scaling(recorder: &Recorder, template: &mut Template, set: &str, count: 
     }
 }
 
-/// Gives the ReplicaSets that a Deployment selects to it. The others stay without one, and nothing runs for them any more.
+/// Gives the ReplicaSets that a Deployment selects to it. The others stay without one, and nothing runs for them any
+/// more.
 fn adopt(templates: &mut [Template], desired: &Desired, keeper: &mut Keeper) {
     for template in templates {
         if template.desired.selector == desired.selector {

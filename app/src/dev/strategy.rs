@@ -1,5 +1,5 @@
-//! The strategy by which a Deployment replaces the replicas of an older template: `spec.strategy` (Kubernetes documentation,
-//! "Deployments").
+//! The strategy by which a Deployment replaces the replicas of an older template: `spec.strategy` (Kubernetes
+//! documentation, "Deployments").
 
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

@@ -137,8 +137,8 @@ impl Desired {
     }
 }
 
-/// The annotations of a Deployment that a ReplicaSet gets too, such as `kubernetes.io/change-cause`: all but those about the
-/// Deployment itself (the rule of the Deployment controller).
+/// The annotations of a Deployment that a ReplicaSet gets too, such as `kubernetes.io/change-cause`: all but those
+/// about the Deployment itself (the rule of the Deployment controller).
 fn shared_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
     const OWN: [&str; 6] = [
         "kubectl.kubernetes.io/last-applied-configuration",

@@ -67,7 +67,8 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Refuses two sockets of the same address. Port 0 stands for one free port of a protocol, so twice is an error too.
+    /// Refuses two sockets of the same address. Port 0 stands for one free port of a protocol, so twice is an error
+    /// too.
     fn apart(&self) -> Result<(), Misread> {
         let debug = match &self.debug {
             DebugAddress::Tcp(requested) => Some(*requested),

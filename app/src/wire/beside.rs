@@ -52,8 +52,8 @@ async fn watch_memory(memory: Memory, stop: CancellationToken) {
     }
 }
 
-/// Tells the control loop which sockets cannot be opened, those that stay closed for longer than a moment: a process that hands its sockets over
-/// keeps them until it ends.
+/// Tells the control loop which sockets cannot be opened, those that stay closed for longer than a moment: a process
+/// that hands its sockets over keeps them until it ends.
 async fn report_unopened(
     mut bound: watch::Receiver<Bound>,
     failed: watch::Sender<ClosedSockets>,

@@ -243,7 +243,8 @@ impl Choice {
         Ok(peer)
     }
 
-    /// Starts it with this number of applications of the Deis router in place of Ingresses, and waits until the last host responds.
+    /// Starts it with this number of applications of the Deis router in place of Ingresses, and waits until the last
+    /// host responds.
     ///
     /// # Errors
     /// When it is not Tidegate, does not start, or a host does not become right.

@@ -120,8 +120,8 @@ fn spawn(program: &Path, folder: &Path, workers: usize, share: Share) -> anyhow:
     Group::spawn(&mut command, share).context("bench/setup installs it")
 }
 
-/// Envoy watches for files that are renamed into a folder. Each file has a folder of its own: Envoy would read every other file there
-/// again.
+/// Envoy watches for files that are renamed into a folder. Each file has a folder of its own: Envoy would read every
+/// other file there again.
 fn replace(folder: &Path, name: &str, value: &Value) -> anyhow::Result<()> {
     let file = resources::file(folder, name);
     let next = folder.join("next.json");

@@ -139,7 +139,8 @@ impl Peer {
         let before = self.worker().await?;
         let id = self.process().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("haproxy ended")?;
         let reloaded = async {
-            // The new worker answers before the master has finished the reload, and a signal that comes in between is lost.
+            // The new worker answers before the master has finished the reload, and a signal that comes in between is
+            // lost.
             loop {
                 kill_process(id, Signal::USR2)?;
                 if timeout(RELOAD_AGAIN, self.until_other_than(&before)).await.is_ok() {

@@ -154,10 +154,11 @@ impl Sites {
 /// which is Tidegate's.
 fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> String {
     let Setting { upstream, work, .. } = setting;
-    // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as in Tidegate. Bodies of the
-    // bench fit into memory, and into buffers that are larger than the defaults of nginx and ingress-nginx: with those, a response of 1 MiB
-    // takes twice the time, and most of it goes through a file. Without the first two lines, a request's body that is in a file is held
-    // back by 40 ms, until the endpoint acknowledges the head before it.
+    // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as in
+    // Tidegate. Bodies of the bench fit into memory, and into buffers that are larger than the defaults of nginx and
+    // ingress-nginx: with those, a response of 1 MiB takes twice the time, and most of it goes through a file. Without
+    // the first two lines, a request's body that is in a file is held back by 40 ms, until the endpoint acknowledges
+    // the head before it.
     let mut text = "    sendfile on;
     tcp_nopush on;
     client_body_buffer_size 128k;

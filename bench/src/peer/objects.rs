@@ -115,7 +115,8 @@ pub(super) fn manifests(upstream: &Upstream, rolled: &[SocketAddr], identity: &I
     [class(), secret(identity), service(rolls), slice(rolls, rolled)].into_iter().chain(shared).collect()
 }
 
-/// All objects for a route of [`SECURE`] to an address, plain and over TLS: for an HTTPRoute the ports of its Gateway are given.
+/// All objects for a route of [`SECURE`] to an address, plain and over TLS: for an HTTPRoute the ports of its Gateway
+/// are given.
 pub(crate) fn one_route(upstream: SocketAddr, identity: &Identity, gateway_ports: Option<[u16; 2]>) -> Vec<Value> {
     let route = Route::new(SECURE, Target::Own);
     let mut objects = vec![
@@ -152,7 +153,8 @@ fn class() -> Value {
     })
 }
 
-/// The class and the one Gateway of all HTTPRoutes, which listens on these ports for plain HTTP and for HTTPS, and on more for HTTP.
+/// The class and the one Gateway of all HTTPRoutes, which listens on these ports for plain HTTP and for HTTPS, and on
+/// more for HTTP.
 pub(super) fn gateway(http: u16, https: u16, more: &[u16]) -> [Value; 2] {
     let class = json!({
         "apiVersion": format!("{GATEWAY}/v1"), "kind": "GatewayClass", "metadata": {"name": "tidegate"},

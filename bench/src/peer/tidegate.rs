@@ -63,7 +63,8 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
     let target = folder.parent().context("the target folder")?;
     let mut build = std::process::Command::new(cargo);
     build.args(["build", "--release", "--package", "tidegate-app", "--bin", "tidegate", "--target-dir"]).arg(target);
-    // The variables that `cargo run` sets for this program's package must not reach other build scripts: they would run again.
+    // The variables that `cargo run` sets for this program's package must not reach other build scripts: they would run
+    // again.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             build.env_remove(name);

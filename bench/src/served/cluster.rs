@@ -1,4 +1,5 @@
-//! The API server that the measured process reads: one within the bench, which costs that process the same as any other.
+//! The API server that the measured process reads: one within the bench, which costs that process the same as any
+//! other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -59,8 +59,8 @@ async fn told(mut stream: TcpStream, changes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of events that end in these bytes. An event is a line of JSON; the line ends of the transfer coding come after a carriage
-/// return.
+/// The number of events that end in these bytes. An event is a line of JSON; the line ends of the transfer coding come
+/// after a carriage return.
 fn ends_of_events(bytes: &[u8], last: &mut u8) -> u64 {
     let mut ends = 0;
     for byte in bytes {

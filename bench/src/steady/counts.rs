@@ -1,5 +1,6 @@
-//! The cost of one request in counts. A load over one connection is counted, then one of many more requests; the difference, divided by the
-//! number of additional requests, is the cost of a request. The cost of connections and start-ups is in both.
+//! The cost of one request in counts. A load over one connection is counted, then one of many more requests; the
+//! difference, divided by the number of additional requests, is the cost of a request. The cost of connections and
+//! start-ups is in both.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,8 +37,8 @@ const SUBJECTS: [Subject; 4] = [
 const NATIVE_SUBJECT: &str = "tidegate";
 /// The subjects whose instructions are counted at smoke size too, for the first case.
 const UNDER_CALLGRIND: [&str; 3] = ["nginx", NATIVE_SUBJECT, "tidegate, full driver"];
-/// The most instructions of a request over HTTP/2, as a multiple of those of one over HTTP/1.1. Far more are a sign of a large
-/// future that is copied again and again.
+/// The most instructions of a request over HTTP/2, as a multiple of those of one over HTTP/1.1. Far more are a sign of
+/// a large future that is copied again and again.
 const HTTP2_MOST: f64 = 4.0;
 /// The cases: kept HTTP/1.1, with a body, over a connection for each, over TLS, and HTTP/2.
 const CASES: [&str; 5] = ["h1-small", "h1-post-small", "h1-close-small", "tls-small", HTTP2_CASE];

@@ -16,7 +16,8 @@ use tidegate_config::project::{
 };
 use tidegate_control::{Event, Source};
 
-/// The distribution of a cluster's routes over hosts. Every route is one Ingress with a Service and an EndpointSlice of its own.
+/// The distribution of a cluster's routes over hosts. Every route is one Ingress with a Service and an EndpointSlice of
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Shape {

@@ -10,8 +10,8 @@ const SHARE_MAX: f64 = 0.01;
 /// The minimum number of rules for that check: on a small host, a change costs more than the rules.
 const MANY: usize = 10_000;
 
-/// Complains about every count that grows with the cluster or with the rules of a host, about a look-up that allocates, and about a change of
-/// one rule that costs too much beside its whole host.
+/// Complains about every count that grows with the cluster or with the rules of a host, about a look-up that allocates,
+/// and about a change of one rule that costs too much beside its whole host.
 ///
 /// # Errors
 /// Names them.

@@ -1,5 +1,5 @@
-//! The probes: changes of the cluster and what a request looks up, each with its reversal so that every round starts from
-//! the same cluster.
+//! The probes: changes of the cluster and what a request looks up, each with its reversal so that every round starts
+//! from the same cluster.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ const CHANGES: [(Probe, Probe); 5] = [
     (Probe::HostCompiledWhole, Probe::HostCompiledWhole),
 ];
 
-/// Runs one round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their reversal.
+/// Runs one round of every probe that the cluster's shape has: `count` changes each, spread over the cluster, and their
+/// reversal.
 ///
 /// # Errors
 /// When a change made no generation or a look-up found nothing: then it would measure something else.

@@ -53,14 +53,14 @@ impl BindKey {
 pub struct Bind {
     /// Its identity.
     pub key: BindKey,
-    /// Its listeners in the order of [`HostPattern::precedence`](super::HostPattern::precedence): the most specific host
-    /// first.
+    /// Its listeners in the order of [`HostPattern::precedence`](super::HostPattern::precedence): the most specific
+    /// host first.
     pub listeners: Box<[Listener]>,
 }
 
 impl Bind {
-    /// The listener for a host in lower case: the most specific one. Finding it takes time that grows with the labels of the
-    /// host and the logarithm of the number of listeners.
+    /// The listener for a host in lower case: the most specific one. Finding it takes time that grows with the labels
+    /// of the host and the logarithm of the number of listeners.
     #[must_use]
     pub fn listener(&self, host: &str) -> Option<&Listener> {
         if self.listeners.len() <= TRIED_MAX {

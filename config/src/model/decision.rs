@@ -179,9 +179,9 @@ pub fn decide<'r>(
     }
 }
 
-/// The refusal or redirect of a CORS preflight by the guards of its route, beginning at `from`; `None` if it passes; see
-/// [`decide`]. Authorisation services are not asked about it, because it comes without the credentials that they would
-/// judge by. All other guards apply to it, also those after a guard that asks a service.
+/// The refusal or redirect of a CORS preflight by the guards of its route, beginning at `from`; `None` if it passes;
+/// see [`decide`]. Authorisation services are not asked about it, because it comes without the credentials that they
+/// would judge by. All other guards apply to it, also those after a guard that asks a service.
 pub fn stops_preflight<'r>(
     route: &'r Route,
     mut from: usize,

@@ -34,8 +34,8 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// The place of a pattern among others, the most specific first: exact names by name, then wildcards, those of a longer
-    /// suffix first, then the others, and the pattern for every name last.
+    /// The place of a pattern among others, the most specific first: exact names by name, then wildcards, those of a
+    /// longer suffix first, then the others, and the pattern for every name last.
     #[must_use]
     pub fn precedence(&self) -> (u8, Reverse<usize>, &str) {
         match self {

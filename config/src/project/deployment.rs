@@ -1,4 +1,5 @@
-//! Deployment (`apps/v1`): the Deis router's own, whose annotations are settings for all applications. Others are not read.
+//! Deployment (`apps/v1`): the Deis router's own, whose annotations are settings for all applications. Others are not
+//! read.
 
 use super::annotations::deis::{self, DeisRouter};
 use super::field::{FindingList, Misread};

@@ -35,8 +35,8 @@ pub enum Key {
     RoutesTo(ObjectName),
     /// A listener with attached routes.
     Listener(Arc<ListenerRef>),
-    /// The same for routes that are not attached there, because an older route of another kind keeps them off, or because
-    /// they are not accepted; another route may keep those off.
+    /// The same for routes that are not attached there, because an older route of another kind keeps them off, or
+    /// because they are not accepted; another route may keep those off.
     Contested(Arc<ListenerRef>),
     /// The endpoints of a Service, for its EndpointSlices.
     EndpointsOf(ObjectName),

@@ -39,8 +39,8 @@ pub use route_status::RouteStatus;
 pub struct Attachment {
     /// The claims to virtual hosts, in the order of the hosts, one for each.
     pub claims: Box<[Claim]>,
-    /// The dependencies, whether they exist or not, in ascending order without duplicates. When one of them changes, the
-    /// object is attached again. It depends on itself without being listed.
+    /// The dependencies, whether they exist or not, in ascending order without duplicates. When one of them changes,
+    /// the object is attached again. It depends on itself without being listed.
     pub links: Box<[Key]>,
     /// The listeners that count it as attached, in ascending order.
     pub listeners: Box<[Key]>,

@@ -1,5 +1,5 @@
-//! The connection to the cluster: the client of the API server, lists and watches, the look-up of DNS names, and the last
-//! known state on disk.
+//! The connection to the cluster: the client of the API server, lists and watches, the look-up of DNS names, and the
+//! last known state on disk.
 
 pub(crate) mod api_server;
 pub(crate) mod cache;

@@ -245,8 +245,8 @@ fn from_slices(
     Backend { key, endpoints: endpoints_of_port, draining, requests_max: service.requests_max }
 }
 
-/// An endpoint of a backend. One that the backend has already is taken from there, because to compute its identity costs
-/// more than all the rest.
+/// An endpoint of a backend. One that the backend has already is taken from there, because to compute its identity
+/// costs more than all the rest.
 fn endpoint(
     transport: Transport,
     address: SocketAddr,

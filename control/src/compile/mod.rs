@@ -264,8 +264,8 @@ impl Compiled {
         });
         match made {
             Ok(made) => {
-                // Only kinds with findings of their own replace those of a unit. After a panic a unit has no others, so the
-                // first tells: a host can have thousands.
+                // Only kinds with findings of their own replace those of a unit. After a panic a unit has no others, so
+                // the first tells: a host can have thousands.
                 if self.findings.of(unit).next().is_some_and(|first| matches!(first.problem, Problem::SetAside { .. }))
                 {
                     self.findings.put(unit.clone(), Vec::new());

@@ -36,8 +36,8 @@ fn ingress(name: &str) -> Value {
     })
 }
 
-/// Two Ingresses `a` and `b` of the default class, each with a host, and a Service, of its name. A Gateway `a` whose one
-/// listener passes on the connections for `a.example` to that Service, by a TLSRoute `a`. A Deis router.
+/// Two Ingresses `a` and `b` of the default class, each with a host, and a Service, of its name. A Gateway `a` whose
+/// one listener passes on the connections for `a.example` to that Service, by a TLSRoute `a`. A Deis router.
 fn world() -> World {
     let mut world = World::default();
     let mut put = |kind, object: Value| world.apply(project(kind, object.to_string().as_bytes()).unwrap());

@@ -45,7 +45,8 @@ pub(super) trait Kind {
     /// Units that have a part in `one` and none in `other`. Walks through all of them only if their numbers differ.
     fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
-    /// The units with a part in `one` that is not the same in `other`, if they determine routes. Walks through all of them.
+    /// The units with a part in `one` that is not the same in `other`, if they determine routes. Walks through all of
+    /// them.
     fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self::Key>;
 
     /// The cost of keeping a part of a snapshot, in routes.
@@ -56,8 +57,8 @@ pub(super) trait Kind {
     /// The units that two attachments of an object make different.
     fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> Vec<Self::Key>;
 
-    /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first, because
-    /// others depend on it or because there are few of them.
+    /// The objects whose routes need the unit, by which the slow lane ranks it. None for a unit that goes first,
+    /// because others depend on it or because there are few of them.
     fn dependent_objects<'t>(
         _key: &'t Self::Key,
         _topology: &'t Topology,

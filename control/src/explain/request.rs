@@ -28,7 +28,8 @@ pub struct ExplainRequest {
 impl ExplainRequest {
     /// A request for a URL such as `https://shop.example/cart`; the default scheme is `http`. `tcp://192.0.2.1:5432`
     /// and `tls://db.example:5432` are connections that are passed on as bytes. The default method is GET; headers are
-    /// written `Name: value`, and `Host` among them replaces the host of the URL. `udp://192.0.2.1:53` is a flow of datagrams.
+    /// written `Name: value`, and `Host` among them replaces the host of the URL. `udp://192.0.2.1:53` is a flow of
+    /// datagrams.
     ///
     /// # Errors
     /// The reason why the edge would not route it.

@@ -1,10 +1,10 @@
 //! The sources that must be listed before the first model, and before anything is reported to the cluster.
 //!
-//! Routing makes no sense without Services, EndpointSlices and the required kinds of each source. If namespaces were named, however, a deleted
-//! one takes the permission to read it along, and must not block the others: what the API server denies in one
-//! namespace is awaited no longer than an optional kind. If no source of a kind can be read, the loop waits without
-//! limit: an API server that has just started denies everything for a moment, and an edge without any routes is not
-//! ready.
+//! Routing makes no sense without Services, EndpointSlices and the required kinds of each source. If namespaces were
+//! named, however, a deleted one takes the permission to read it along, and must not block the others: what the API
+//! server denies in one namespace is awaited no longer than an optional kind. If no source of a kind can be read, the
+//! loop waits without limit: an API server that has just started denies everything for a moment, and an edge without
+//! any routes is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -199,8 +199,8 @@ impl Listing {
         self.unsynced.iter().any(|source| these(source) && self.unknown(source) && !self.failing.contains_key(source))
     }
 
-    /// Whether reports to the cluster are written: the loop runs, and every source has been listed, except those that are
-    /// denied in a namespace of their own.
+    /// Whether reports to the cluster are written: the loop runs, and every source has been listed, except those that
+    /// are denied in a namespace of their own.
     pub(super) fn settled(&self) -> bool {
         self.running && self.unsynced.iter().all(|source| self.denied(source))
     }
@@ -256,8 +256,8 @@ mod tests {
         Source { kind, namespace }
     }
 
-    /// Applies one event a second. Checks until when the first model waits for optional sources, if it does not wait for
-    /// required ones, and of which of the namespaces `a` and `b` objects are reported on once the loop runs.
+    /// Applies one event a second. Checks until when the first model waits for optional sources, if it does not wait
+    /// for required ones, and of which of the namespaces `a` and `b` objects are reported on once the loop runs.
     #[track_caller]
     fn check(sources: &[&str], events: &[(Happens, &[&str])], until: &str, reports: &str) {
         let start = clock::now();

@@ -17,7 +17,8 @@ use crate::compile::{Compiled, HostUnit, Next, Unit};
 use crate::topology::Topology;
 use crate::world::World;
 
-/// The hosts and streams that stay unchanged for now. An event costs what waits for its object, however many others wait.
+/// The hosts and streams that stay unchanged for now. An event costs what waits for its object, however many others
+/// wait.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     units: BTreeMap<Unit, AwaitedObjects>,

@@ -149,8 +149,8 @@ fn shortened(message: &str) -> String {
 /// The conditions that every reader looks for.
 const WANTED: [&str; 3] = ["Accepted", "Programmed", "ResolvedRefs"];
 
-/// Conditions of other types are kept, and come first. If they leave too little space, the rarer ones of ours are omitted first: with one
-/// condition too many, the API server would reject all.
+/// Conditions of other types are kept, and come first. If they leave too little space, the rarer ones of ours are
+/// omitted first: with one condition too many, the API server would reject all.
 fn conditions(before: &[Value], own: &[Condition], types: &[&str], clock: &Clock) -> Value {
     let foreign = |it: &&Value| !it.get("type").and_then(Value::as_str).is_some_and(|kind| types.contains(&kind));
     let mut all: Vec<Value> = before.iter().filter(foreign).cloned().collect();

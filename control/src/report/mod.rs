@@ -155,8 +155,9 @@ impl fmt::Debug for Reporter {
 }
 
 impl Reporter {
-    /// A reporter for the loop behind a view. Its client should have the deadlines [`crate::cluster::client::Deadlines::WRITE`];
-    /// its identity must be unique, also among earlier processes in the same pod.
+    /// A reporter for the loop behind a view. Its client should have the deadlines
+    /// [`crate::cluster::client::Deadlines::WRITE`]; its identity must be unique, also among earlier processes in the
+    /// same pod.
     ///
     /// # Errors
     /// Returns an error if its metrics are already registered.

@@ -29,9 +29,9 @@ use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
 
-/// The layers in which objects are attached: an attachment reads only those of earlier layers, except that routes of the
-/// Gateway API read those of older routes (`gateway/rival.rs`). Objects that wait to be attached are taken in the order of
-/// their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
+/// The layers in which objects are attached: an attachment reads only those of earlier layers, except that routes of
+/// the Gateway API read those of older routes (`gateway/rival.rs`). Objects that wait to be attached are taken in the
+/// order of their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
 const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::Gateway,
     |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),
@@ -111,8 +111,8 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     }
 }
 
-/// The objects to attach again after this one has changed, in addition to its dependents: routes with some of its hostnames,
-/// and routes to the Services of a policy.
+/// The objects to attach again after this one has changed, in addition to its dependents: routes with some of its
+/// hostnames, and routes to the Services of a policy.
 pub(crate) fn conflicting(
     world: &World,
     topology: &Topology,

@@ -1,5 +1,5 @@
-//! Read access to World for sources. A read object is recorded as a dependency, so that the object is attached again when
-//! that one changes. What only one source reads is in an `impl Reader` of that source.
+//! Read access to World for sources. A read object is recorded as a dependency, so that the object is attached again
+//! when that one changes. What only one source reads is in an `impl Reader` of that source.
 
 use std::fmt;
 use std::net::IpAddr;

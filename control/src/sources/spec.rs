@@ -50,8 +50,8 @@ pub(crate) fn required_kinds() -> impl Iterator<Item = Kind> {
     SOURCES.iter().flat_map(|source| source.required).copied()
 }
 
-/// The objects of a kind that are read even outside of the selected namespaces: those of the options, such as the Secret
-/// of the default certificate, and those of sources.
+/// The objects of a kind that are read even outside of the selected namespaces: those of the options, such as the
+/// Secret of the default certificate, and those of sources.
 pub(crate) fn read_anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     let of_sources = enabled(options).flat_map(|source| (source.anywhere)(kind, options));
     let attached = attached_if_missing(options).filter(|object| object.kind == kind).map(|object| object.name);
@@ -62,7 +62,8 @@ pub(crate) fn read_anywhere(kind: Kind, options: &Options) -> Vec<ObjectName> {
     attached.chain(published.cloned()).chain(of_sources).collect()
 }
 
-/// The objects that are attached whether they exist or not: those of sources, and the Secret of the default certificate.
+/// The objects that are attached whether they exist or not: those of sources, and the Secret of the default
+/// certificate.
 pub(super) fn attached_if_missing(options: &Options) -> impl Iterator<Item = ObjectRef> {
     let certificate = options.default_certificate.iter();
     let certificate = certificate.map(|secret| ObjectRef::new(Kind::Secret, secret.clone()));

@@ -26,8 +26,8 @@ impl Topology {
         self.attachments.get(object)?.other_claims().offer.as_ref()
     }
 
-    /// The Gateways and ListenerSets with an attached route that may refer to a Service and does, whether the Service exists or
-    /// not. Routes whose bytes are passed on as they are do not count: no BackendTLSPolicy concerns them.
+    /// The Gateways and ListenerSets with an attached route that may refer to a Service and does, whether the Service
+    /// exists or not. Routes whose bytes are passed on as they are do not count: no BackendTLSPolicy concerns them.
     pub(crate) fn parents_naming(&self, service: &ObjectName) -> BTreeSet<ObjectRef> {
         let routes = self.dependents(&Key::Object(ObjectRef::new(Kind::Service, service.clone())));
         let is_it = |kind: Kind| kind.is_route() && !matches!(kind, Kind::TcpRoute | Kind::UdpRoute);

@@ -46,8 +46,8 @@ impl Topology {
         self.attachments = std::mem::take(&mut self.attachments).into_iter().chain(attached).collect();
     }
 
-    /// Replaces the attachment of an object and returns the previous one; `None` if that is equal and stays. The terms of
-    /// unchanged claims stay the same allocations, and so do equal routes of changed ones.
+    /// Replaces the attachment of an object and returns the previous one; `None` if that is equal and stays. The terms
+    /// of unchanged claims stay the same allocations, and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Option<Attachment> {
         let place = self.attachments.get_mut(object);
         let is_same = match &place {

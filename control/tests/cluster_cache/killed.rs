@@ -3,7 +3,8 @@
 //! Each run is this program again, killed after a time that depends on the seed. For more runs, and other seeds:
 //!
 //! ```text
-//! KILLS=5000 KILL_SEED=7 cargo test --release -p tidegate-control-tests --test cluster_cache -- --ignored --nocapture many
+//! KILLS=5000 KILL_SEED=7 cargo test --release -p tidegate-control-tests --test cluster_cache -- --ignored --nocapture
+//! many
 //! ```
 
 use std::io::{BufRead, BufReader};

@@ -177,7 +177,8 @@ fn check_addresses(objects: &[(Kind, Value)], explained: impl Fn(&str) -> String
     check(&text, "object", &["UDPRoute shop/names, spec.rules[0]"]);
     check(&text, "dropped", &["(weight 1)"]);
     check(&explained("http://192.0.2.1/"), "object", &["HTTPRoute shop/web, spec.rules[0].matches[0]"]);
-    // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except for bytes.
+    // Of an address of its own, the edge knows all ports; it knows none that a load balancer in front of it has, except
+    // for bytes.
     for url in [
         "tcp://192.0.2.1:5433",
         "udp://192.0.2.1:5432",

@@ -140,7 +140,8 @@ impl<'a> Naive<'a> {
         Some(self.led(ingress, "spec.defaultBackend", default.backend.as_ref()))
     }
 
-    /// Exact before prefix, the longer prefix first, then the older object (the claims are in that order), then the earlier rule.
+    /// Exact before prefix, the longer prefix first, then the older object (the claims are in that order), then the
+    /// earlier rule.
     fn best(&self, claims: &[&Ingress], host: &str, path: &str) -> Option<Answer> {
         let rules = claims.iter().enumerate().flat_map(|(age, ingress)| {
             let rules = ingress.rules.iter().filter(|rule| rule.host.to_string() == host);

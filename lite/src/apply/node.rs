@@ -1,9 +1,10 @@
 //! The facts about a place in an object that a merge needs: whether it is one value, how its list is joined, and what
 //! is below.
 //!
-//! [`Node`] is the only interface from here to a schema: that of a custom kind, or the table of fields. It adds to the table the facts for
-//! server-side apply alone: values that are owned as a whole, and lists with more than one key. The facts are those of the real server's
-//! OpenAPI (`x-kubernetes-list-type`, `x-kubernetes-list-map-keys`, `x-kubernetes-map-type`).
+//! [`Node`] is the only interface from here to a schema: that of a custom kind, or the table of fields. It adds to the
+//! table the facts for server-side apply alone: values that are owned as a whole, and lists with more than one key. The
+//! facts are those of the real server's OpenAPI (`x-kubernetes-list-type`, `x-kubernetes-list-map-keys`,
+//! `x-kubernetes-map-type`).
 
 use serde_json::Value;
 

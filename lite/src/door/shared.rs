@@ -65,7 +65,8 @@ impl SharedDoor {
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
                     let (acceptor, service) = (acceptor.clone(), service.clone());
-                    // Behind TLS it has names that only its clients know; a page in a browser has neither token nor certificate.
+                    // Behind TLS it has names that only its clients know; a page in a browser has neither token nor
+                    // certificate.
                     let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
                     async move {
                         let Ok(stream) = Guarded::tcp(stream, write_timeout) else { return };

@@ -142,8 +142,8 @@ fn embedded(of: &str, field: &str) -> Option<&'static str> {
     }
 }
 
-/// Brings an object into the form in which the real server keeps it: without fields that the type does not have and without nulls, and with
-/// each formatted text as it is written there.
+/// Brings an object into the form in which the real server keeps it: without fields that the type does not have and
+/// without nulls, and with each formatted text as it is written there.
 pub(crate) fn settle(of: &'static str, object: &mut Value) {
     settle_as(&Shape::Named(of, Retain::All), object);
 }

@@ -1,5 +1,5 @@
-//! Texts with a form of their own: base64, points in time and quantities. They are read and written again as Go's types for
-//! them do it, with the words of Go's decoders.
+//! Texts with a form of their own: base64, points in time and quantities. They are read and written again as Go's types
+//! for them do it, with the words of Go's decoders.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,9 @@
 //! The fields of the kinds, written small. One line a type: its name, then `field:type` for each field.
 //!
-//! A type is `string`, `string(A|B)` with the values that Kubernetes publishes for it, `int32`, `int64`, `bool`, `intstr` (a number or a string),
-//! `bytes` (base64), `time` and `microtime` (RFC 3339), `quantity`, `any`, `[T]` a list, `{T}` a map from strings, or the name of another line. `[T@key]` is a list that a strategic merge joins by `key`, `[T+]` one that it joins as
-//! a set; `T^` keeps only the keys that a strategic patch names (`retainKeys`).
+//! A type is `string`, `string(A|B)` with the values that Kubernetes publishes for it, `int32`, `int64`, `bool`,
+//! `intstr` (a number or a string), `bytes` (base64), `time` and `microtime` (RFC 3339), `quantity`, `any`, `[T]` a
+//! list, `{T}` a map from strings, or the name of another line. `[T@key]` is a list that a strategic merge joins by
+//! `key`, `[T+]` one that it joins as a set; `T^` keeps only the keys that a strategic patch names (`retainKeys`).
 
 pub(super) const TABLE: &str = "
 ObjectMeta name:string generateName:string namespace:string selfLink:string uid:string resourceVersion:string generation:int64 creationTimestamp:time deletionTimestamp:time deletionGracePeriodSeconds:int64 labels:{string} annotations:{string} ownerReferences:[OwnerReference@uid] finalizers:[string+] managedFields:[ManagedFieldsEntry]

@@ -1,5 +1,5 @@
-//! The built-in kinds, as a static table: one row a kind. Names and schema are those of Kubernetes (k8s-openapi). What is particular
-//! to a kind beyond a row is in `rules`.
+//! The built-in kinds, as a static table: one row a kind. Names and schema are those of Kubernetes (k8s-openapi). What
+//! is particular to a kind beyond a row is in `rules`.
 
 use std::time::Duration;
 
@@ -93,8 +93,8 @@ pub(crate) fn describe(group: &str, kind: &str) -> Option<Describe> {
 
 const STATUS_AND_SCALE: &[Subresource] = &[Subresource::Status, Subresource::Scale];
 
-/// Every built-in kind. The order is that of the real server's discovery, and so that of `kubectl get all`: groups by their
-/// precedence, and kinds by their plural.
+/// Every built-in kind. The order is that of the real server's discovery, and so that of `kubectl get all`: groups by
+/// their precedence, and kinds by their plural.
 pub(super) static ROWS: &[Row] = &[
     Row { short: &["cm"], ..row::<core::v1::ConfigMap>() },
     Row {

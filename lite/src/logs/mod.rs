@@ -1,5 +1,6 @@
-//! The logs of containers: the programs that run them write lines, and the `log` subresource of their Pods reads them. Each run of a
-//! container has a bounded ring of its own; the previous run can still be read. Readers never block a writer.
+//! The logs of containers: the programs that run them write lines, and the `log` subresource of their Pods reads them.
+//! Each run of a container has a bounded ring of its own; the previous run can still be read. Readers never block a
+//! writer.
 
 mod ring;
 
@@ -107,8 +108,8 @@ impl Drop for ContainerLog {
 }
 
 impl LogWriter {
-    /// Adds a line, without its end. A longer one than 16 KiB is cut into several, as container runtimes do; the oldest lines
-    /// are dropped when there are more than 8,192 or more than 512 KiB of them.
+    /// Adds a line, without its end. A longer one than 16 KiB is cut into several, as container runtimes do; the oldest
+    /// lines are dropped when there are more than 8,192 or more than 512 KiB of them.
     pub fn line(&self, text: &[u8]) {
         let now = self.clock.now().unix.as_nanos();
         self.ring.send_modify(|ring| ring.push(now, text));

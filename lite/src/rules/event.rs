@@ -1,4 +1,5 @@
-//! Events: the real server's rules. Those that have an `eventTime`, as all have that come by `events.k8s.io/v1`, say more.
+//! Events: the real server's rules. Those that have an `eventTime`, as all have that come by `events.k8s.io/v1`, say
+//! more.
 
 use serde_json::Value;
 

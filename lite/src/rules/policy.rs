@@ -1,5 +1,5 @@
-//! NetworkPolicies, PodDisruptionBudgets and HorizontalPodAutoscalers. They are stored, so that charts can be applied, with the
-//! defaults and the first checks of the real server; nothing acts on them.
+//! NetworkPolicies, PodDisruptionBudgets and HorizontalPodAutoscalers. They are stored, so that charts can be applied,
+//! with the defaults and the first checks of the real server; nothing acts on them.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};

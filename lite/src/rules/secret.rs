@@ -59,7 +59,8 @@ fn check_type(secret: &Value, causes: &mut Causes) {
     }
 }
 
-/// Reports a value that is not a JSON object, without repeating any of it but the character at which it ceases to be one.
+/// Reports a value that is not a JSON object, without repeating any of it but the character at which it ceases to be
+/// one.
 fn check_json(secret: &Value, key: &str, causes: &mut Causes) {
     let bytes = STANDARD.decode(text(&secret["data"], key)).unwrap_or_default();
     let why = match serde_json::from_slice::<Value>(&bytes) {

@@ -97,8 +97,8 @@ fn check_endpoint(path: &str, family: &str, endpoint: &Value, causes: &mut Cause
     }
 }
 
-/// Reports addresses that are not of the family, or to which no endpoint can be. Loopback is allowed, unlike in the real server:
-/// the processes of `dev` are there.
+/// Reports addresses that are not of the family, or to which no endpoint can be. Loopback is allowed, unlike in the
+/// real server: the processes of `dev` are there.
 fn check_addresses(field: &str, family: &str, addresses: &[Value], causes: &mut Causes) {
     if addresses.is_empty() {
         causes.required(field, "must contain at least 1 address");

@@ -1,5 +1,5 @@
-//! The workloads that nothing runs: StatefulSets, DaemonSets, ReplicationControllers, Jobs and CronJobs. They are stored, with the
-//! defaults and the first checks of the real server.
+//! The workloads that nothing runs: StatefulSets, DaemonSets, ReplicationControllers, Jobs and CronJobs. They are
+//! stored, with the defaults and the first checks of the real server.
 
 use serde_json::{Map, Value};
 

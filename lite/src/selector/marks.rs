@@ -44,7 +44,8 @@ fn shown(value: &Value) -> Option<Cow<'_, str>> {
 pub(crate) struct Marks {
     /// Keys and values by turns, each before a NUL. Neither can hold one.
     labels: Box<str>,
-    /// Paths and values in the same way, but for those that are empty. A value with a NUL, which no selector asks for, is left out.
+    /// Paths and values in the same way, but for those that are empty. A value with a NUL, which no selector asks for,
+    /// is left out.
     fields: Box<str>,
 }
 

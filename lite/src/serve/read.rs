@@ -186,7 +186,8 @@ fn too_old(version: u64, gone: &Gone) -> Failure {
     Failure::expired(format!("The resourceVersion for the provided list is too old: {version} ({oldest})"))
 }
 
-/// The number of bytes of a list that are serialized at once: a list of any length delays other requests no longer than that takes.
+/// The number of bytes of a list that are serialized at once: a list of any length delays other requests no longer than
+/// that takes.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// A list of whole objects, assembled piece by piece from their JSON.

@@ -1,5 +1,5 @@
-//! The schemas of built-in kinds, as Kubernetes publishes them with their descriptions (k8s-openapi). What those leave out is
-//! added: how a strategic merge treats a field, and which values a text or number may have.
+//! The schemas of built-in kinds, as Kubernetes publishes them with their descriptions (k8s-openapi). What those leave
+//! out is added: how a strategic merge treats a field, and which values a text or number may have.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::SchemaGenerator;

@@ -207,8 +207,9 @@ impl Watching {
         })
     }
 
-    /// The last line of a watch that was closed, if it has one. A client that resumes from its last version would miss nothing, unless the
-    /// upstream server has another history since: then the same version may mean another state, and the client has to list.
+    /// The last line of a watch that was closed, if it has one. A client that resumes from its last version would miss
+    /// nothing, unless the upstream server has another history since: then the same version may mean another state, and
+    /// the client has to list.
     fn end(&mut self) -> Option<Bytes> {
         let other = self.lite.store().read().histories(&self.kind) != self.history;
         if std::mem::replace(&mut self.ended, true) || !other {

@@ -39,8 +39,8 @@ pub(crate) struct ListEnd {
     pub(crate) complete: bool,
     /// `true` if it is at least as new as all watch events since it began.
     pub(crate) wins: bool,
-    /// The share of the objects that may be removed without confirmation by another list, and the number that may be removed whatever their
-    /// share.
+    /// The share of the objects that may be removed without confirmation by another list, and the number that may be
+    /// removed whatever their share.
     pub(crate) sweep: (f64, usize),
 }
 
@@ -74,8 +74,8 @@ impl Incoming {
         self.told.insert(key, object);
     }
 
-    /// Makes what watches told since the list began a part of it, which is as new as they are then. For a state that has not taken what
-    /// they told.
+    /// Makes what watches told since the list began a part of it, which is as new as they are then. For a state that
+    /// has not taken what they told.
     pub(super) fn overlay(&mut self, end: ListEnd) -> ListEnd {
         for (key, object) in std::mem::take(&mut self.told).into_iter().filter(|_| !end.wins) {
             match object {
@@ -92,9 +92,10 @@ impl Incoming {
         objects.keys().filter(|key| end.complete && !stays(key)).cloned().collect()
     }
 
-    /// The differences from the objects known up to `version`, in the order of the versions. `None` if the list does not continue them: it
-    /// is of an earlier version, or an object differs that had to be known already. That is the case for a server that was restored from a
-    /// backup or replaced by another one, even if its versions are as high or the same.
+    /// The differences from the objects known up to `version`, in the order of the versions. `None` if the list does
+    /// not continue them: it is of an earlier version, or an object differs that had to be known already. That is the
+    /// case for a server that was restored from a backup or replaced by another one, even if its versions are as high
+    /// or the same.
     ///
     /// A deletion has a version as well, which lists do not contain: each gets the lowest free one, so that a client
     /// which resumes from it, here or at the upstream server, misses nothing.

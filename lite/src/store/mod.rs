@@ -347,7 +347,8 @@ impl State {
         self.collections.get_mut(&kind.place())?.outdated(kept, now)
     }
 
-    /// From now on the changes of a part of a kind, until the receiver is too far behind. `selects` says that it looks into objects.
+    /// From now on the changes of a part of a kind, until the receiver is too far behind. `selects` says that it looks
+    /// into objects.
     pub(crate) fn subscribe(&mut self, kind: &KindId, part: Part, selects: bool) -> mpsc::Receiver<Arc<Event>> {
         let (events, receiver) = mpsc::channel(WATCH_DEPTH);
         // The watch of a kind that is no longer served is over.

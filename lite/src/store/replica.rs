@@ -1,5 +1,6 @@
-//! The objects of another server, under its versions: its lists and watch events become the same state and the same history here. A list
-//! that comes beside or after a watch becomes the difference, so that watches of this server go on.
+//! The objects of another server, under its versions: its lists and watch events become the same state and the same
+//! history here. A list that comes beside or after a watch becomes the difference, so that watches of this server go
+//! on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub(super) struct Upstream {
     histories: u64,
     /// The list being received.
     list: Option<Incoming>,
-    /// Whether the last list lacked so much that another one has to confirm it. Until then nothing is taken: what watches tell goes on
-    /// from that list, and the state here would claim a version whose changes it lacks.
+    /// Whether the last list lacked so much that another one has to confirm it. Until then nothing is taken: what
+    /// watches tell goes on from that list, and the state here would claim a version whose changes it lacks.
     doubted: bool,
     /// Bytes of existing objects, and the limit for all of the store.
     bytes: usize,
@@ -128,7 +129,8 @@ impl State {
         self.upstream(kind.place()).is_some_and(|upstream| upstream.doubted || upstream.state == Standing::TooLarge)
     }
 
-    /// The refusal of a version from before the upstream server was set back, which will never be reached; `None` for any other.
+    /// The refusal of a version from before the upstream server was set back, which will never be reached; `None` for
+    /// any other.
     pub(crate) fn void(&self, kind: &KindId, version: u64) -> Option<Gone> {
         let upstream = self.upstream(kind.place())?;
         (version > upstream.version && version <= upstream.void_until)

@@ -1,5 +1,5 @@
-//! The thread that writes: it takes all changes that have come since its last transaction and makes them durable together, so that
-//! many requests share the wait for the disk.
+//! The thread that writes: it takes all changes that have come since its last transaction and makes them durable
+//! together, so that many requests share the wait for the disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

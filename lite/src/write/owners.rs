@@ -16,7 +16,8 @@ pub(super) enum Tracking {
     Settled,
 }
 
-/// Fields of the spec of a Service or a Namespace that the server assigns: they have no owner, unless the request names them.
+/// Fields of the spec of a Service or a Namespace that the server assigns: they have no owner, unless the request names
+/// them.
 const GIVEN_OUT: &[&str] =
     &["finalizers", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"];
 

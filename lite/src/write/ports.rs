@@ -1,4 +1,5 @@
-//! Node ports and addresses: each belongs to one Service. The rules of the kind see one object; this module sees the others.
+//! Node ports and addresses: each belongs to one Service. The rules of the kind see one object; this module sees the
+//! others.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +56,8 @@ pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new:
     }
 }
 
-/// Refuses a port or an address of another Service. `sent` is the spec of the request: an address that the server chose is new.
+/// Refuses a port or an address of another Service. `sent` is the spec of the request: an address that the server chose
+/// is new.
 pub(super) fn check(
     state: &State,
     target: &Target,

@@ -7,8 +7,8 @@ use crate::server::{Server, definition};
 
 /// The schema that every rule applies to.
 const SCHEMA: &str = include_str!("recorded/calls.json");
-/// One call a line: a rule, and an object with the answer to its creation (or to a change of `old`). Lines without an object have the
-/// answer to the definition; only their first error is compared.
+/// One call a line: a rule, and an object with the answer to its creation (or to a change of `old`). Lines without an
+/// object have the answer to the definition; only their first error is compared.
 const CALLS: &str = include_str!("recorded/calls.jsonl");
 
 const TYPES: &str = "types of operands are not checked when a rule comes, but when it is evaluated";

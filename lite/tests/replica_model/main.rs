@@ -40,8 +40,8 @@ struct Event {
 #[derive(Default)]
 struct Oracle {
     version: u64,
-    /// The objects upstream, and the version there. They differ from the served ones by changes that no watch reported, and by all
-    /// changes since a list that is in doubt.
+    /// The objects upstream, and the version there. They differ from the served ones by changes that no watch reported,
+    /// and by all changes since a list that is in doubt.
     real: State,
     real_version: u64,
     /// Whether the last list lacked most objects, so that another one has to confirm it.

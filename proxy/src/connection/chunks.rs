@@ -1,6 +1,6 @@
-//! The grammar check of a chunked body that passes through, which also finds its end: of requests in both drivers, and of
-//! responses in the full one. Pingora accepts chunk sizes without digits, any bytes after them, and trailers of 64 KiB;
-//! another parser may read another body from those bytes, and a smuggled message after it.
+//! The grammar check of a chunked body that passes through, which also finds its end: of requests in both drivers, and
+//! of responses in the full one. Pingora accepts chunk sizes without digits, any bytes after them, and trailers of 64
+//! KiB; another parser may read another body from those bytes, and a smuggled message after it.
 
 use std::io;
 
@@ -45,7 +45,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// The number of the next bytes that pass: all that follow the grammar, and those after the body, which are not checked.
+    /// The number of the next bytes that pass: all that follow the grammar, and those after the body, which are not
+    /// checked.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if none of them pass.

@@ -87,8 +87,8 @@ impl Traffic {
         self.shared.clients.enter(peer, cost).map(Some).ok_or(RefusalReason::Client)
     }
 
-    /// Charges a further cost of a connection to the process and its client, until the returned value is dropped. `None`
-    /// if one of them has no room: the connection is counted as refused.
+    /// Charges a further cost of a connection to the process and its client, until the returned value is dropped.
+    /// `None` if one of them has no room: the connection is counted as refused.
     pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<CostGuard> {
         self.shared.room_for(client, cost).inspect_err(|refused| self.metrics.refused(*refused)).ok()
     }

@@ -19,8 +19,8 @@ pub(crate) struct Edits {
     list: Vec<Listed>,
     values: Vec<u8>,
     target: Option<Range<usize>>,
-    /// The lengths of the names whose existing values are removed, by one edit and by several: most headers have another
-    /// length, and need not be compared with any of them.
+    /// The lengths of the names whose existing values are removed, by one edit and by several: most headers have
+    /// another length, and need not be compared with any of them.
     removing: (Lengths, Lengths),
 }
 

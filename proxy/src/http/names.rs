@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn names_are_equal_in_any_case() {
-        // Every byte at every place of short, medium and long names, beside the byte that differs by the bit of the case.
+        // Every byte at every place of short, medium and long names, beside the byte that differs by the bit of the
+        // case.
         for length in 1..=20 {
             for place in 0..length {
                 for byte in 0..=u8::MAX {

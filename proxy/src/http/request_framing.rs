@@ -43,9 +43,9 @@ impl<T> Occurrences<T> {
 }
 
 impl FramingHeaders {
-    /// Records the value of a `Content-Length`: at most 18 digits. Repeated equal lengths, more digits, and leading zeros
-    /// would be legal (RFC 9110 section 8.6), but the next parser may read them differently: as a negative or an octal
-    /// number.
+    /// Records the value of a `Content-Length`: at most 18 digits. Repeated equal lengths, more digits, and leading
+    /// zeros would be legal (RFC 9110 section 8.6), but the next parser may read them differently: as a negative or an
+    /// octal number.
     pub(crate) fn content_length(&mut self, value: &[u8]) {
         self.length.note(length(value).filter(|_| matches!(value, [_] | [b'1'..=b'9', ..])));
     }

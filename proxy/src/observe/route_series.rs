@@ -46,8 +46,8 @@ impl RouteSeries {
         Self { known: papaya::HashSet::with_hasher(RandomState::default()), sweep_trigger }
     }
 
-    /// The labels for an object on a bind. Both labels of the object are empty without one, and it is `other` beyond the
-    /// maximum number of pairs.
+    /// The labels for an object on a bind. Both labels of the object are empty without one, and it is `other` beyond
+    /// the maximum number of pairs.
     pub(super) fn labels(&self, bind: &BindKey, object: Option<&ObjectRef>) -> RouteLabels {
         let without = |object: &str| {
             let (bind, namespace) = (bind.address.to_string(), String::new());

@@ -132,8 +132,8 @@ impl Pending {
         self.check.auth_check.service.body_bytes_max as usize
     }
 
-    /// The earlier of `patience` and the deadline of the request, until which the body for the service must have arrived,
-    /// and the reason for the answer after it.
+    /// The earlier of `patience` and the deadline of the request, until which the body for the service must have
+    /// arrived, and the reason for the answer after it.
     pub(crate) fn hold_end(&self, patience: Instant) -> (Instant, Reason) {
         let deadline = self.check.auth_check.until.filter(|deadline| *deadline < patience);
         deadline.map_or((patience, Reason::BodyStalled), |deadline| (deadline, Reason::UpstreamTimeout))

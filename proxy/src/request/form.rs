@@ -25,8 +25,8 @@ const JSON: [&str; 2] = ["application/problem+json", "application/json"];
 const TEXT: [&str; 3] = ["text/plain", "text/html", "text/*"];
 
 impl Form {
-    /// The form for the client of a request: gRPC for gRPC requests, JSON if `Accept` names a media type of it and prefers
-    /// none of text (RFC 9110 section 12.5.1). Ranges such as `*/*` name neither.
+    /// The form for the client of a request: gRPC for gRPC requests, JSON if `Accept` names a media type of it and
+    /// prefers none of text (RFC 9110 section 12.5.1). Ranges such as `*/*` name neither.
     pub(crate) fn asked_by<H: Head + ?Sized>(head: &H) -> Self {
         if grpc::is_asked_by(head) {
             return Self::Grpc;

@@ -1,6 +1,6 @@
 //! The steps of a request, each a plain function over a read-only view of its head that returns its decision as data,
-//! and the types of the states of a request, which call them: a [`phase::Routed`] one is [`decide`]d upon, and then goes
-//! to an endpoint ([`forwarding`]) or is answered here ([`exchange`]). None uses sessions of drivers.
+//! and the types of the states of a request, which call them: a [`phase::Routed`] one is [`decide`]d upon, and then
+//! goes to an endpoint ([`forwarding`]) or is answered here ([`exchange`]). None uses sessions of drivers.
 
 pub(crate) mod answer;
 pub(crate) mod client;

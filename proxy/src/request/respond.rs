@@ -90,8 +90,8 @@ pub(crate) struct Received<I> {
     pub(crate) has_server: bool,
 }
 
-/// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters and the grants
-/// apply. Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
+/// Adds the edits: hop-by-hop headers of the endpoint are removed (RFC 9110 section 7.6.1), then the filters and the
+/// grants apply. Headers that frame the body are left to the driver; a successful upgrade keeps its headers.
 ///
 /// # Errors
 /// [`Reason::UpstreamBroken`] if the endpoint lists more than [`NOMINATIONS_MAX`] headers in `Connection`.

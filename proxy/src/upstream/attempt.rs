@@ -104,8 +104,8 @@ pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: LoopFa
 }
 
 impl Attempts {
-    /// None yet. The first one is pinned to the endpoint of a session, if there is one, even if that is ejected: only its
-    /// own failure moves the session.
+    /// None yet. The first one is pinned to the endpoint of a session, if there is one, even if that is ejected: only
+    /// its own failure moves the session.
     pub(crate) fn of_session(session: Option<EndpointId>) -> Self {
         Self { session, ..Self::default() }
     }

@@ -94,7 +94,8 @@ fn better<'e>(
     Some(if known.load(second.id).is_below(known.load(first.id)) { second } else { first })
 }
 
-/// The one whose turn it is. The turns of others go to all acceptable ones: a fixed successor would get twice its share.
+/// The one whose turn it is. The turns of others go to all acceptable ones: a fixed successor would get twice its
+/// share.
 fn in_turn<'e>(
     endpoints: &'e [Endpoint],
     turn: usize,

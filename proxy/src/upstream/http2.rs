@@ -36,8 +36,8 @@ const WINDOW_BYTES_LEAST: u32 = (1 << 16) - 1;
 const WINDOW_BYTES_MOST: u32 = (1 << 31) - 1;
 
 /// The maximum size of a decoded header list (RFC 9113 section 6.5.2), where each field counts 32 bytes more. Below it
-/// the driver decides. Beyond it h2 resets the stream of a head, but only drops the further fields of trailers; hence it
-/// is twice the limit of a head, so that no trailers that come near this limit lose any.
+/// the driver decides. Beyond it h2 resets the stream of a head, but only drops the further fields of trailers; hence
+/// it is twice the limit of a head, so that no trailers that come near this limit lose any.
 const HEADER_LIST_BYTES_MAX: u32 = 2 * HEAD_BYTES_MAX as u32;
 
 /// The time in which a connection without requests that is no longer in the pool has to end.

@@ -31,8 +31,8 @@ impl IdleOrder {
         self.last
     }
 
-    /// Offers the connections to `close`, the one that has been idle for longest first, until it closes one. Each is offered
-    /// once.
+    /// Offers the connections to `close`, the one that has been idle for longest first, until it closes one. Each is
+    /// offered once.
     pub(super) fn close_first(&mut self, mut close: impl FnMut(&ConnectionKey, u64) -> bool) {
         while let Some((key, number)) = self.queue.pop_front() {
             if close(&key, number) {

@@ -32,8 +32,8 @@ pub(crate) struct AtService {
 pub(crate) struct Retrying(Arc<ServiceState>);
 
 impl AtService {
-    /// Counts a request of this cost; `None` if there are `requests_max` already, or if all of them would cost more than
-    /// `cost_max`. One request is always possible.
+    /// Counts a request of this cost; `None` if there are `requests_max` already, or if all of them would cost more
+    /// than `cost_max`. One request is always possible.
     pub(crate) fn enter(state: &Arc<ServiceState>, cost: Cost, (requests_max, cost_max): (u32, Cost)) -> Option<Self> {
         let at = Self { state: Arc::clone(state), cost };
         let all = state.in_flight.add(cost);
@@ -41,7 +41,8 @@ impl AtService {
         (fits && all.files() <= u64::from(requests_max)).then_some(at)
     }
 
-    /// Adds to the cost of the request, unless all of them would cost more than `cost_max`. Returns `true` if it was added.
+    /// Adds to the cost of the request, unless all of them would cost more than `cost_max`. Returns `true` if it was
+    /// added.
     pub(crate) fn grow(&mut self, more: Cost, cost_max: Cost) -> bool {
         let fits = self.state.in_flight.add(more).is_within(cost_max);
         if fits {

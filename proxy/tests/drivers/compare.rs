@@ -95,8 +95,8 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
     found
 }
 
-/// Pingora closes a connection after some requests with a body that the edge answers itself, and after all requests that
-/// failed at their endpoint. The native driver continues.
+/// Pingora closes a connection after some requests with a body that the edge answers itself, and after all requests
+/// that failed at their endpoint. The native driver continues.
 fn stops_early(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus sends either in its response: the request id, or the content of a direct response.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");

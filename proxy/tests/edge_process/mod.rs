@@ -1,5 +1,5 @@
-//! The edge in a process of its own, so that the memory of clients and endpoints is not counted. The tests that use this
-//! have a test `edge`, which is the process.
+//! The edge in a process of its own, so that the memory of clients and endpoints is not counted. The tests that use
+//! this have a test `edge`, which is the process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -240,7 +240,8 @@ async fn check_streams(driver: Driver, memory_kib: u64, client_share: u8, want: 
 
 #[tokio::test]
 async fn compression_stops_under_memory_pressure_and_refuses_no_stream() {
-    // A connection takes 8 KiB, a request 64 or 256, an encoder 376. Twenty requests are less than half of what there is.
+    // A connection takes 8 KiB, a request 64 or 256, an encoder 376. Twenty requests are less than half of what there
+    // is.
     check_streams(Driver::Both, 8_000, 25, 4).await;
     check_streams(Driver::Full, 16_000, 25, 6).await;
     check_streams(Driver::Both, 16_000, 5, 1).await;

@@ -1,4 +1,5 @@
-//! Endpoints in HTTP/2: connections that requests share, streams that break on either side, and bodies both ways at once.
+//! Endpoints in HTTP/2: connections that requests share, streams that break on either side, and bodies both ways at
+//! once.
 
 use std::future::poll_fn;
 use std::sync::Arc;

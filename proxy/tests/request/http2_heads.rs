@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::bed::{Bed, Model, PATIENCE, route};
 
-/// An endpoint that answers `/PART/COUNT/LENGTH` with as many fields, each with a value of this length, in the head or in
-/// the trailers. It reports its connections.
+/// An endpoint that answers `/PART/COUNT/LENGTH` with as many fields, each with a value of this length, in the head or
+/// in the trailers. It reports its connections.
 async fn endpoint() -> (std::net::SocketAddr, UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -81,8 +81,8 @@ impl Edge {
         edge
     }
 
-    /// Starts Tidegate at an address with a kubeconfig of a service account of the namespace `tidegate`, with more arguments,
-    /// and waits until it is ready.
+    /// Starts Tidegate at an address with a kubeconfig of a service account of the namespace `tidegate`, with more
+    /// arguments, and waits until it is ready.
     pub async fn start_as(cluster: &Cluster, account: &str, address: &str, arguments: &[&str]) -> Self {
         let edge = Self::launch(cluster, account, address, arguments, &[]).await;
         edge.ready().await;

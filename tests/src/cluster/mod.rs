@@ -1,5 +1,5 @@
-//! A real control plane: etcd, kube-apiserver and kube-controller-manager as processes, and a stand-in for kubelets that
-//! runs each pod as a process with an address of its own. Everything is in namespaces that [`enter`] makes.
+//! A real control plane: etcd, kube-apiserver and kube-controller-manager as processes, and a stand-in for kubelets
+//! that runs each pod as a process with an address of its own. Everything is in namespaces that [`enter`] makes.
 //!
 //! The binary is built by `tests/cluster/build`; `tests/cluster/README.md` explains how it stands in for nodes.
 

@@ -17,8 +17,8 @@ const SET_UP: &str = "ip link set lo up && mount -t tmpfs tmpfs /var/run";
 pub enum Network {
     /// Every address of it is local, so that a process can bind that of its pod by itself.
     Local,
-    /// Pods have network namespaces of their own, which a bridge joins; the node is 10.244.0.1 and Tidegate 10.244.0.2. All
-    /// addresses of 10.245.0.0/24 are local, for Gateways.
+    /// Pods have network namespaces of their own, which a bridge joins; the node is 10.244.0.1 and Tidegate 10.244.0.2.
+    /// All addresses of 10.245.0.0/24 are local, for Gateways.
     Bridged,
 }
 

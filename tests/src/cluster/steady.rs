@@ -47,8 +47,8 @@ pub struct Gap {
     pub from: Instant,
     /// When its successor served.
     pub to: Instant,
-    /// `true` if the server was killed, and requests in flight may fail too. One that was stopped in order completes them, so that
-    /// clients just find nobody to connect to.
+    /// `true` if the server was killed, and requests in flight may fail too. One that was stopped in order completes
+    /// them, so that clients just find nobody to connect to.
     pub killed: bool,
 }
 

@@ -12,8 +12,9 @@ async fn expired(stage: &Stage) -> f64 {
     stage.edge.metric("tidegate_lists_total", "reason=\"expired\"").await
 }
 
-/// The kubelet replaces the token of a pod long before it expires. Here the previous token expires with it, so requests with it are
-/// refused: writers at once, and watches when they begin again, which all have to in the cases after this one.
+/// The kubelet replaces the token of a pod long before it expires. Here the previous token expires with it, so requests
+/// with it are refused: writers at once, and watches when they begin again, which all have to in the cases after this
+/// one.
 pub(crate) async fn its_token_is_replaced(stage: &mut Stage) {
     stage.app("token").await;
     let former = stage.edge.rotate_token(&stage.cluster).await;

@@ -13,7 +13,8 @@ use crate::stage::Stage;
 /// Requests of every sort, and objects of built-in kinds that are refused.
 const REQUESTS: &[&str] = &[include_str!("../manifests/requests.txt"), include_str!("../manifests/validation.txt")];
 
-/// Known differences of lite from the real server: the row, lite's answer (empty if it depends on timing), and the reason.
+/// Known differences of lite from the real server: the row, lite's answer (empty if it depends on timing), and the
+/// reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     (
         "one with a version is created",

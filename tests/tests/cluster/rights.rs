@@ -68,7 +68,8 @@ async fn deployed_role(stage: &Stage) -> Value {
     stage.cluster.api.get(&format!("{RBAC}/clusterroles/tidegate")).await
 }
 
-/// Only all the other cases together use all rights. Without one of them this checks only that no other right is requested.
+/// Only all the other cases together use all rights. Without one of them this checks only that no other right is
+/// requested.
 pub(crate) async fn the_role_matches_the_requests(stage: &mut Stage) {
     let mut rights = allowed(&deployed_role(stage).await);
     rights.extend(allowed(&stage.cluster.api.get(&format!("{RBAC}/namespaces/tidegate/roles/tidegate")).await));
@@ -177,7 +178,8 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     assert!(told.status == 200 && told.body.contains("degraded: true") && told.body.contains(denied), "{}", told.body);
 }
 
-/// The output of kustomize for `deploy/` with its component `secrets-by-name`: an overlay of both, as its header comment describes.
+/// The output of kustomize for `deploy/` with its component `secrets-by-name`: an overlay of both, as its header
+/// comment describes.
 async fn kustomized(stage: &Stage) -> String {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").canonicalize().expect("a folder");
     let overlay = stage.cluster.folder().join("overlay");

@@ -12,8 +12,9 @@ use crate::stage::{Stage, measured};
 /// The default number of routes.
 const ROUTES: u64 = 20_000;
 
-/// The maximum memory of a route with its Service and its slice at rest, in bytes: with 50,000 of them it is 3 KiB, and the three objects
-/// are as large again on the wire. A process that keeps them as received, beside its own model, takes more than this.
+/// The maximum memory of a route with its Service and its slice at rest, in bytes: with 50,000 of them it is 3 KiB, and
+/// the three objects are as large again on the wire. A process that keeps them as received, beside its own model, takes
+/// more than this.
 const ROUTE_MAX: u64 = 4 << 10;
 
 /// The maximum additional memory of a process, for buffers and for pages that are not returned.

@@ -16,7 +16,8 @@ const NARROW: &str = "it serves the kinds that Tidegate reads, those of dev's pr
 const ENUMS: &str = "the real server adds a sentence on each value to the description, which k8s-openapi leaves out";
 const RACE: &str = "the real server publishes a definition a moment after it is established, lite before it answers";
 
-/// Known differences of lite's output from the real server's: a part of it (empty if it depends on timing), and the reason.
+/// Known differences of lite's output from the real server's: a part of it (empty if it depends on timing), and the
+/// reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("get namespace as somebody else", "Active", "there are no users, so that nobody else can be meant"),
     ("describe namespace", "Active", "the real server tells of quotas, which lite has no kind for"),

@@ -1,5 +1,6 @@
-//! The conformance suite of the Gateway API against `tidegate run` on a real control plane, with exactly the rights of `deploy/`.
-//! `tests/conformance/run` is the command for it; `docs/conformance/README.md` explains the parts that are real.
+//! The conformance suite of the Gateway API against `tidegate run` on a real control plane, with exactly the rights of
+//! `deploy/`. `tests/conformance/run` is the command for it; `docs/conformance/README.md` explains the parts that are
+//! real.
 //!
 //! If the suite or the cluster cannot run, the cases are skipped by name.
 

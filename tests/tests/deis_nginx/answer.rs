@@ -94,7 +94,8 @@ impl Answer {
     }
 }
 
-/// Returns `true` if a line of the endpoint's view differs inherently. The router closed every connection to an endpoint and announced it.
+/// Returns `true` if a line of the endpoint's view differs inherently. The router closed every connection to an
+/// endpoint and announced it.
 fn by_nature(line: &str, ask: &Ask, on_top: bool) -> bool {
     let name = line.split(':').next().unwrap_or_default();
     let added = TOLD_ON_TOP.contains(&name) && !ask.sends(name) && !on_top;

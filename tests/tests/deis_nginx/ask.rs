@@ -205,7 +205,8 @@ impl Ask {
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&self, mut stream: S) -> Result<Answer, String> {
-        // A server may respond before it has read everything, and then close the connection: a failed write is not an error.
+        // A server may respond before it has read everything, and then close the connection: a failed write is not an
+        // error.
         let mut sent = stream.write_all(&self.head()).await;
         for part in &self.parts {
             if sent.is_ok() {

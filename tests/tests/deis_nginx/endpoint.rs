@@ -1,4 +1,5 @@
-//! The endpoint of an application: it responds with the request as it saw it, byte for byte, or misbehaves as the path requests.
+//! The endpoint of an application: it responds with the request as it saw it, byte for byte, or misbehaves as the path
+//! requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use tokio::task::JoinHandle;
 /// The header that marks a response of an endpoint.
 pub(crate) const NAME: &str = "x-endpoint";
 
-/// The media type of such a response. The two sides send endpoints different headers, so its length may differ: the type is not one that is
-/// compressed.
+/// The media type of such a response. The two sides send endpoints different headers, so its length may differ: the
+/// type is not one that is compressed.
 const SEEN_TYPE: &str = "application/x-seen";
 
 /// A listening endpoint. It ends with its handle.
@@ -123,7 +124,8 @@ async fn serve(mut stream: TcpStream, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A page as described by `STATUS/LENGTH?NAME=VALUE&…`: this many bytes, in one chunk if the length is `chunked`, with these headers.
+/// A page as described by `STATUS/LENGTH?NAME=VALUE&…`: this many bytes, in one chunk if the length is `chunked`, with
+/// these headers.
 fn paged(page: &str, name: &str, line: &str) -> String {
     let (shape, fields) = page.split_once('?').unwrap_or((page, ""));
     let (status, length) = shape.split_once('/').unwrap_or((shape, "0"));

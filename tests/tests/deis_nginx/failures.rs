@@ -20,7 +20,8 @@ fn refusing() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A listener that accepts no more connections, because its queue is full; it has to be kept, and the connections in the queue too.
+/// A listener that accepts no more connections, because its queue is full; it has to be kept, and the connections in
+/// the queue too.
 async fn deaf() -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");

@@ -52,7 +52,8 @@ impl World {
         self.app_in(name, name, said).await;
     }
 
-    /// Like [`World::app`], in a namespace of another name: the platform creates such objects for the further processes of an application.
+    /// Like [`World::app`], in a namespace of another name: the platform creates such objects for the further processes
+    /// of an application.
     pub(crate) async fn app_in(&mut self, namespace: &str, name: &str, said: &[(&str, &str)]) {
         let endpoint = Endpoint::start(name).await;
         self.app_at(namespace, name, said, &[endpoint.address()]);

@@ -1,4 +1,5 @@
-//! The reports about Gateways and their routes: `tidegate explain`, `tidegate topology` and the metrics, compared with the traffic.
+//! The reports about Gateways and their routes: `tidegate explain`, `tidegate topology` and the metrics, compared with
+//! the traffic.
 
 use std::process::Output;
 

@@ -1,4 +1,5 @@
-//! A port that another process has: the status of its listener says so, other listeners serve, and the port is taken as soon as it is free.
+//! A port that another process has: the status of its listener says so, other listeners serve, and the port is taken as
+//! soon as it is free.
 
 use std::net::TcpListener;
 

@@ -49,8 +49,8 @@ struct Course {
     after: bool,
 }
 
-/// The answers to the next requests that were not their own, out of [`PAIRS`] for each kind. One connection asks for both,
-/// so that one thread and its pool have both.
+/// The answers to the next requests that were not their own, out of [`PAIRS`] for each kind. One connection asks for
+/// both, so that one thread and its pool have both.
 async fn victims(driver: Driver, course: Course) -> Vec<String> {
     let sent = Arc::new(Semaphore::new(0));
     let tell = Arc::clone(&sent);

@@ -40,8 +40,8 @@ pub(crate) async fn endpoint() -> Endpoint {
     Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await
 }
 
-/// The edge does not forward a response that it cannot frame, and no bytes follow its own, whether the connection of the
-/// client stays open or not.
+/// The edge does not forward a response that it cannot frame, and no bytes follow its own, whether the connection of
+/// the client stays open or not.
 pub(crate) async fn an_unknown_coding_is_502_and_nothing_follows(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let edge = Edge::start(driver, &[("a", &a), ("b", &b)]).await;

@@ -1,4 +1,5 @@
-//! Response heads that are large, endless, or expensive to parse: the edge refuses them before they affect another tenant.
+//! Response heads that are large, endless, or expensive to parse: the edge refuses them before they affect another
+//! tenant.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

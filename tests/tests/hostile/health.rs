@@ -1,4 +1,5 @@
-//! The pages of the admin address: kubelets restart a process whose pages are late, so they answer quickly whatever goes on beside them.
+//! The pages of the admin address: kubelets restart a process whose pages are late, so they answer quickly whatever
+//! goes on beside them.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The times of honest clients while each attack runs alone: through both drivers, and through nginx and HAProxy with the
-//! same tenants behind them.
+//! The times of honest clients while each attack runs alone: through both drivers, and through nginx and HAProxy with
+//! the same tenants behind them.
 
 use std::time::Duration;
 

@@ -6,7 +6,8 @@ use crate::edge::{Driver, Edge};
 use crate::endpoint::Endpoint;
 use crate::raw::{ANSWER_MAX, Client};
 
-/// Terminals interpret U+009B as the start of a command, like `ESC [`; U+202E reverses the direction of the text after it.
+/// Terminals interpret U+009B as the start of a command, like `ESC [`; U+202E reverses the direction of the text after
+/// it.
 pub(crate) async fn c1_controls_are_escaped_in_the_access_log(driver: Driver) {
     let b = Endpoint::honest("b").await;
     let edge = Edge::start(driver, &[("b", &b)]).await;

@@ -133,7 +133,8 @@ pub struct ParentStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The status that one controller writes, and for a GatewayClass its finalizer; parts that the kind does not have are empty.
+/// The status that one controller writes, and for a GatewayClass its finalizer; parts that the kind does not have are
+/// empty.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize)]
 pub struct OwnStatus {
     /// Conditions of the object as a whole, in the order of their types.

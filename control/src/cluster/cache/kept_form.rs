@@ -16,10 +16,10 @@ const HEAD: &[u8] = br#"{"metadata":{"resourceVersion":""#;
 
 /// The form in which an object is kept; `None` if it has no valid resourceVersion.
 ///
-/// It omits `kind` and `apiVersion`, which items of lists lack too; `metadata.managedFields`; and `status` except for what
-/// [`tidegate_config::project`] reads: the addresses of a load balancer, and all of it where it has conditions, some of which
-/// may be ours. With `routed` as `None` the object is kept complete, because it is served again. A projection that reads more
-/// fields needs a new [`FORMAT`](super::store::FORMAT).
+/// It omits `kind` and `apiVersion`, which items of lists lack too; `metadata.managedFields`; and `status` except for
+/// what [`tidegate_config::project`] reads: the addresses of a load balancer, and all of it where it has conditions,
+/// some of which may be ours. With `routed` as `None` the object is kept complete, because it is served again. A
+/// projection that reads more fields needs a new [`FORMAT`](super::store::FORMAT).
 pub(super) fn kept_form(routed: Option<Kind>, raw: &[u8]) -> Option<Vec<u8>> {
     let fields: Fields<'_> = serde_json::from_slice(raw).ok()?;
     let metadata: Fields<'_> = serde_json::from_str(fields.get("metadata")?.get()).ok()?;

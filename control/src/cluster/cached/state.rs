@@ -48,8 +48,8 @@ impl CachedState {
     }
 }
 
-/// The first kind that still has to be waited for. Where other kinds were restored from disk, one that cannot be looked up is not
-/// waited for: whether the API server has it is unknown while it is unreachable.
+/// The first kind that still has to be waited for. Where other kinds were restored from disk, one that cannot be looked
+/// up is not waited for: whether the API server has it is unknown while it is unreachable.
 #[must_use]
 pub fn awaited(states: &CachedStates) -> Option<&Arc<str>> {
     let restored = states.values().any(|state| matches!(state.standing, CachedCondition::Kept(_)));

@@ -148,10 +148,10 @@ fn unnamed(gateway: &Gateway) -> usize {
     usize::from(gateway.addresses.is_empty() || gateway.addresses.contains(&GatewayAddress::Ip(None)))
 }
 
-/// The addresses of all Gateways: first those in their status, then those that this process has assigned and whose status it
-/// has not seen yet, then requested ones, then free ones; older Gateways go first. So no Gateway loses its address to another
-/// one, which may be another team's and would get its clients: not to one that requests it, and not, while the status is being
-/// written, to one that was created in the same second.
+/// The addresses of all Gateways: first those in their status, then those that this process has assigned and whose
+/// status it has not seen yet, then requested ones, then free ones; older Gateways go first. So no Gateway loses its
+/// address to another one, which may be another team's and would get its clients: not to one that requests it, and not,
+/// while the status is being written, to one that was created in the same second.
 fn of_all(reader: &mut Reader<'_>) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     let Some(options) = &reader.options.sources.gateway else { return BTreeMap::new() };
     let mut free: BTreeSet<IpAddr> = options.addresses.iter().copied().collect();

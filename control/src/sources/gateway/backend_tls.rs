@@ -45,8 +45,8 @@ impl<'w> Reader<'w> {
     /// The policy for a Service port: one for the named port takes precedence over one for all ports, then the older
     /// one.
     fn policy_of(&mut self, backend: &BackendKey) -> Option<&'w Arc<BackendTlsPolicy>> {
-        // No dependency is recorded for every route, which nearly always has no policy: a changed policy finds the routes, by
-        // [`routes_of`].
+        // No dependency is recorded for every route, which nearly always has no policy: a changed policy finds the
+        // routes, by [`routes_of`].
         let (service, world) = (&backend.service, self.world());
         let port = world
             .services
@@ -62,8 +62,8 @@ impl<'w> Reader<'w> {
     }
 }
 
-/// The routes to the Services of a policy, which are attached again when the policy has changed. `attachments` are those of the
-/// policy before and after the change.
+/// The routes to the Services of a policy, which are attached again when the policy has changed. `attachments` are
+/// those of the policy before and after the change.
 pub(in crate::sources) fn routes_of(topology: &Topology, attachments: [&Attachment; 2]) -> BTreeSet<ObjectRef> {
     let links = attachments.into_iter().flat_map(|attachment| &attachment.links);
     let services = links.filter_map(Key::routes_to).map(|service| ObjectRef::new(Kind::Service, service.clone()));

@@ -77,7 +77,8 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
 /// The time without a byte of an endpoint when a route has no limit: as good as none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The time without a byte of an endpoint, if the limits of a route for requests are longer than the default or there shall be none.
+/// The time without a byte of an endpoint, if the limits of a route for requests are longer than the default or there
+/// shall be none.
 fn read_timeout(timeouts: &Timeouts) -> Option<Duration> {
     let limit = |limit: Duration| if limit.is_zero() { NO_LIMIT } else { limit };
     let longest = timeouts.request.into_iter().chain(timeouts.backend_request).map(limit).max();

@@ -32,8 +32,8 @@ use tidegate_config::object::Kind;
 
 use super::spec::SourceSpec;
 
-/// Gateways, their routes, and the objects that these refer to. Only the policies are required, without which no route is known
-/// to be one in plain text. A cluster that lacks their definition has none, and nothing waits for them.
+/// Gateways, their routes, and the objects that these refer to. Only the policies are required, without which no route
+/// is known to be one in plain text. A cluster that lacks their definition has none, and nothing waits for them.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.gateway.is_some(),
     kinds: &[

@@ -129,8 +129,8 @@ impl Rules<'_, '_> {
         RuleEffect { action, filters: edits, guards, broken }
     }
 
-    /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500; the field of the latter is added
-    /// to `without_filters`.
+    /// The weighted target of a backend. An unusable backend, or one with an inapplicable filter, answers 500; the
+    /// field of the latter is added to `without_filters`.
     fn share(&mut self, backend: &HttpBackend, without_filters: &mut Vec<String>) -> WeightedTarget {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);

@@ -319,7 +319,8 @@ impl Case {
         all.iter().map(subject).filter(|(_, name)| fails || name.is_none()).collect()
     }
 
-    /// After the first `after` requests: the time from the first request to the first one for the last of these subjects.
+    /// After the first `after` requests: the time from the first request to the first one for the last of these
+    /// subjects.
     async fn apart(&self, after: usize, of: &BTreeSet<Subject>) -> Option<Duration> {
         let mut first = BTreeMap::new();
         for seen in self.api.seen().await.iter().skip(after).filter(|seen| of.contains(&subject(seen))) {

@@ -278,7 +278,8 @@ impl<'a> Measure<'a> {
         let rounds = range.length();
         let (_, length) = range.sizes();
         let outer = self.scope.clone();
-        // With two variables the first is the key or the index; with one it is the element of a list, and the key of a map.
+        // With two variables the first is the key or the index; with one it is the element of a list, and the key of a
+        // map.
         match &one.iter_var2 {
             Some(second) => {
                 self.scope.insert(&one.iter_var, range.key());

@@ -1,5 +1,5 @@
-//! The environment that rules are read and evaluated in: the functions of the language, its extension for strings, and the
-//! libraries of Kubernetes.
+//! The environment that rules are read and evaluated in: the functions of the language, its extension for strings, and
+//! the libraries of Kubernetes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -109,8 +109,8 @@ pub(super) fn program(text: &str) -> Result<Arc<Program>, String> {
     Ok(program)
 }
 
-/// Reads an expression on a stack of its own: a chain such as `1 + 1 + 1` is as deep a tree as it is long, and the library goes down
-/// into it by calls. Deeper nesting ends there.
+/// Reads an expression on a stack of its own: a chain such as `1 + 1 + 1` is as deep a tree as it is long, and the
+/// library goes down into it by calls. Deeper nesting ends there.
 fn read(text: &str) -> Result<Program, String> {
     let read = || {
         let program = env().compile(text).map_err(|why| why.to_string().trim().to_owned())?;

@@ -1,5 +1,5 @@
-//! Lists that are sets or maps by their schema (`x-kubernetes-list-type`): order means nothing when they are compared, and `+` joins them.
-//! <https://kubernetes.io/docs/reference/using-api/cel/#cel-types-and-resources>
+//! Lists that are sets or maps by their schema (`x-kubernetes-list-type`): order means nothing when they are compared,
+//! and `+` joins them. <https://kubernetes.io/docs/reference/using-api/cel/#cel-types-and-resources>
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -121,7 +121,8 @@ impl<'v> Val for KeyedList<'v> {
 }
 
 impl Adder for KeyedList<'_> {
-    /// The elements of both. One that both have stays where it was: of a set as it is, and of a map as the other list has it.
+    /// The elements of both. One that both have stays where it was: of a set as it is, and of a map as the other list
+    /// has it.
     fn add<'b, 'w>(&'b self, other: &(dyn Val + 'w)) -> Result<CowVal<'b, 'w>, ExecutionError>
     where
         Self: 'w,

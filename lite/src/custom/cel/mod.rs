@@ -1,8 +1,8 @@
 //! Rules of schemas (`x-kubernetes-validations`), in CEL.
 //!
-//! The `cel` crate parses and evaluates. It has neither a check of types nor a bound of cost, so both are here: `names` refuses
-//! references of a rule that cannot exist when its definition arrives, and `cost` refuses evaluations that could take
-//! too long.
+//! The `cel` crate parses and evaluates. It has neither a check of types nor a bound of cost, so both are here: `names`
+//! refuses references of a rule that cannot exist when its definition arrives, and `cost` refuses evaluations that
+//! could take too long.
 
 mod cost;
 mod env;

@@ -79,7 +79,8 @@ pub(crate) fn is_moment(text: &str) -> bool {
     is_date(date) && clock_fits && zone_fits
 }
 
-/// A duration as Go writes it (`1h30m`), or else the sum of all whole numbers with a unit in a text (`2 days, 3 min`), as strfmt has it.
+/// A duration as Go writes it (`1h30m`), or else the sum of all whole numbers with a unit in a text (`2 days, 3 min`),
+/// as strfmt has it.
 pub(in crate::custom) fn duration(text: &str) -> Option<Duration> {
     let nanos = go_duration(text).or_else(|| duration_in_words(text))?;
     i64::try_from(nanos).ok().map(Duration::nanoseconds)

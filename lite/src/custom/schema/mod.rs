@@ -1,7 +1,7 @@
 //! Structural schemas: the allowed content of objects of a custom kind. They are read once, when a definition arrives.
 //!
-//! The rules and the words of refusals are those of the API server's own validation, which no library has: its JSON schema
-//! is a dialect with extensions, and clients and tests know its sentences.
+//! The rules and the words of refusals are those of the API server's own validation, which no library has: its JSON
+//! schema is a dialect with extensions, and clients and tests know its sentences.
 
 mod check;
 mod fill;

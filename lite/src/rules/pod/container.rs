@@ -31,7 +31,8 @@ pub(super) fn check_all(path: &str, containers: &[Value], siblings: &Siblings<'_
     check_host_port_conflicts(path, containers, causes);
 }
 
-/// Reports the errors of the containers that run first, one by one, beside those of the containers that are always restarted.
+/// Reports the errors of the containers that run first, one by one, beside those of the containers that are always
+/// restarted.
 pub(super) fn check_init(
     path: &str,
     containers: &[Value],

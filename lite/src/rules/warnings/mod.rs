@@ -1,5 +1,5 @@
-//! Warnings about values that are allowed, and ignored, deprecated or surprising. They are the real server's, for the kinds whose
-//! fields people write; those about the spelling of IP addresses are left out.
+//! Warnings about values that are allowed, and ignored, deprecated or surprising. They are the real server's, for the
+//! kinds whose fields people write; those about the spelling of IP addresses are left out.
 
 mod pod;
 

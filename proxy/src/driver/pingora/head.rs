@@ -141,8 +141,8 @@ pub(crate) fn edit_response(edits: Edits, head: &mut ResponseHeader) -> pingora:
     Ok(())
 }
 
-/// Returns `true` if an endpoint's head, or its trailers, exceed the limit. They have been read already: Pingora by itself
-/// reads up to 1 MiB in 256 lines, and h2 decodes 128 KiB; one of the lines may be Pingora's own.
+/// Returns `true` if an endpoint's head, or its trailers, exceed the limit. They have been read already: Pingora by
+/// itself reads up to 1 MiB in 256 lines, and h2 decodes 128 KiB; one of the lines may be Pingora's own.
 pub(crate) fn is_too_large(fields: &HeaderMap) -> bool {
     let lengths = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let lines = fields.iter().filter(|(name, _)| *name != TRANSFER_ENCODING).count();

@@ -1,6 +1,6 @@
 //! Tracks the heads of HTTP/1.1 responses as they arrive, so that Pingora, which parses a head again with each piece of
-//! it and accepts up to 1 MiB, gets only heads within the limit, and in few pieces. It searches line ends, the status code
-//! and the name of a transfer coding, and parses nothing else: Pingora does.
+//! it and accepts up to 1 MiB, gets only heads within the limit, and in few pieces. It searches line ends, the status
+//! code and the name of a transfer coding, and parses nothing else: Pingora does.
 
 use std::fmt;
 

@@ -389,8 +389,8 @@ impl ProxyHttp for PingoraDriver {
         let Some((exchange, answer, payer)) = due else {
             return FailToProxy { error_code: 0, can_reuse_downstream: false };
         };
-        // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the answer
-        // has to announce it. After the others it can stay open, unless the request is not read to its end.
+        // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the
+        // answer has to announce it. After the others it can stay open, unless the request is not read to its end.
         let may_go_on = carried.is_over_http2() && !session.is_http2() && session.is_body_done();
         if !may_go_on || facts(session).is_none_or(|facts| facts.is_ending()) {
             session.set_keepalive(None);

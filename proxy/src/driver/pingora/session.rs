@@ -138,8 +138,8 @@ pub(super) async fn write_answer(
 
 async fn write(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
     let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
-    // Bytes of a client that assumes the upgrade was accepted look like requests. So do the bytes of a client that waits
-    // for "100 Continue": it may send its body or leave it out (RFC 9110 section 10.1.1).
+    // Bytes of a client that assumes the upgrade was accepted look like requests. So do the bytes of a client that
+    // waits for "100 Continue": it may send its body or leave it out (RFC 9110 section 10.1.1).
     let undecided = expects(session) && !session.is_body_done();
     if answer.reason.closes() || exchange.asks_upgrade() || undecided {
         session.set_keepalive(None);

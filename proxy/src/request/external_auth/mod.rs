@@ -291,8 +291,8 @@ fn may_change(name: &HeaderName) -> bool {
     !CONNECTION_HEADERS.contains(name) && *name != HOST && *name != CDN_LOOP
 }
 
-/// Returns `true` if a header of a denial is for the client. Those of the connection to the service are not, nor are those
-/// in which the edge names itself; but a proxy may ask for credentials, and so may a service.
+/// Returns `true` if a header of a denial is for the client. Those of the connection to the service are not, nor are
+/// those in which the edge names itself; but a proxy may ask for credentials, and so may a service.
 fn may_deny_with(name: &HeaderName) -> bool {
     let is_own = CONNECTION_HEADERS.contains(name) || *name == DATE || *name == SERVER;
     !is_own || *name == PROXY_AUTHENTICATE

@@ -63,8 +63,8 @@ impl Forwarding {
         earlier(total, self.attempt_end)
     }
 
-    /// Returns `true` if the last attempt had less than half of the time to connect that the first attempt of a request has,
-    /// because the request had used up the rest before.
+    /// Returns `true` if the last attempt had less than half of the time to connect that the first attempt of a request
+    /// has, because the request had used up the rest before.
     pub(super) fn cuts_connecting(&self) -> bool {
         let Effective { connect_timeout, attempt_timeout, request_timeout, total_timeout, .. } = self.effective;
         let limits = [attempt_timeout, request_timeout, total_timeout];
@@ -73,8 +73,8 @@ impl Forwarding {
         half.zip(self.head_end()).is_some_and(|(half, end)| end < half)
     }
 
-    /// Returns `true` if a failure for this reason is a timeout of the endpoint. A deadline that has passed while the client
-    /// was still sending its body is not: the client may be slow.
+    /// Returns `true` if a failure for this reason is a timeout of the endpoint. A deadline that has passed while the
+    /// client was still sending its body is not: the client may be slow.
     pub(super) fn is_endpoint_timeout(&self, reason: Reason, now: Instant) -> bool {
         let is_upload_late = || !self.is_whole && self.head_end().is_some_and(|end| end <= now);
         reason == Reason::UpstreamTimeout && !is_upload_late()

@@ -18,8 +18,8 @@ impl Forwarding {
         } else {
             Connect::Failed
         });
-        // A lack of resources of the edge says nothing about an endpoint, and neither does a timeout of which it did not
-        // have the whole.
+        // A lack of resources of the edge says nothing about an endpoint, and neither does a timeout of which it did
+        // not have the whole.
         let is_hurried = reason == Reason::ConnectTimeout && self.cuts_connecting();
         let excused = is_hurried || reason == Reason::OutOfResources;
         let moment = (!excused).then(|| self.shared().endpoints.moment(now));

@@ -23,8 +23,8 @@ pub(in crate::request) struct Session {
 }
 
 impl Session {
-    /// Reads the client's session token. Returns the session, if the route has session persistence, and the index of its
-    /// share of the route.
+    /// Reads the client's session token. Returns the session, if the route has session persistence, and the index of
+    /// its share of the route.
     pub(in crate::request) fn of<'b, H: Head + ?Sized>(
         route: &'b Route,
         backend_of: impl Fn(&'b Target) -> Option<&'b Arc<Backend>>,

@@ -135,8 +135,8 @@ fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     check_latency(broke(false), Some(Duration::from_secs(1)));
 }
 
-/// Fails to connect in an attempt that begins some milliseconds after its request, with a connect timeout of 5 s and other
-/// timeouts in milliseconds: of the attempt, and of the request. Checks whether the endpoint is ejected.
+/// Fails to connect in an attempt that begins some milliseconds after its request, with a connect timeout of 5 s and
+/// other timeouts in milliseconds: of the attempt, and of the request. Checks whether the endpoint is ejected.
 #[track_caller]
 fn check_ejected((attempt, request): (Option<u64>, Option<u64>), after: u64, reason: Reason, want: bool) {
     let shared = Shared::sample();

@@ -33,7 +33,8 @@ thread_local! {
     static OPENINGS: RefCell<Openings> = RefCell::default();
 }
 
-/// The opening of a request, until its end or until the request is gone; then one of those that wait opens a connection.
+/// The opening of a request, until its end or until the request is gone; then one of those that wait opens a
+/// connection.
 struct OpeningGuard<'k> {
     key: &'k Key,
     number: u64,

@@ -17,8 +17,8 @@ use crate::upstream::connection::Connection;
 /// take them, and a byte can be a field.
 const TURN_BYTES: usize = 16 * 1024;
 
-/// The time in which an endpoint has to send something after a request was given to its connection, if that ends without
-/// a response: otherwise the connection gets no further requests. The endpoint's host may be gone.
+/// The time in which an endpoint has to send something after a request was given to its connection, if that ends
+/// without a response: otherwise the connection gets no further requests. The endpoint's host may be gone.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The state of a connection, shared with its task, which must not keep it open.
@@ -70,8 +70,8 @@ impl State {
         }
     }
 
-    /// A request has ended. If the endpoint has sent nothing for too long, the connection takes no further ones. `was_last`
-    /// if it has no others.
+    /// A request has ended. If the endpoint has sent nothing for too long, the connection takes no further ones.
+    /// `was_last` if it has no others.
     pub(super) fn left(&self, asked: u64, was_last: bool, now: Instant) {
         let waits = self.waits_ms.load(Relaxed);
         if waits > 0 && u128::from(self.ms(now).saturating_sub(waits)) >= SILENCE_MAX.as_millis() {

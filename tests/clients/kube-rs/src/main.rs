@@ -1,6 +1,7 @@
-//! Watchers and reflectors of kube-rs, as controllers in Rust use them, over the server that is named. Each line on standard input is
-//! answered by one line of JSON: the objects that the stores hold, the events that were seen, and what contradicted the events
-//! before. `reflectors SERVER list|stream RESOURCE…`, where a resource is GROUP/VERSION/PLURAL, or VERSION/PLURAL in the core group.
+//! Watchers and reflectors of kube-rs, as controllers in Rust use them, over the server that is named. Each line on
+//! standard input is answered by one line of JSON: the objects that the stores hold, the events that were seen, and
+//! what contradicted the events before. `reflectors SERVER list|stream RESOURCE…`, where a resource is
+//! GROUP/VERSION/PLURAL, or VERSION/PLURAL in the core group.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

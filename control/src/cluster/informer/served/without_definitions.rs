@@ -11,8 +11,9 @@ use crate::cluster::informer::failure::Failure;
 use crate::cluster::informer::pauses::Pauses;
 
 impl Definition {
-    /// The server has no definitions, like the served API of another process: its discovery documents say whether it serves the kind.
-    /// They are read again after a pause. A kind that has been found stays: a server that has just started does not serve it yet.
+    /// The server has no definitions, like the served API of another process: its discovery documents say whether it
+    /// serves the kind. They are read again after a pause. A kind that has been found stays: a server that has just
+    /// started does not serve it yet.
     pub(super) async fn look_up(
         &mut self,
         no_definitions: &Failure,

@@ -1,6 +1,6 @@
-//! Lists: `isSorted`, `sum`, `min`, `max`, `indexOf` and `lastIndexOf`, which Kubernetes adds. `slice`, `flatten`, `distinct`, `reverse`,
-//! `sort`, `sortBy` and `lists.range` are the extension of the language that Kubernetes 1.34 enabled; the crate has it, without
-//! `first` and `last`.
+//! Lists: `isSorted`, `sum`, `min`, `max`, `indexOf` and `lastIndexOf`, which Kubernetes adds. `slice`, `flatten`,
+//! `distinct`, `reverse`, `sort`, `sortBy` and `lists.range` are the extension of the language that Kubernetes 1.34
+//! enabled; the crate has it, without `first` and `last`.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,6 @@
-//! The libraries of Kubernetes for rules, beyond the language itself: <https://kubernetes.io/docs/reference/using-api/cel/>.
-//! Each file adds the functions of one library to the environment of all rules.
+//! The libraries of Kubernetes for rules, beyond the language itself:
+//! <https://kubernetes.io/docs/reference/using-api/cel/>. Each file adds the functions of one library to the
+//! environment of all rules.
 
 mod formats;
 mod lists;

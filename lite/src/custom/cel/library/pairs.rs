@@ -1,8 +1,9 @@
 //! Macros with two variables, the place and the element of a list or the key and the value of a map
 //! (<https://pkg.go.dev/github.com/google/cel-go/ext#TwoVarComprehensions>).
 //!
-//! The crate evaluates comprehensions with one variable. So these go over the list of pairs that `@pairs` makes, and bind both
-//! names around each of their arguments: a binding is a comprehension over nothing, whose accumulator has the name.
+//! The crate evaluates comprehensions with one variable. So these go over the list of pairs that `@pairs` makes, and
+//! bind both names around each of their arguments: a binding is a comprehension over nothing, whose accumulator has the
+//! name.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! URLs: `url` and its functions.
 //!
-//! The real server reads them as Go's `net/url` does: nothing is normalized, neither case nor default ports nor escapes, and a path alone
-//! is one too. The `url` crate follows the WHATWG standard, which normalizes all of them, and `http::Uri` refuses much that
-//! is good there, so the parser is our own.
+//! The real server reads them as Go's `net/url` does: nothing is normalized, neither case nor default ports nor
+//! escapes, and a path alone is one too. The `url` crate follows the WHATWG standard, which normalizes all of them, and
+//! `http::Uri` refuses much that is good there, so the parser is our own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -295,8 +295,8 @@ async fn bodies_of_every_size_arrive_whole_without_a_large_buffer() {
     check_all_bodies().await;
 }
 
-/// The first bytes are parsed to see whether they are HTTP, each byte is scanned for the end of the head as it arrives, and
-/// the whole head is parsed once.
+/// The first bytes are parsed to see whether they are HTTP, each byte is scanned for the end of the head as it arrives,
+/// and the whole head is parsed once.
 #[tokio::test]
 async fn a_head_in_small_pieces_is_parsed_twice_and_scanned_once() {
     const PIECE: usize = 32;

@@ -157,8 +157,8 @@ impl Relay<'_> {
         owes.then(|| self.progress() + self.times.read)
     }
 
-    /// The time until which the client has to send more of the body. Streams that may be silent for longer have a longer
-    /// read timeout.
+    /// The time until which the client has to send more of the body. Streams that may be silent for longer have a
+    /// longer read timeout.
     fn client_end(&self) -> Option<Instant> {
         let awaited = !self.upload.is_over() && !self.upload.waits();
         let silence = if self.response.is_over() { self.times.body } else { self.times.body.max(self.times.read) };

@@ -96,8 +96,8 @@ impl Response {
                 }
                 Stage::Body(body) => match ready!(body.poll_data(cx)) {
                     Some(piece) => {
-                        // h2 gives out parts of its buffers, so that a client that takes nothing could keep a whole buffer
-                        // with a byte. Without this part, h2 reads into the same buffer again.
+                        // h2 gives out parts of its buffers, so that a client that takes nothing could keep a whole
+                        // buffer with a byte. Without this part, h2 reads into the same buffer again.
                         let piece = Bytes::copy_from_slice(&piece?);
                         self.given += piece.len();
                         let is_end = ends(body, cx)?;
