@@ -1,8 +1,9 @@
 //! Facts about this machine: free ports, programs, and the kernel's counts for processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which is 100 on every Linux that Rust knows.
@@ -10,12 +11,21 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Bytes of a page, as `/proc/PID/statm` counts them on x86-64 and most arm64.
 const PAGE_BYTES: u64 = 4096;
 
-/// A loopback address whose port was free a moment ago.
+/// The ports returned by [`free_address`], for processes that may not listen on them yet.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A loopback address whose port was free a moment ago; each call returns another one.
 ///
 /// # Errors
 /// When none is.
 pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    for _ in 0..1000 {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(address.port()) {
+            return Ok(address);
+        }
+    }
+    Err(std::io::Error::from(std::io::ErrorKind::AddrInUse))
 }
 
 /// The first line of a program's version output; `None` if it is not installed. Some print it to stderr.
