@@ -1,9 +1,10 @@
 //! Facts about this machine: free ports, programs, and the kernel's counts for processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which is 100 on every Linux that Rust knows.
@@ -11,21 +12,26 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Bytes of a page, as `/proc/PID/statm` counts them on x86-64 and most arm64.
 const PAGE_BYTES: u64 = 4096;
 
-/// The ports returned by [`free_address`], for processes that may not listen on them yet.
-static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-
-/// A loopback address whose port was free a moment ago; each call returns another one.
+/// A loopback address whose port was free a moment ago; each call returns another one. It is below the ports that Linux
+/// gives to sockets which ask for any port (`net.ipv4.ip_local_port_range`), so that none of those takes it.
 ///
 /// # Errors
-/// When none is.
+/// When none is free.
 pub(crate) fn free_address() -> std::io::Result<SocketAddr> {
-    for _ in 0..1000 {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(address.port()) {
-            return Ok(address);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 16_384;
+    // Each process begins elsewhere.
+    let begin = std::process::id().wrapping_mul(617).to_le_bytes();
+    let begin = u16::from_le_bytes([begin[0], begin[1]]);
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+    for _ in 0..FIRST {
+        let port = FIRST + begin.wrapping_add(NEXT.fetch_add(1, Relaxed)) % FIRST;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr()) {
+            Ok(address) => return Ok(address),
+            Err(error) => last = error,
         }
     }
-    Err(std::io::Error::from(std::io::ErrorKind::AddrInUse))
+    Err(last)
 }
 
 /// The first line of a program's version output; `None` if it is not installed. Some print it to stderr.

@@ -9,6 +9,7 @@ mod client;
 pub mod cluster;
 mod deis;
 mod dev;
+mod free;
 mod informers;
 mod kubectl;
 mod kubectl_watch;
@@ -25,6 +26,7 @@ pub use client::{
 };
 pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
+pub use free::free_addresses;
 pub use informers::{Held, Informers, plain};
 pub use kubectl::Kubectl;
 pub use kubectl_watch::{KubectlWait, KubectlWatch};

@@ -6,7 +6,8 @@ use base64::Engine as _;
 use http_body_util::Empty;
 use rustls_pki_types::CertificateDer;
 use tidegate_tests::{
-    Answer, Dev, Kubectl, annotate_router, answered, certificate_of, deis, eventually, get, https, request,
+    Answer, Dev, Kubectl, annotate_router, answered, certificate_of, deis, eventually, free_addresses, get, https,
+    request,
 };
 
 const ROUTER: &str = include_str!("../../examples/deis/router.yaml");
@@ -142,8 +143,7 @@ async fn an_event_says_why_an_application_is_not_routed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn builder_connections_are_forwarded() {
-    // A port that is most likely unused.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let [free] = free_addresses();
     let address = free.to_string();
     let files = [("router.yaml", ROUTER), ("builder.yaml", BUILDER)];
     let folder = tempfile::tempdir().unwrap();

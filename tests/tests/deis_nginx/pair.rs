@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_tests::{Dev, eventually, get};
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_tests::{Dev, eventually, free_addresses, get};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -48,7 +48,7 @@ impl Nginx {
 
     async fn tried(world: &World) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
-        let (http, https) = (free_address().await, free_address().await);
+        let [http, https] = free_addresses();
         let text = Router::configuration(&world.objects, &Places { folder: folder.path(), http, https });
         let file = folder.path().join("nginx.conf");
         std::fs::write(&file, &text).expect("a configuration");
@@ -57,8 +57,10 @@ impl Nginx {
         // A single process, so that its end is the end of all of it.
         command.args(["-g", "master_process off;"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn().expect("nginx");
+        // nginx writes it once it listens; another process could answer on its ports before.
+        let listens = folder.path().join("nginx.pid");
         for _ in 0..400 {
-            if TcpStream::connect(http).await.is_ok() && TcpStream::connect(https).await.is_ok() {
+            if listens.exists() && TcpStream::connect(http).await.is_ok() && TcpStream::connect(https).await.is_ok() {
                 return Some(Self { child, _folder: folder, http, https });
             }
             if child.try_wait().expect("a status").is_some() {
@@ -70,11 +72,6 @@ impl Nginx {
         }
         None
     }
-}
-
-/// An address whose port was free a moment ago.
-async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port")
 }
 
 /// The addresses of a side.

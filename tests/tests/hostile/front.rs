@@ -9,7 +9,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_tests::free_addresses;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -64,7 +65,7 @@ impl Front {
 
     async fn tried(proxy: Proxy, routes: &[(&str, SocketAddr)]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
-        let (http1, http2) = free_addresses().await;
+        let [http1, http2] = free_addresses();
         let file = folder.path().join("proxy.conf");
         let mut command = Command::new(proxy.program());
         let text = match proxy {
@@ -102,13 +103,6 @@ impl Front {
     pub(crate) fn process(&self) -> u32 {
         self.child.id().expect("it runs")
     }
-}
-
-/// Two addresses whose ports were free a moment ago.
-async fn free_addresses() -> (SocketAddr, SocketAddr) {
-    let bind = || async { TcpListener::bind("127.0.0.1:0").await.expect("a port") };
-    let (first, second) = (bind().await, bind().await);
-    (first.local_addr().expect("an address"), second.local_addr().expect("an address"))
 }
 
 /// The hosts by address, in order, so that an address has one pool of connections.

@@ -11,7 +11,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
-use tidegate_control::{ApiServer, Asked, Control, Limits, NotServing, View, explain};
+use tidegate_control::{ApiServer, Control, ExplainRequest, Limits, NotServing, View, explain};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::rustls::ServerConfig;
@@ -349,7 +349,7 @@ fn busiest(counts: &BTreeMap<Subject, usize>) -> usize {
 }
 
 fn endpoint(snapshot: &Snapshot, shop: &str) -> Option<u8> {
-    let asked = Asked::new(&format!("http://{shop}.example/"), None, []).unwrap();
+    let asked = ExplainRequest::new(&format!("http://{shop}.example/"), None, []).unwrap();
     let route = explain(snapshot, &[], &NotServing::default(), &asked).unwrap().route?;
     match route.targets.first()?.endpoints.first()?.address {
         std::net::SocketAddr::V4(address) => Some(address.ip().octets()[3]),
