@@ -154,7 +154,11 @@ impl<'a> Loop<'a> {
             Event::Deleted { object, resource_version, .. } => {
                 (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
             }
-            Event::Defined { .. } | Event::Resolved { .. } | Event::ApiServer { .. } | Event::Unopened { .. } => return,
+            Event::Unlisted { .. }
+            | Event::Defined { .. }
+            | Event::Resolved { .. }
+            | Event::ApiServer { .. }
+            | Event::Unopened { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
         if let Some(version) = version {
@@ -171,6 +175,7 @@ impl<'a> Loop<'a> {
             Event::Applied { .. }
             | Event::Deleted { .. }
             | Event::Bookmark { .. }
+            | Event::Unlisted { .. }
             | Event::Defined { .. }
             | Event::Resolved { .. }
             | Event::ApiServer { .. }

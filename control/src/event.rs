@@ -78,6 +78,12 @@ pub enum Event {
         /// The time of this event.
         received: Instant,
     },
+    /// The source may have objects that have not been listed: the cluster has begun to serve the kind, or its
+    /// definition may not be read. Follows an [`Event::Unserved`].
+    Unlisted {
+        /// The source.
+        source: Source,
+    },
     /// The CustomResourceDefinition of a kind of the Gateway API states another release, or is gone.
     Defined {
         /// The kind.

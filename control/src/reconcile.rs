@@ -276,7 +276,7 @@ impl Reconciler {
         self.model.world.compact();
         let compiled = self.model.compile_all();
         self.round = Round::new(compiled.values().sum());
-        self.round.schedule(now, self.model.options.pace.units_max(), &self.model.options.pace, 0);
+        self.round.schedule(now, self.model.options.pace.units_max(), &self.model, 0);
         let touched = Touched { compiled, ..Touched::default() };
         self.names.note_all();
         let names = self.names.refresh(&mut self.model);

@@ -40,7 +40,8 @@ macro_rules! world {
             pub names: BTreeMap<Arc<str>, Resolution>,
             /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
-            /// The sources whose objects are not known, because they have been neither listed nor restored.
+            /// The sources whose objects are not known, because they have been neither listed nor restored. As all of
+            /// World it outlives a restart of the loop.
             pub unlisted: BTreeSet<Source>,
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
@@ -192,6 +193,11 @@ impl World {
     pub(crate) fn after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
         let beyond = (last.map_or(Unbounded, Excluded), Unbounded);
         self.present.range::<ObjectRef, _>(beyond).next().map(|(object, _)| object)
+    }
+
+    /// The number of objects, whether they can be read or not.
+    pub(crate) fn count(&self) -> usize {
+        self.present.len()
     }
 
     /// Whether an object exists, whether it can be read or not.

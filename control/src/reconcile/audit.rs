@@ -17,7 +17,6 @@ use crate::attachment::Verdict;
 use crate::backoff::share;
 use crate::compile::{ByObject, ChangedUnits, Compiled, Defer, Touched, Unit};
 use crate::history::{Cause, Changes};
-use crate::options::Pace;
 use crate::sources::attach;
 
 /// The minimum pause between turns, however large the cluster is.
@@ -55,10 +54,11 @@ impl Round {
 
     /// Sets when the next turn is due after one of `units` units: a round takes the configured time, plus up to half of
     /// it.
-    pub(super) fn schedule(&mut self, now: Instant, units: usize, pace: &Pace, draw: u64) {
-        let all = self.expected.max(self.passed).max(1);
+    pub(super) fn schedule(&mut self, now: Instant, units: usize, model: &Model, draw: u64) {
+        // Each object is a unit too, so that a cluster that has just grown is not rushed through.
+        let all = self.expected.max(self.passed).max(model.world.count()).max(1);
         let [units, all] = [units, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let fair = pace.audit.saturating_mul(units.min(all)) / all;
+        let fair = model.options.pace.audit.saturating_mul(units.min(all)) / all;
         self.due = Some(now + (fair + share(fair / 2, draw)).max(PAUSE_MIN));
     }
 
@@ -80,7 +80,7 @@ impl Round {
             self.expected = std::mem::take(&mut self.passed);
             turn.audit_left_over();
         }
-        self.schedule(now, units, &pace, draw);
+        self.schedule(now, units, turn.model, draw);
         whole
     }
 }

@@ -24,6 +24,7 @@ impl Reconciler {
                 return self.list(source, objects, complete, received);
             }
             Event::Unserved { source, received } => self.unserved(&source, received),
+            Event::Unlisted { source } => drop(self.model.world.unlisted.insert(source)),
             Event::Defined { kind, release, received } => {
                 if self.model.world.define(kind, release) {
                     let classes = self.model.topology.dependents(&Key::Definitions).cloned().collect();
@@ -122,16 +123,16 @@ impl Reconciler {
     /// A source has been listed.
     fn synced(&mut self, source: &Source, received: Instant) {
         let restored = self.listing.restored_as_of_s(source).is_some();
-        if !self.listing.synced(source, received) {
-            return;
-        }
-        self.model.world.unlisted.remove(source);
+        let first = self.listing.synced(source, received);
+        let unlisted = self.model.world.unlisted.remove(source);
         // Restored objects are attached already; those that have changed since are queued one by one.
-        if !restored {
+        if unlisted || first && !restored {
             let dependents = self.model.topology.dependents_of_kind(source.kind).cloned().collect();
             self.attach_dependents(&dependents, Cause::Listed { listed: source.kind }, Lane::Slow, received);
         }
-        // Reports that waited for this source can be written now.
-        self.pending_reports().look_again();
+        if first {
+            // Reports that waited for this source can be written now.
+            self.pending_reports().look_again();
+        }
     }
 }

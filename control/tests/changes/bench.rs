@@ -127,7 +127,11 @@ impl Bench {
     }
 
     pub(crate) fn unserve(&mut self, kind: Kind) {
-        let event = Event::Unserved { source: all_of(kind), received: self.now };
+        self.observe(Event::Unserved { source: all_of(kind), received: self.now });
+    }
+
+    /// Observes an event that asks for no list.
+    pub(crate) fn observe(&mut self, event: Event) {
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 

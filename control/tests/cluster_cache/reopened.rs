@@ -62,6 +62,18 @@ fn a_reopened_cache_resumes_at_its_last_version() {
     check(options(folder.path()), "all", Some((Some("7"), 1)));
 }
 
+/// An edge that starts alone knows then that there are none, instead of waiting for them.
+#[test]
+fn a_kind_that_was_not_served_is_restored_without_objects() {
+    let folder = folder();
+    written(&folder);
+    let (cache, _) = open(options(folder.path()), "all", true);
+    let cache = cache.unwrap();
+    cache.sink(&SECRET, true).unwrap().unserved();
+    cache.close();
+    check(options(folder.path()), "all", Some((None, 0)));
+}
+
 /// The version from which a process would resume if it started with the current files, as after a power cut.
 fn version_on_disk(folder: &TempDir) -> Option<String> {
     let copy = tempfile::tempdir().unwrap();

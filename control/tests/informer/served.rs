@@ -162,7 +162,7 @@ fn a_kind_is_followed_once_its_definition_is_established() {
         collection: (vec![listed(8, &[])], vec![]),
     };
     let requests = ["definition list", "definition watch 5", "v1 list", "v1 watch 8"];
-    check(script, &["unserved", "listed@8"], &requests);
+    check(script, &["unserved", "unlisted", "listed@8"], &requests);
 }
 
 #[test]
@@ -209,21 +209,21 @@ fn a_periodic_list_finds_what_the_watch_missed() {
     let there = |version| defined(version, &[ours(4, "v1")]);
     let moved = defined(9, &[ours(8, "-v1 v2")]);
     for (what, lists, events, lists_made) in [
-        ("it came", vec![defined(5, &[]), there(9)], ["unserved", "listed@7 a@1"], 2),
+        ("it came", vec![defined(5, &[]), there(9)], &["unserved", "unlisted", "listed@7 a@1"][..], 2),
         (
             "it went, as two lists say",
             vec![there(5), defined(9, &[]), defined(10, &[])],
-            ["listed@7 a@1", "unserved"],
+            &["listed@7 a@1", "unserved"],
             3,
         ),
-        ("its versions changed", vec![there(5), moved], ["listed@7 a@1", "listed@8 a@1"], 2),
+        ("its versions changed", vec![there(5), moved], &["listed@7 a@1", "listed@8 a@1"], 2),
     ] {
         // The second list is due as well, and still in progress.
         let hangs = Answer::steps(vec![Step::Hang]);
         let collection = (vec![listed(7, &[("a", 1)]), hangs, listed(8, &[("a", 1)])], vec![]);
         let limits = Limits { list_again: Duration::ZERO, ..patient() };
         let script = Script { definitions: (lists, vec![silent()]), collection };
-        let (got, seen) = block_on(play_within(limits, script, 2, 4));
+        let (got, seen) = block_on(play_within(limits, script, events.len(), 4));
         assert_eq!(got, events, "{what}");
         assert_eq!(seen.iter().filter(|request| *request == "definition list").count(), lists_made, "{what}: {seen:?}");
     }
@@ -346,7 +346,7 @@ fn an_optional_kind_with_an_unreadable_definition_counts_as_unserved() {
         definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[ours(4, "v1")])], vec![]),
         collection: (vec![listed(7, &[("a", 1)])], vec![]),
     };
-    let (got, _) = block_on(play_as(patient(), script, (3, 4), true));
-    let events = ["unserved", "watching", "listed@7 a@1"];
+    let (got, _) = block_on(play_as(patient(), script, (4, 4), true));
+    let events = ["unserved", "unlisted", "watching", "listed@7 a@1"];
     assert!(matches(&got, &events), "events: {got:#?}");
 }

@@ -300,6 +300,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         Event::Listed { .. }
         | Event::Resumed { .. }
         | Event::Unserved { .. }
+        | Event::Unlisted { .. }
         | Event::Defined { .. }
         | Event::Bookmark { .. }
         | Event::Watching { .. }

@@ -202,7 +202,8 @@ fn read_source(
     if unread > 0 {
         tracing::warn!(%source, unread, "kept objects cannot be read and are skipped; the source is listed again");
     }
-    let resume = position.resource_version.filter(|_| unread == 0).map(Arc::from);
+    // It is empty if the server did not serve the kind.
+    let resume = position.resource_version.filter(|version| unread == 0 && !version.is_empty()).map(Arc::from);
     Ok(RestoredSource { source, objects, raw, resume, as_of_s: position.as_of_s })
 }
 

@@ -120,6 +120,14 @@ impl Sink {
         self.send(Message::ListDone(Listed { reached, complete, wins }));
     }
 
+    /// There are no objects, because the server does not serve the kind; other than by a list, that needs no
+    /// confirmation. No watch can begin there, so the version is empty.
+    pub fn unserved(&self) {
+        self.retain([]);
+        self.list_begins();
+        self.list_done(Arc::from(""), true, true);
+    }
+
     /// An event of a watch: the object, or `None` if it was deleted. Without a resourceVersion if objects are read by
     /// name.
     pub fn told(&self, name: &ObjectName, raw: Option<&[u8]>, reached: Option<&Arc<str>>) {

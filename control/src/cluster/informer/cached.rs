@@ -108,7 +108,7 @@ impl CachedInformer {
                 Ok(Some(now)) if now == *before => return Some(now),
                 Ok(now) => {
                     tracing::warn!(kind = %self.wanted, ?now, "the API server no longer serves a cached kind as before");
-                    self.tee(before).unserved();
+                    self.tee(before).unserved(false);
                     self.tell.tell(|state| {
                         (state.served, state.standing) = (now.clone(), CachedCondition::Unknown);
                     });

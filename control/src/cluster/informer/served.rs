@@ -50,6 +50,8 @@ enum Presence {
     Unknown,
     /// It does not.
     Absent,
+    /// Its definition may not be read, and the kind was not requested.
+    Denied,
     /// It does.
     Served {
         /// The version to request.
@@ -188,17 +190,23 @@ async fn follow_while_served(
 ) -> Result<Infallible, Closed> {
     // Whether the last informer has reported a failure, so that the next one reports its end.
     let mut failing = false;
+    // Whether the kind was last known to have no objects.
+    let mut absent = false;
     loop {
         let now = presence.borrow_and_update().clone();
-        if now == Presence::Absent {
+        let source = || informer.api().source().clone();
+        let was_absent = std::mem::replace(&mut absent, now == Presence::Absent);
+        if matches!(now, Presence::Absent | Presence::Denied) {
             failing = false;
-            informer.lister.tee.unserved();
-            let source = informer.api().source().clone();
-            informer.send(Event::Unserved { source, received: clock::now() }).await?;
+            informer.lister.tee.unserved(absent);
+            informer.send(Event::Unserved { source: source(), received: clock::now() }).await?;
+        }
+        if now == Presence::Denied || was_absent && !absent {
+            informer.send(Event::Unlisted { source: source() }).await?;
         }
         let other = presence.wait_for(|later| *later != now);
         match &now {
-            Presence::Unknown | Presence::Absent => drop(other.await),
+            Presence::Unknown | Presence::Absent | Presence::Denied => drop(other.await),
             Presence::Served { version, .. } => {
                 let informer = if own { informer.clone().at(version) } else { informer.clone() };
                 let mut informer = Informer { failing, ..informer };
@@ -241,7 +249,7 @@ impl Definition {
                     }
                     let served = matches!(*tell.borrow(), Presence::Served { .. });
                     if self.optional && failure.is_denied() && !served {
-                        self.go_without(&failure, tell).await;
+                        self.go_without(&failure, tell);
                     }
                     self.wait_after(&failure, served, pauses).await?;
                     clock::now() >= self.list_due
@@ -350,13 +358,13 @@ impl Definition {
     }
 
     /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
-    async fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
+    fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
         if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
             tracing::warn!(%failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
                 and --source ingress needs none");
         }
-        (self.failing, self.told) = (true, true);
-        self.say(None, tell).await;
+        (self.failing, self.told, self.doubted) = (true, true, false);
+        self.set(Presence::Denied, tell);
     }
 
     /// The API server has answered as expected.

@@ -66,7 +66,11 @@ impl Tee {
         }
     }
 
-    pub(super) fn unserved(&self) {
+    /// The server does not serve the kind; `sure` if that is known, and not only that the definition may not be read.
+    pub(super) fn unserved(&self, sure: bool) {
+        if let Some(sink) = self.sink.as_ref().filter(|_| sure) {
+            sink.unserved();
+        }
         self.copy(CopyEvent::Unserved);
     }
 

@@ -32,8 +32,8 @@ use tidegate_config::object::Kind;
 
 use super::spec::SourceSpec;
 
-/// Gateways, their routes, and the objects that these refer to. Only the policies are required, without which no route
-/// is known to be one in plain text. A cluster that lacks their definition has none, and nothing waits for them.
+/// Gateways, their routes, and the objects that these refer to. A cluster may lack their definitions, so none is
+/// required. Routes to Services whose policies are not known are closed meanwhile.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.gateway.is_some(),
     kinds: &[
@@ -50,7 +50,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
         Kind::UdpRoute,
         Kind::BackendTlsPolicy,
     ],
-    required: &[Kind::BackendTlsPolicy],
+    required: &[],
     by_name: &[],
     class: None,
     // The endpoints for the Services of Gateways.

@@ -238,7 +238,7 @@ impl Rules<'_, '_> {
     /// A target with the BackendTLSPolicy for its Service port applied.
     pub(super) fn over_tls(&mut self, target: Target) -> Result<Target, UnusableBackend> {
         let name = target.backend.service.clone();
-        // The policy's own status reports it.
+        // The policy's own status reports it. While policies are not known, no status is written in their namespace.
         self.reader.secured(target).map_err(|why| UnusableBackend { reason: None, value: name.to_string(), why })
     }
 

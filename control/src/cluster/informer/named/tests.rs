@@ -52,7 +52,8 @@ fn text(event: &Event) -> String {
         | Event::Resolved { .. }
         | Event::ApiServer { .. }
         | Event::Unopened { .. }
-        | Event::Unserved { .. } => {
+        | Event::Unserved { .. }
+        | Event::Unlisted { .. } => {
             panic!("{event:?}")
         }
     }
