@@ -45,12 +45,12 @@ impl<'a> Filters<'a> {
         self.route.iter().chain(self.share)
     }
 
-    /// The edits for a response of this scope and status: those of the filters, and then those of the grants.
+    /// The edits of the filters for a response of this scope and status.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
         let (secure, cors) = (self.secure, self.cors);
         // The last CORS filter holds, in its place among the others.
         let mut cors_left = self.iter().filter(|filter| matches!(filter, Filter::Cors(_))).count();
-        let of_filters = self.iter().filter_map(move |filter| match filter {
+        self.iter().filter_map(move |filter| match filter {
             Filter::Cors(_) => {
                 cors_left -= 1;
                 cors.filter(|_| cors_left == 0)
@@ -61,8 +61,7 @@ impl<'a> Filters<'a> {
             | Filter::Path(_)
             | Filter::Host(_)
             | Filter::Mirror(_) => None,
-        });
-        of_filters.chain(self.grants.iter().map(|granted| &granted.response))
+        })
     }
 }
 
@@ -117,6 +116,7 @@ pub(crate) fn response<'v>(
         edits.set(&X_CORRELATION_ID, |out| out.extend_from_slice(ids.as_bytes()));
     }
     filters.of_response(ResponseScope::Proxied, status).for_each(|own| apply(own, edits));
+    filters.grants.iter().for_each(|granted| apply(&granted.response, edits));
     Ok(())
 }
 
@@ -175,7 +175,9 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
     headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
     let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
-    filters.of_response(scope, status).for_each(|own| edit(own, &mut headers));
+    filters.of_response(scope, status).for_each(|own| edit(own, &mut headers, frames));
+    // A service grants headers of the endpoint's response: its content is not that of this answer.
+    filters.grants.iter().for_each(|granted| edit(&granted.response, &mut headers, describes));
     let body = if bodiless || method == "HEAD" { Bytes::new() } else { body };
     Rendered { status: if is_grpc { 200 } else { status }, headers, body }
 }
@@ -214,8 +216,7 @@ fn trailers_only(
         Content::Explained | Content::Redirect(_) => &[],
     };
     for (name, value) in given {
-        let describes = frames(name) || name.as_str().starts_with("content-") || name.as_str().starts_with("grpc-");
-        if !describes && headers.iter().take(own).all(|(set, _)| set != name) {
+        if !describes(name) && headers.iter().take(own).all(|(set, _)| set != name) {
             headers.push((name.clone(), value.clone()));
         }
     }
@@ -254,11 +255,16 @@ fn frames(name: &HeaderName) -> bool {
     *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING
 }
 
-/// Edits the headers of an answer of the edge's own, except those that frame it.
-fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>) {
+/// Whether a header is about the content of a message or about a gRPC status.
+fn describes(name: &HeaderName) -> bool {
+    frames(name) || name.as_str().starts_with("content-") || name.as_str().starts_with("grpc-")
+}
+
+/// Edits the headers of an answer of the edge's own, except the kept ones.
+fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>, is_kept: fn(&HeaderName) -> bool) {
     let removed = |name: &HeaderName| own.remove.contains(name) || own.set.iter().any(|(set, _)| set == name);
-    headers.retain(|(name, _)| frames(name) || !removed(name));
-    let new = own.set.iter().chain(&own.add).filter(|(name, _)| !frames(name));
+    headers.retain(|(name, _)| is_kept(name) || !removed(name));
+    let new = own.set.iter().chain(&own.add).filter(|(name, _)| !is_kept(name));
     headers.extend(new.cloned());
 }
 
