@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// tests do that run meanwhile (`net.ipv4.ip_local_port_range`).
 const FIRST: u16 = 16_384;
 
-/// Loopback addresses whose ports were free a moment ago, all different. Another process may take them first, so that
-/// the caller tries again.
+/// Loopback addresses whose ports were free a moment ago, all different. Another process may take them first.
 #[must_use]
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -49,7 +49,7 @@ pub(super) type Events = mpsc::Sender<(Arc<str>, Happened)>;
 /// The receiver is gone, as it is at shutdown.
 struct ReceiverGone;
 
-/// Keeps a process running until it is events to end, and sends its events under the pod's name.
+/// Keeps a process running until it is told to end, and sends its events under the pod's name.
 pub(super) async fn run(job: Job, events: Events, end: CancellationToken) {
     let pod = &job.pod;
     let mut backoff = Backoff::default();
