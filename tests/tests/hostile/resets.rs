@@ -50,9 +50,11 @@ pub(crate) async fn resets_end_the_connection_with_enhance_your_calm(driver: Dri
     let ((opened, end), ()) = tokio::join!(attack(edge.http(), ATTACK_MAX), is_served(edge.http(), "b", 40));
     let connections = a.connections();
     println!("{driver:?}: {opened} streams, {connections} connections to the endpoint, {end:?}");
-    let calmed = end
-        .as_ref()
-        .is_some_and(|end| end.is_go_away() && end.is_remote() && end.reason() == Some(Reason::ENHANCE_YOUR_CALM));
+    // The client has sent more meanwhile. On a busy machine the TCP reset that this causes may overtake the frame.
+    let calmed = end.as_ref().is_some_and(|end| {
+        let told = end.is_go_away() && end.is_remote() && end.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+        told || end.get_io().is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    });
     assert!(calmed, "after {opened} streams the connection ended by {end:?}");
     assert!(connections <= CONNECTIONS_MAX, "{connections} connections to the endpoint");
 }
