@@ -53,7 +53,8 @@ pub(crate) async fn resets_end_the_connection_with_enhance_your_calm(driver: Dri
     // The client has sent more meanwhile. On a busy machine the TCP reset that this causes may overtake the frame.
     let calmed = end.as_ref().is_some_and(|end| {
         let told = end.is_go_away() && end.is_remote() && end.reason() == Some(Reason::ENHANCE_YOUR_CALM);
-        told || end.get_io().is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+        let reset = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+        told || end.get_io().is_some_and(|error| reset.contains(&error.kind()))
     });
     assert!(calmed, "after {opened} streams the connection ended by {end:?}");
     assert!(connections <= CONNECTIONS_MAX, "{connections} connections to the endpoint");
