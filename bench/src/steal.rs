@@ -85,8 +85,8 @@ impl Ticks {
         std::fs::read_to_string("/proc/stat").ok().and_then(|text| Self::parse(&text)).unwrap_or_default()
     }
 
-    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal, and what is in the first
-    /// two already.
+    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal, and the guests' times,
+    /// which the first two include.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|field| field.parse().ok()).collect();

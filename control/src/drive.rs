@@ -336,7 +336,7 @@ impl<'a> Loop<'a> {
     /// The requester may be gone; then the answer is dropped.
     fn answer(&mut self, question: Question) {
         match question {
-            Question::History(which, answer) => drop(answer.send(self.recent_publications(&which))),
+            Question::History(filter, answer) => drop(answer.send(self.recent_publications(&filter))),
             Question::NotServing(answer) => drop(answer.send(self.reconciler.not_serving(clock::now(), clock::wall()))),
             Question::Command(command, answer) => drop(answer.send(self.execute(command))),
             Question::Findings(answer) => drop(answer.send(self.reconciler.model().compiled().all_findings())),

@@ -1,5 +1,5 @@
 //! OpenAPI v2, as far as kubectl needs it: if it does not find a kind in v3, it looks here for server-side field
-//! validation before it reports that there is no such kind. Clients accept it as protobuf only (gnostic's
+//! validation before it reports an unknown kind. Clients accept it as protobuf only (gnostic's
 //! `openapi.v2.Document`).
 
 use crate::kind::{Kind, KindId, Kinds};

@@ -224,8 +224,8 @@ impl Event {
             match (object.value.get(), marks.and_then(|marks| marks[nth].as_ref())) {
                 (Some(value), _) => selection.matches(value),
                 (None, Some(marks)) => selection.matches(marks),
-                // Nobody with a selector was there when it happened. To keep what is read now would take more than was
-                // counted.
+                // No watch with a selector existed at the time of the event. Keeping the marks that are read now would
+                // take memory that was not counted.
                 (None, None) => selection.matches(&Marks::read(&object.json(), fields)),
             }
         };

@@ -181,8 +181,8 @@ fn drop_twins(metadata: &mut Value) -> Option<String> {
     })
 }
 
-/// Lists and maps of the metadata that are empty are absent, as in the real server; clients compare what they sent with
-/// what is there.
+/// Lists and maps of the metadata that are empty are absent, as in the real server; clients compare the object that
+/// they sent with the stored one.
 fn drop_empty(metadata: &mut Value) {
     let Some(fields) = metadata.as_object_mut() else { return };
     for field in ["labels", "annotations", "finalizers", "ownerReferences"] {

@@ -1,6 +1,6 @@
 //! The class of an Ingress that is created without one: the cluster's default, if it has one. This is the rule of the
-//! real server's admission plugin `DefaultIngressClass`; like it, this acts after owners are tracked, so that nobody
-//! owns the field.
+//! real server's admission plugin `DefaultIngressClass`; like it, this acts after owners are tracked, so that the
+//! field has no owner.
 
 use std::cmp::Reverse;
 

@@ -120,8 +120,8 @@ impl Sink {
         self.send(Message::ListDone(Listed { reached, complete, wins }));
     }
 
-    /// There are no objects, because the server does not serve the kind; other than by a list, that needs no
-    /// confirmation. No watch can begin there, so the version is empty.
+    /// The server does not serve the kind, so it has no objects. Unlike an empty list this needs no confirmation, and
+    /// no watch can begin at it, so its version is empty.
     pub fn unserved(&self) {
         self.retain([]);
         self.list_begins();

@@ -39,8 +39,8 @@ impl Session {
 }
 
 impl Forwarding {
-    /// Adds the edits that send the token to the client, unless the endpoint of its token answers, or is there and the
-    /// session stays with it whoever answers.
+    /// Adds the edits that send the token to the client, unless the endpoint of its token answers, or exists and the
+    /// session stays with it when another one answers.
     pub(super) fn session_edits(&self, edits: &mut Edits) {
         let Some(session) = &self.session else { return };
         let Some(answering) = self.attempts.last().map(|attempt| attempt.id()) else { return };
