@@ -81,7 +81,11 @@ fn check_fault(secret: &Value, key: &str, want: &str) {
 fn an_unusable_secret_has_a_reason_that_shows_no_key() {
     let (key, other) = (ecdsa(), ecdsa());
     let (pem, chain) = (key.serialize_pem(), signed(&key, &["shop.example"]));
-    check_fault(&secret(&chain, &other.serialize_pem()), &other.serialize_pem(), "certificate and key cannot be used");
+    check_fault(
+        &secret(&chain, &other.serialize_pem()),
+        &other.serialize_pem(),
+        "tls.key is not the key of the certificate",
+    );
     check_fault(&secret(&pem, &chain), &pem, "tls.crt holds no certificate");
     check_fault(&secret(&chain, "hello"), &pem, "tls.key holds no private key");
     check_fault(&secret("", ""), &pem, "tls.crt holds no certificate");
