@@ -261,10 +261,18 @@ fn own_status(
         }
         (None, None) => conditions.judge("Accepted", "Accepted", None),
     }
-    let invalid = || Fault::new("Invalid", "no listener is accepted");
+    let why = |listener: &MergedListener| listener.reported().or(listener.idle.as_ref()).cloned();
+    let idle = merged.offered.iter().all(|listener| why(listener).is_some());
+    let invalid = || match merged.offered.iter().find(|listener| listener.reported().is_none()) {
+        None => Fault::new("Invalid", "no listener is accepted"),
+        Some(first) => {
+            let why = why(first).map_or(String::new(), |why| why.message);
+            Fault::new("Invalid", format!("no listener serves; {}: {why}", first.listener.section))
+        }
+    };
     let programmed = refused.cloned().map(|fault| Fault::new("Invalid", fault.message));
     let programmed = programmed.or_else(|| without_ports(own)).or_else(|| assigned.unusable.clone());
-    let programmed = programmed.or_else(|| (none && !own.is_empty()).then(invalid));
+    let programmed = programmed.or_else(|| (idle && !own.is_empty()).then(invalid));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
     let client = merged.client.as_ref().and_then(|client| client.as_ref().err().cloned());
     conditions.judge("ResolvedRefs", "ResolvedRefs", client.or_else(|| unresolved(own)).as_ref());
