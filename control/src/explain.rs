@@ -56,7 +56,10 @@ pub struct Explanation {
     pub passed_over: Vec<Candidate>,
     /// Routes whose host and path match, that follow the serving one, in order; limited in number.
     pub next: Vec<Candidate>,
-    /// The number of further routes of both lists.
+    /// Routes of the host with other paths, if none serves the request; limited in number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Candidate>,
+    /// The number of further routes of these lists.
     #[serde(skip_serializing_if = "is_none")]
     pub omitted: usize,
     /// Routes for the host that refer to the Gateway or one of its ListenerSets, and are not accepted; added by callers
@@ -161,8 +164,11 @@ pub fn explain(
     let misdirected = shaken(snapshot.bind(&key), asked)?.filter(|shaken| shaken.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
     let (lost, told) = concerned(findings, routes, (route, listener));
-    let Rank { passed_over, next, omitted } = match &misdirected {
-        None => rank(snapshot.in_turn(listener, &asked.host, &asked.path), route, asked),
+    let Rank { passed_over, next, others, omitted } = match &misdirected {
+        None => {
+            let rank = rank(snapshot.in_turn(listener, &asked.host, &asked.path), route, asked);
+            if route.is_some() { rank } else { rank.with_others(routes) }
+        }
         Some(_) => Rank::default(),
     };
     let not_here = misdirected.is_some().then_some(421);
@@ -178,6 +184,7 @@ pub fn explain(
         route: route.map(|route| served(snapshot, route)),
         passed_over,
         next,
+        others,
         omitted,
         refused: Vec::new(),
         lost,
@@ -233,6 +240,7 @@ fn of_connections(
         route: None,
         passed_over: Vec::new(),
         next: Vec::new(),
+        others: Vec::new(),
         omitted: 0,
         refused: Vec::new(),
         lost,

@@ -32,8 +32,24 @@ pub struct Candidate {
 pub(super) struct Rank {
     pub(super) passed_over: Vec<Candidate>,
     pub(super) next: Vec<Candidate>,
+    /// Routes of the host with other paths.
+    pub(super) others: Vec<Candidate>,
     /// The number of routes that are not listed.
     pub(super) omitted: usize,
+}
+
+impl Rank {
+    /// With the routes of a host that are not listed yet: their paths do not match.
+    pub(super) fn with_others(mut self, host: Option<&Arc<HostRoutes>>) -> Self {
+        let routes = host.map_or(Vec::new(), |host| host.routes());
+        let matching = self.passed_over.len() + self.next.len() + self.omitted;
+        let listed: Vec<_> = self.passed_over.iter().chain(&self.next).map(|it| (&it.object, &it.field)).collect();
+        let others = routes.iter().map(|route| Candidate::of(route, None));
+        let others = others.filter(|it| !listed.contains(&(&it.object, &it.field)));
+        self.others = others.take(LISTED_MAX).collect();
+        self.omitted += routes.len().saturating_sub(matching + self.others.len());
+        self
+    }
 }
 
 impl Candidate {

@@ -32,6 +32,7 @@ impl fmt::Display for Explanation {
         }
         self.passed_over.iter().try_for_each(|candidate| write_candidate(f, "passed", candidate))?;
         self.next.iter().try_for_each(|candidate| write_candidate(f, "next", candidate))?;
+        self.others.iter().try_for_each(|candidate| write_candidate(f, "other", candidate))?;
         if self.omitted > 0 {
             writeln!(f, "           and {} more", self.omitted)?;
         }

@@ -148,6 +148,22 @@ fn a_rule_that_lost_to_an_older_ingress_is_shown() {
 }
 
 #[test]
+fn without_a_matching_path_the_other_routes_of_the_host_are_shown() {
+    let all = [
+        ingress("web", 2020, &json!({}), &[("Prefix", "/ws"), ("Exact", "/robots.txt")]),
+        ingress("old", 2021, &json!({}), &[("Exact", "/robots.txt")]),
+    ];
+    let text = explained(&all, "http://web.example/cart");
+    let others: Vec<&str> = text.lines().filter(|line| line.starts_with("  other ")).collect();
+    let want = [
+        "  other    exact /robots.txt of Ingress shop/web, spec.rules[0].http.paths[1]",
+        "  other    prefix /ws of Ingress shop/web, spec.rules[0].http.paths[0]",
+    ];
+    assert_eq!(others, want, "{text}");
+    assert!(!explained(&all, "http://web.example/ws").contains("  other "), "a served request needs none");
+}
+
+#[test]
 fn waiting_routes_are_shown_with_their_reason() {
     let (since, until) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH);
     let wait = |host: &str, service| Wait {
