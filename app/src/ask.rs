@@ -1,5 +1,6 @@
 //! The client of a running process's debug address, which `explain`, `history`, `freeze`, `thaw` and `rollback` use.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,6 +22,14 @@ use crate::settings::{DebugAddress, debug_address};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 16 << 20;
+
+/// Prints an answer. A reader that has closed the pipe, as `head` does after its lines, has what it wants.
+fn print(answer: &str) -> io::Result<()> {
+    match writeln!(io::stdout().lock(), "{answer}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
 
 /// A request to a running process.
 #[derive(Debug)]
@@ -56,11 +65,11 @@ impl Question {
         let answer = answer.trim_end();
         match status {
             StatusCode::OK => {
-                println!("{answer}");
+                print(answer)?;
                 Ok(ExitCode::SUCCESS)
             }
             StatusCode::NOT_FOUND | StatusCode::CONFLICT => {
-                println!("{answer}");
+                print(answer)?;
                 Ok(ExitCode::FAILURE)
             }
             other => bail!("{other}: {answer}"),

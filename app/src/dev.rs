@@ -78,6 +78,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
         generation: wired.view.generation(),
         loaded: loaded.subscribe(),
         steady: steady.subscribe(),
+        draining: wired.draining.clone(),
     };
     let stop = wired.stop.clone();
     wired.tasks.once("api", door.serve(stop.cancelled_owned()));

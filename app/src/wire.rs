@@ -67,7 +67,8 @@ pub(crate) struct Wired {
     /// The address of the served API.
     pub(crate) api: Option<ListenPlace>,
     proxy: Proxy,
-    draining: CancellationToken,
+    /// Cancelled when a signal has told the process to end, or no socket is open.
+    pub(crate) draining: CancellationToken,
     drain: Drain,
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tidegate_config::model::{Bind, BindProtocol, Generation, Snapshot, TableName};
 use tidegate_config::published::Published;
-use tidegate_proxy::Bound;
+use tidegate_proxy::{Bound, BoundBind};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::debug::{Table, table};
 use crate::listen_place::ListenPlace;
@@ -19,6 +20,8 @@ use crate::listen_place::ListenPlace;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// After this time without a publication, the routes are those of the files.
 const QUIET: Duration = Duration::from_millis(150);
+/// A shutdown that takes longer says what it waits for.
+const SHUTDOWN_SILENT: Duration = Duration::from_millis(500);
 /// The number of hosts shown; the debug page has them all.
 const HOSTS_MAX: usize = 30;
 
@@ -36,24 +39,38 @@ pub(super) struct Banner {
     pub(super) loaded: watch::Receiver<Option<usize>>,
     /// The number of Deployments with all their replicas ready.
     pub(super) steady: watch::Receiver<usize>,
+    /// Cancelled when the process has been told to end.
+    pub(super) draining: CancellationToken,
 }
 
 impl Banner {
-    /// Waits until everything is in place, prints once, and then waits forever.
+    /// Waits until everything is in place and prints once. Then waits for the end of the process, and says why it takes
+    /// a while.
     pub(super) async fn print(mut self) -> Infallible {
+        let draining = self.draining.clone();
+        tokio::select! {
+            () = self.show() => draining.cancelled().await,
+            () = draining.cancelled() => {}
+        }
+        sleep(SHUTDOWN_SILENT).await;
+        println!("Waiting for requests and tunnels in flight. Ctrl-C again ends at once.");
+        std::future::pending().await
+    }
+
+    async fn show(&mut self) {
         let in_time = timeout(PATIENCE, self.settle()).await.is_ok_and(|settled| settled.is_ok());
         println!("{}", self.text(&self.published.pin()));
         if !in_time {
             println!("Not every replica is ready yet; the log above may say why.");
         }
-        std::future::pending().await
     }
 
     /// Fails if a task has ended for good; then there is nothing to wait for.
     async fn settle(&mut self) -> Result<(), watch::error::RecvError> {
         let deployments = self.loaded.wait_for(Option::is_some).await?.unwrap_or_default();
         self.steady.wait_for(|steady| *steady >= deployments).await?;
-        let listens = |bound: &Bound| bound.iter().all(|(_, bind)| bind.address().is_some());
+        let tried = |bind: &BoundBind| bind.address().is_some() || bind.error().is_some();
+        let listens = |bound: &Bound| bound.iter().all(|(_, bind)| tried(bind));
         self.bound.wait_for(|bound| bound.iter().next().is_some() && listens(bound)).await?;
         while let Ok(changed) = timeout(QUIET, self.generation.changed()).await {
             changed?;
@@ -87,6 +104,9 @@ impl Banner {
         }
         for address in self.addresses(BindProtocol::Udp) {
             writeln!(text, "  udp      {address}")?;
+        }
+        for (key, bind) in self.bound.borrow().iter().filter(|(_, bind)| bind.address().is_none()) {
+            writeln!(text, "  closed   {}: {}", key.address, bind.error().unwrap_or("not open yet"))?;
         }
         if let Some(admin) = self.admin {
             writeln!(text, "  health   http://{admin}/readyz")?;

@@ -108,6 +108,8 @@ impl Reading {
             match found {
                 Err(fault) => self.complain(file, Some(fault.place), fault.why),
                 Ok(document) => match self.objects.get(&document.identity) {
+                    // Several examples may each bring their Namespace.
+                    Some(first) if first.object == document.object => {}
                     Some(first) => {
                         let first = first.file.display();
                         let why = format!("{} stands in {first} already; that one counts", document.identity);
@@ -226,7 +228,10 @@ mod tests {
     #[test]
     fn errors_name_file_document_and_reason() {
         let a = manifest("Service", "a", "");
-        let folder = folder(&[("1.yaml", a.clone()), ("sub/2.yaml", format!("{a}---\nkind: Secret\n"))]);
+        let other = manifest("Service", "a", "spec: {}\n");
+        let files =
+            [("1.yaml", a.clone()), ("sub/2.yaml", format!("{other}---\nkind: Secret\n")), ("sub/same.yaml", a)];
+        let folder = folder(&files);
         let reading = read(folder.path());
         let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
         let at = folder.path().display();

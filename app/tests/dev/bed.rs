@@ -88,9 +88,22 @@ impl Dev {
 
     /// Runs a command that queries the process.
     pub(crate) fn ask(&self, words: &[&str]) -> Output {
+        self.asking(words).output().unwrap()
+    }
+
+    fn asking(&self, words: &[&str]) -> Command {
         let page = self.place("debug ");
         let address = page.trim_start_matches("http://").split('/').next().unwrap();
-        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(words).args(["--debug", address]).output().unwrap()
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(words).args(["--debug", address]);
+        command
+    }
+
+    /// Runs a command whose output is not read: the pipe is closed, as `head` does after its lines.
+    pub(crate) fn ask_unread(&self, words: &[&str]) -> Output {
+        let mut child = self.asking(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        child.wait_with_output().unwrap()
     }
 
     /// The standard output of a command, which must exit with this code.

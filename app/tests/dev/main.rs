@@ -41,6 +41,9 @@ fn a_folder_is_served_and_followed_and_stays_unchanged() {
     assert_eq!((served.status.code(), unserved.status.code()), (Some(0), Some(1)));
     assert!(String::from_utf8_lossy(&served.stdout).contains("Ingress default/app"), "{served:?}");
 
+    let unread = dev.ask_unread(&["topology"]);
+    assert!(unread.status.success() && unread.stderr.is_empty(), "a closed pipe is no failure: {unread:?}");
+
     // A broken file deletes nothing; a repaired one with more replicas starts them.
     dev.write("app.yaml", "kind: [\n");
     dev.write("app.yaml", &app(2));
