@@ -50,7 +50,7 @@ impl fmt::Display for CommandRefusal {
         match self {
             Self::Starting => f.write_str("the control loop has not started completely"),
             Self::NotKept { asked, kept: (oldest, newest) } => {
-                write!(f, "the routes of generation {asked} are not kept; those of {oldest} to {newest} are")
+                write!(f, "generation {asked} cannot be restored; those from {oldest} to {newest} can")
             }
             Self::NotHeld => f.write_str("no routes are held: those of the cluster are served"),
             Self::HeldAlready(generation) => {

@@ -270,7 +270,7 @@ impl Reconciler {
             return None;
         }
         for source in self.listing.unsynced().iter().filter(|source| self.listing.unknown(source)) {
-            tracing::warn!(%source, "it could not be listed in time; the first model is compiled without it");
+            tracing::warn!(%source, "a kind could not be listed in time; the first model is compiled without it");
         }
         self.listing.start();
         self.model.world.compact();

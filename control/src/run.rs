@@ -86,7 +86,8 @@ impl std::fmt::Debug for Control {
 
 /// Registers the metrics and returns the view of the loop with the future that runs it until `shutdown`.
 ///
-/// # Errors Returns an error if a metric cannot be registered.
+/// # Errors
+/// If a metric cannot be registered.
 pub fn start(
     control: Control,
     (publisher, published): (Publisher, Published),

@@ -1,11 +1,12 @@
-//! An in-memory Kubernetes API server, good enough for kubectl and kube-rs: the kinds that an edge reads, with true
-//! resourceVersions, list and watch, patches, and optimistic concurrency.
+//! A Kubernetes API server for kubectl, client-go and kube-rs, with true resourceVersions, lists and watches, patches,
+//! and optimistic concurrency. It has two modes:
 //!
-//! It is neither a cluster nor a cache of one: it runs no Deployments and fills no EndpointSlices. The embedding
-//! program does that through a client like any other.
+//! - [`Lite::new`] and [`Lite::open`] are a server of their own, in memory or with a folder on disk. It runs no
+//!   Deployments and fills no EndpointSlices: the embedding program does that through a client like any other.
+//! - [`Lite::replica`] serves copies of the objects of another API server, which the embedding program feeds to it.
 //!
-//! [`Lite`] has two doors: [`Lite::service`] within the process, for `kube::Client::new`, and [`Door`] for the network.
-//! It must be used within a tokio runtime with time and, for the door, I/O enabled.
+//! Clients reach it by [`Lite::service`] within the process, for `kube::Client::new`, or over the network by [`Door`]
+//! and [`SharedDoor`]. It must be used within a tokio runtime with time and, for the network, I/O enabled.
 
 mod clock;
 mod crds;

@@ -68,7 +68,7 @@ pub(crate) enum Reason {
     UpstreamTimeout,
     /// A tunnel was idle for too long and was closed.
     TunnelIdle,
-    /// The request was aborted: the process is shutting down.
+    /// The request was dropped before its end, as at a shutdown: nothing was sent.
     Abandoned,
     /// An error inside the edge.
     Internal,

@@ -126,7 +126,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("c.localhost", "/").0), (404, 200));
     assert!(!why("http://c.localhost/").contains("held"), "{}", why("http://c.localhost/"));
     assert!(dev.says(&["thaw"], 1).contains("no routes are held"));
-    assert!(dev.says(&["rollback", "99999"], 1).contains("are not kept; those of "));
+    assert!(dev.says(&["rollback", "99999"], 1).contains("cannot be restored; those from "));
     dev.says(&["freeze"], 0);
     assert!(why("http://c.localhost/").contains("\n  held     frozen at generation "));
 

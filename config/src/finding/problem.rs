@@ -305,7 +305,7 @@ impl fmt::Display for Problem {
             Self::ListenerLost { listener, winner } => {
                 write!(
                     f,
-                    "{winner} is older and has hostnames of this route on {listener}, so this route has none there"
+                    "{winner} is older and has some of the hostnames on {listener}, so this route is not attached there"
                 )
             }
             Self::DefaultLost { host, winner } => {
@@ -314,10 +314,13 @@ impl fmt::Display for Problem {
                     "requests for {host} that match no rule go to the default backend of {winner}, which is older"
                 )
             }
-            Self::HostOwned { host, owner, shared } => {
-                let how = if *shared { "is shared with" } else { "belongs to the namespace of" };
-                write!(f, "host {host} {how} {owner}, which is older")
+            Self::HostOwned { host, owner, shared: true } => {
+                write!(f, "host {host} is shared with {owner}, which is older: its rule wins where both have one path")
             }
+            Self::HostOwned { host, owner, shared: false } => write!(
+                f,
+                "host {host} belongs to the namespace of {owner}, which is older, so this object's rules for it have no effect"
+            ),
             Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is presented for it"),
             Self::CertificateMissing { secret, host } => {
                 write!(f, "Secret {secret} does not exist, so {host} falls back to another certificate")

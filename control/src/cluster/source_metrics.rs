@@ -44,7 +44,8 @@ pub(crate) struct SourceSeries {
 impl SourceMetrics {
     /// Registers the families.
     ///
-    /// # Errors Returns an error if a family with one of these names is already registered.
+    /// # Errors
+    /// If a family with one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let gauge = |name: &str, text: &str| IntGaugeVec::new(Opts::new(name, text), &SOURCE);
         let counter = |name: &str, text: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, text), labels);

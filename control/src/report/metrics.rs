@@ -26,8 +26,10 @@ impl ReportMetrics {
         let leader =
             IntGauge::new("tidegate_leader", "1 while this replica is the leader, which writes to the cluster.")?;
         registry.register(Box::new(leader.clone()))?;
-        let dropped =
-            IntCounter::new("tidegate_events_dropped_total", "Findings and objects whose Events are postponed.")?;
+        let dropped = IntCounter::new(
+            "tidegate_events_dropped_total",
+            "Findings whose Events failed, and objects without Events because too many have some.",
+        )?;
         registry.register(Box::new(dropped.clone()))?;
         let writes = |name: &str, help: &str, outcomes: &[&str]| {
             let writes = IntCounterVec::new(Opts::new(name, help), &["outcome"])?;

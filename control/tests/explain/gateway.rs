@@ -177,7 +177,7 @@ fn rejected_routes_for_the_host_are_shown() {
     let refused = [
         "HTTPRoute blog/away: NotAllowedByListeners: no listener of Gateway shop/edge allows HTTPRoutes of namespace blog",
         "HTTPRoute shop/gone: NoMatchingParent: Gateway shop/edge has no such listener",
-        "GRPCRoute shop/calls: HostnameConflict: HTTPRoute shop/wide is older and has hostnames of this route on listener http of \
+        "GRPCRoute shop/calls: HostnameConflict: HTTPRoute shop/wide is older and has some of the hostnames on listener http of \
          Gateway shop/edge, which an HTTPRoute and a GRPCRoute cannot share",
     ];
     check(&text, "refused", &refused);

@@ -56,7 +56,7 @@ fn a_gateway_shows_with_its_listeners_routes_rules_and_backends() {
         refused HTTPRoute blog/away: NotAllowedByListeners: no listener of Gateway shop/edge allows HTTPRoutes of namespace blog
         refused HTTPRoute shop/elsewhere: NoMatchingParent: Gateway shop/edge has no such listener
         refused HTTPRoute shop/gone: NoMatchingParent: Gateway shop/edge has no such listener
-        refused GRPCRoute shop/calls: HostnameConflict: HTTPRoute shop/wide is older and has hostnames of this route on listener http of Gateway shop/edge, which an HTTPRoute and a GRPCRoute cannot share
+        refused GRPCRoute shop/calls: HostnameConflict: HTTPRoute shop/wide is older and has some of the hostnames on listener http of Gateway shop/edge, which an HTTPRoute and a GRPCRoute cannot share
 ",
     );
 }

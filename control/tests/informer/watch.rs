@@ -209,7 +209,7 @@ fn a_watch_that_ends_at_once_is_retried_with_back_off() {
     follows(
         limits,
         vec![closed(), closed(), closed()],
-        &["failing: the watch was ended at once"],
+        &["failing: the API server ended the watch at once"],
         &["watch 5", "watch 5", "watch 5"],
         &["watch:short"],
     );

@@ -18,7 +18,8 @@ pub struct CacheMetrics {
 impl CacheMetrics {
     /// Registers the series.
     ///
-    /// # Errors Returns an error if one of these names is already registered.
+    /// # Errors
+    /// If one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let metrics = Self {
             usable: IntGauge::new("tidegate_cache_usable", "1 while the cache on disk is writable.")?,

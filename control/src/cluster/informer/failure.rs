@@ -219,7 +219,7 @@ impl fmt::Display for Failure {
             Self::PageTooLong => f.write_str("a page of the list exceeds a size limit"),
             Self::FrameTooLong => f.write_str("an event is too long"),
             Self::Endless => f.write_str("the list has too many pages"),
-            Self::Short => f.write_str("the watch was ended at once"),
+            Self::Short => f.write_str("the API server ended the watch at once"),
         }
     }
 }

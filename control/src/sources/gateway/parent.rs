@@ -110,7 +110,7 @@ impl RouteParents<'_> {
         }
         if let Some((listener, winner)) = lost {
             let message = format!(
-                "{winner} is older and has hostnames of this route on listener {} of {owner}, which an HTTPRoute and a GRPCRoute cannot share",
+                "{winner} is older and has some of the hostnames on listener {} of {owner}, which an HTTPRoute and a GRPCRoute cannot share",
                 listener.listener.section
             );
             return Err(Fault::new("HostnameConflict", message));

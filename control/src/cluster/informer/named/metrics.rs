@@ -16,7 +16,8 @@ pub struct SecretPollerMetrics {
 impl SecretPollerMetrics {
     /// Registers the families.
     ///
-    /// # Errors Returns an error if one of these names is already registered.
+    /// # Errors
+    /// If one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let reads = Opts::new("tidegate_secret_reads_total", "Reads of Secrets by name, by result.");
         let reads = IntCounterVec::new(reads, &["outcome"])?;
