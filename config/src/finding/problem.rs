@@ -270,6 +270,15 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, value: &str, why: &str, so: &str) -> 
     }
 }
 
+fn write_owned(f: &mut fmt::Formatter<'_>, host: &str, owner: &ObjectRef, shared: bool) -> fmt::Result {
+    if shared {
+        write!(f, "host {host} is shared with {owner}, which is older: its rule wins where both have one path")
+    } else {
+        write!(f, "host {host} belongs to the namespace of {owner}, which is older, ")?;
+        f.write_str("so this object's rules for it have no effect")
+    }
+}
+
 const DROPPED: &str = "it is dropped";
 const SET_ASIDE: &str = "its last result stays in effect until it changes, but not over a restart";
 
@@ -314,13 +323,7 @@ impl fmt::Display for Problem {
                     "requests for {host} that match no rule go to the default backend of {winner}, which is older"
                 )
             }
-            Self::HostOwned { host, owner, shared: true } => {
-                write!(f, "host {host} is shared with {owner}, which is older: its rule wins where both have one path")
-            }
-            Self::HostOwned { host, owner, shared: false } => write!(
-                f,
-                "host {host} belongs to the namespace of {owner}, which is older, so this object's rules for it have no effect"
-            ),
+            Self::HostOwned { host, owner, shared } => write_owned(f, host, owner, *shared),
             Self::TlsUnused { value, why } => write!(f, "{value} {why}, so no certificate is presented for it"),
             Self::CertificateMissing { secret, host } => {
                 write!(f, "Secret {secret} does not exist, so {host} falls back to another certificate")
