@@ -11,7 +11,7 @@ use tidegate_config::model::{Backend, BackendKey, Endpoint, SnapshotParts, Trans
 use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
 use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort};
 
-use super::unit::{Kind, Unit};
+use super::unit::{Unit, UnitKind};
 use super::{Compiled, Inputs, Pass, User};
 use crate::addresses::Allowed;
 use crate::attachment::{Attachment, Key};
@@ -28,7 +28,7 @@ pub(super) struct ServiceUnit {
 /// Services: the endpoints of those in use.
 pub(super) struct Services;
 
-impl Kind for Services {
+impl UnitKind for Services {
     type Key = ObjectName;
     type Output = ServiceUnit;
     const LABEL: &'static str = "service";

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tidegate_config::model::{Bind, BindKey, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, beyond};
+use super::unit::{UnitKind, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::{Attachment, BindClaim};
 
 /// Sockets and their listeners.
 pub(super) struct Binds;
 
-impl Kind for Binds {
+impl UnitKind for Binds {
     type Key = BindKey;
     /// The listeners of the object that asks for it; of several objects, of the first. Every Gateway has an address of
     /// its own.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use tidegate_config::model::{Certificate, EdgeSettings, Settings, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::Kind;
+use super::unit::UnitKind;
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::Attachment;
 use crate::topology::Topology;
@@ -29,7 +29,7 @@ pub(super) struct Globals {
 /// The global part of a snapshot: one unit.
 pub(super) struct GlobalSettings;
 
-impl Kind for GlobalSettings {
+impl UnitKind for GlobalSettings {
     type Key = ();
     type Output = Globals;
     const LABEL: &'static str = "globals";

@@ -256,7 +256,7 @@ impl Compiled {
         pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
     }
 
-    fn unit<K: unit::Kind>(&mut self, unit: &Unit, key: &K::Key, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {
+    fn unit<K: unit::UnitKind>(&mut self, unit: &Unit, key: &K::Key, inputs: Inputs<'_>, pass: &mut Pass<'_>) -> bool {
         let made = caught(|| {
             #[cfg(test)]
             tests::trip(unit);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Unit, UnitKind, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::{Attachment, Key, Report};
 use crate::topology::Topology;
@@ -15,7 +15,7 @@ use crate::topology::Topology;
 /// The reports of objects. They have no part in a snapshot.
 pub(super) struct Reports;
 
-impl Kind for Reports {
+impl UnitKind for Reports {
     type Key = ObjectRef;
     type Output = Option<Arc<Report>>;
     const LABEL: &'static str = "object";

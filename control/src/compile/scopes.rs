@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tidegate_config::model::{ScopeId, Settings, SnapshotParts};
 use tidegate_config::object::ObjectRef;
 
-use super::unit::{Kind, beyond};
+use super::unit::{UnitKind, beyond};
 use super::{Compiled, Inputs, Pass};
 use crate::attachment::Attachment;
 
 /// The settings of scopes: one unit per scope.
 pub(super) struct Scopes;
 
-impl Kind for Scopes {
+impl UnitKind for Scopes {
     type Key = ScopeId;
     /// The settings of its objects; the oldest object that sets a value wins.
     type Output = Option<Arc<Settings>>;

@@ -8,7 +8,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{BackendKey, SnapshotParts, StreamRoute, VirtualHost};
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Unit, UnitKind, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
 use crate::attachment::Attachment;
 use crate::topology::Topology;
@@ -25,7 +25,7 @@ pub(super) struct StreamUnit {
 /// The hosts whose connections are passed on as bytes.
 pub(super) struct Streams;
 
-impl Kind for Streams {
+impl UnitKind for Streams {
     type Key = VirtualHost;
     type Output = StreamUnit;
     const LABEL: &'static str = "stream";

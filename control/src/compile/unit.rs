@@ -15,7 +15,7 @@ use crate::attachment::Attachment;
 use crate::topology::Topology;
 
 /// One kind of units.
-pub(super) trait Kind {
+pub(super) trait UnitKind {
     /// The key of a unit.
     type Key: Clone + Ord + fmt::Debug;
     /// The compiled form, before it is stored.
@@ -104,13 +104,13 @@ macro_rules! units {
 
         impl Unit {
             /// The labels of all kinds of units, as of [`Unit::label`].
-            pub(crate) const LABELS: &'static [&'static str] = &[$(<$kind as Kind>::LABEL),*];
+            pub(crate) const LABELS: &'static [&'static str] = &[$(<$kind as UnitKind>::LABEL),*];
 
             /// The kind of the unit, as in the label `unit` of metrics.
             #[must_use]
             pub const fn label(&self) -> &'static str {
                 match self {
-                    $(Self::$unit(_) => <$kind as Kind>::LABEL,)*
+                    $(Self::$unit(_) => <$kind as UnitKind>::LABEL,)*
                 }
             }
 
@@ -118,7 +118,7 @@ macro_rules! units {
             #[must_use]
             pub const fn routing(&self) -> bool {
                 match self {
-                    $(Self::$unit(_) => <$kind as Kind>::ROUTING,)*
+                    $(Self::$unit(_) => <$kind as UnitKind>::ROUTING,)*
                 }
             }
 
@@ -137,7 +137,7 @@ macro_rules! units {
                             _ => None,
                         };
                         if passed {
-                            found = <$kind as Kind>::after(last, inputs, compiled).map(Self::$unit);
+                            found = <$kind as UnitKind>::after(last, inputs, compiled).map(Self::$unit);
                         }
                     }
                 )*
@@ -158,7 +158,7 @@ macro_rules! units {
             /// Returns `true` if the serving part is the compiled one.
             pub(crate) fn serves(&self, compiled: &Compiled, serving: &SnapshotParts) -> bool {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::serves(key, compiled, serving),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::serves(key, compiled, serving),)*
                 }
             }
 
@@ -166,8 +166,8 @@ macro_rules! units {
             #[must_use]
             pub fn changed_between(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
-                $(if <$kind as Kind>::ROUTING {
-                    units.extend(<$kind as Kind>::changed_between(one, other).into_iter().map(Self::$unit));
+                $(if <$kind as UnitKind>::ROUTING {
+                    units.extend(<$kind as UnitKind>::changed_between(one, other).into_iter().map(Self::$unit));
                 })*
                 units
             }
@@ -175,14 +175,14 @@ macro_rules! units {
             /// The units that have a part in `one` and none in `other`.
             pub(crate) fn only_in(one: &SnapshotParts, other: &SnapshotParts) -> Vec<Self> {
                 let mut units = Vec::new();
-                $(units.extend(<$kind as Kind>::only_in(one, other).into_iter().map(Self::$unit));)*
+                $(units.extend(<$kind as UnitKind>::only_in(one, other).into_iter().map(Self::$unit));)*
                 units
             }
 
             /// The units that two attachments of an object make different, in ascending order.
             pub(crate) fn differing(object: &ObjectRef, before: &Attachment, after: &Attachment) -> BTreeSet<Self> {
                 let mut units = BTreeSet::new();
-                $(units.extend(<$kind as Kind>::differing(object, before, after).into_iter().map(Self::$unit));)*
+                $(units.extend(<$kind as UnitKind>::differing(object, before, after).into_iter().map(Self::$unit));)*
                 units
             }
 
@@ -192,42 +192,42 @@ macro_rules! units {
                 topology: &'t Topology,
             ) -> Box<dyn Iterator<Item = &'t ObjectRef> + 't> {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::dependent_objects(key, topology),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::dependent_objects(key, topology),)*
                 }
             }
 
             /// The Services that an attachment uses for the requests or the connections of the unit.
             pub(crate) fn services_in<'a>(&self, attachment: &'a Attachment) -> BTreeSet<&'a ObjectName> {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::services_in(key, attachment),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::services_in(key, attachment),)*
                 }
             }
 
             /// The Services that the unit uses, by the attachments now and as it was compiled.
             pub(crate) fn services(&self, topology: &Topology, parts: &SnapshotParts) -> BTreeSet<ObjectName> {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::services(key, topology, parts),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::services(key, topology, parts),)*
                 }
             }
 
             /// The Service ports that the units in a snapshot use.
             pub(crate) fn backends_in(parts: &SnapshotParts) -> BTreeSet<BackendKey> {
                 let mut backends = BTreeSet::new();
-                $(backends.extend(<$kind as Kind>::backends_in(parts));)*
+                $(backends.extend(<$kind as UnitKind>::backends_in(parts));)*
                 backends
             }
 
             /// Makes the next compilation of the unit use all of its inputs.
             pub(super) fn invalidate(&self, compiled: &mut Compiled) {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::invalidate(key, compiled),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::invalidate(key, compiled),)*
                 }
             }
 
             /// The cost of keeping the unit's part of a snapshot, in routes.
             pub(crate) fn weight(&self, parts: &SnapshotParts) -> usize {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::weight(key, parts),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::weight(key, parts),)*
                 }
             }
         }
@@ -235,7 +235,7 @@ macro_rules! units {
         impl fmt::Display for Unit {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
-                    $(Self::$unit(key) => <$kind as Kind>::describe(key, f),)*
+                    $(Self::$unit(key) => <$kind as UnitKind>::describe(key, f),)*
                 }
             }
         }

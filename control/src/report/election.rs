@@ -35,7 +35,7 @@ const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// The content of a Lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct LeaseRecord {
     /// `holderIdentity`; empty after the holder has released it.
     pub(crate) holder: String,
     /// `leaseDurationSeconds`; `None` if it is missing or invalid.
@@ -53,7 +53,7 @@ pub(crate) struct Claim {
 pub(crate) struct Seen {
     /// Its resourceVersion.
     pub(crate) version: String,
-    pub(crate) claim: Claim,
+    pub(crate) record: LeaseRecord,
 }
 
 /// A Lease to write: created, or updated from one version only.
@@ -61,7 +61,7 @@ pub(crate) struct Seen {
 pub(crate) struct Bid {
     /// The version to update; `None` to create it.
     pub(crate) over: Option<String>,
-    pub(crate) claim: Claim,
+    pub(crate) record: LeaseRecord,
     /// When the request was started.
     begun: Instant,
 }
@@ -97,7 +97,7 @@ impl Election {
             self.known = None;
             return;
         };
-        if seen.claim.holder != self.identity {
+        if seen.record.holder != self.identity {
             self.until = None;
         }
         // Only a new version shows that the holder is alive.
@@ -106,34 +106,34 @@ impl Election {
         }
     }
 
-    /// The next write: a renewal, or a claim to a Lease that has no holder or has expired. Each bid is one attempt:
+    /// The next write: a renewal, or an acquisition of a Lease that has no holder or has expired. Each bid is one attempt:
     /// unless it is followed by [`Election::won`], the Lease must be read again before the next.
     pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
         if !std::mem::take(&mut self.fresh) {
             return None;
         }
         let (holder, duration) = (self.identity.clone(), Some(self.terms.lease));
-        let first = Claim { holder, duration, acquired_us: wall_us, renewed_us: wall_us, transitions: 0 };
-        let Some((known, since)) = &self.known else { return Some(Bid { over: None, claim: first, begun: now }) };
-        let old = &known.claim;
-        let claim = if old.holder == self.identity {
+        let first = LeaseRecord { holder, duration, acquired_us: wall_us, renewed_us: wall_us, transitions: 0 };
+        let Some((known, since)) = &self.known else { return Some(Bid { over: None, record: first, begun: now }) };
+        let old = &known.record;
+        let record = if old.holder == self.identity {
             // A write without changes creates no new version, and would not be observed; the clock may stand still.
             let renewed_us = if wall_us == old.renewed_us { wall_us.saturating_add(1) } else { wall_us };
-            Claim { acquired_us: old.acquired_us, renewed_us, transitions: old.transitions, ..first }
+            LeaseRecord { acquired_us: old.acquired_us, renewed_us, transitions: old.transitions, ..first }
         } else {
             let valid_for = old.duration.unwrap_or(self.terms.lease).min(LEASE_MAX);
             if !old.holder.is_empty() && now.saturating_duration_since(*since) < valid_for {
                 return None;
             }
-            Claim { transitions: old.transitions.saturating_add(1), ..first }
+            LeaseRecord { transitions: old.transitions.saturating_add(1), ..first }
         };
-        Some(Bid { over: Some(known.version.clone()), claim, begun: now })
+        Some(Bid { over: Some(known.version.clone()), record, begun: now })
     }
 
     /// The API server has accepted a bid and created this version.
     pub(crate) fn won(&mut self, bid: Bid, version: String, now: Instant) {
         self.until = Some(bid.begun + self.terms.lead);
-        self.known = Some((Seen { version, claim: bid.claim }, now));
+        self.known = Some((Seen { version, record: bid.record }, now));
         self.fresh = true;
     }
 
@@ -147,10 +147,10 @@ impl Election {
     pub(crate) fn release(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
         self.until = None;
         self.fresh = false;
-        let (known, _) = self.known.as_ref().filter(|(known, _)| known.claim.holder == self.identity)?;
+        let (known, _) = self.known.as_ref().filter(|(known, _)| known.record.holder == self.identity)?;
         let duration = Some(Duration::from_secs(1));
-        let claim = Claim { holder: String::new(), duration, renewed_us: wall_us, ..known.claim.clone() };
-        Some(Bid { over: Some(known.version.clone()), claim, begun: now })
+        let record = LeaseRecord { holder: String::new(), duration, renewed_us: wall_us, ..known.record.clone() };
+        Some(Bid { over: Some(known.version.clone()), record, begun: now })
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let mut election = Election::new("a".to_owned(), ElectionTiming::default());
         let seen = lease.map(|(holder, seconds, transitions)| Seen {
             version: "7".to_owned(),
-            claim: Claim {
+            record: LeaseRecord {
                 holder: holder.to_owned(),
                 duration: seconds.map(Duration::from_secs),
                 acquired_us: 1,
@@ -178,8 +178,8 @@ mod tests {
         let now = begin + Duration::from_secs(later_s);
         election.read(seen, now);
         let bid = election.bid(now, 0);
-        assert_eq!(bid.as_ref().map(|bid| (bid.over.as_deref(), bid.claim.transitions)), want);
-        assert!(bid.is_none_or(|bid| bid.claim.holder == "a"));
+        assert_eq!(bid.as_ref().map(|bid| (bid.over.as_deref(), bid.record.transitions)), want);
+        assert!(bid.is_none_or(|bid| bid.record.holder == "a"));
         assert_eq!(election.bid(now, 0), None, "without another look");
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let bid = election.release(now, 9).unwrap();
         assert_eq!((election.until(), bid.over.as_deref()), (None, Some("1")));
         let duration = Some(Duration::from_secs(1));
-        let want = Claim { holder: String::new(), duration, acquired_us: 5, renewed_us: 9, transitions: 0 };
-        assert_eq!(bid.claim, want);
+        let want = LeaseRecord { holder: String::new(), duration, acquired_us: 5, renewed_us: 9, transitions: 0 };
+        assert_eq!(bid.record, want);
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::FIELD_MANAGER;
-use super::election::{Bid, Claim, Election, ElectionTiming, Seen};
+use super::election::{Bid, Election, ElectionTiming, LeaseRecord, Seen};
 use crate::backoff::share;
 use crate::clock;
 
@@ -102,7 +102,7 @@ impl Campaign {
     async fn write(&self, bid: &Bid) -> Result<Lease, kube::Error> {
         let mut lease = self.lease.clone();
         let spec = lease.spec.take().unwrap_or_default();
-        lease.spec = Some(claimed(&bid.claim, spec));
+        lease.spec = Some(spec_of(&bid.record, spec));
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match &bid.over {
             Some(version) => {
@@ -124,7 +124,7 @@ fn seen(lease: &Lease) -> Seen {
     let us = |time: Option<MicroTime>| time.map_or(0, |MicroTime(time)| time.as_microsecond());
     Seen {
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
-        claim: Claim {
+        record: LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),
             duration: seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
             acquired_us: us(spec.acquire_time),
@@ -134,16 +134,16 @@ fn seen(lease: &Lease) -> Seen {
     }
 }
 
-/// The spec of a Lease for a claim.
-fn claimed(claim: &Claim, spec: LeaseSpec) -> LeaseSpec {
+/// The spec of a Lease with this record.
+fn spec_of(record: &LeaseRecord, spec: LeaseSpec) -> LeaseSpec {
     let time = |us: i64| Timestamp::from_microsecond(us).ok().map(MicroTime);
     LeaseSpec {
-        holder_identity: Some(claim.holder.clone()),
+        holder_identity: Some(record.holder.clone()),
         // Rounded up, so that others do not assume a shorter duration.
-        lease_duration_seconds: claim.duration.and_then(|it| i32::try_from(it.as_millis().div_ceil(1000)).ok()),
-        acquire_time: time(claim.acquired_us),
-        renew_time: time(claim.renewed_us),
-        lease_transitions: Some(claim.transitions),
+        lease_duration_seconds: record.duration.and_then(|it| i32::try_from(it.as_millis().div_ceil(1000)).ok()),
+        acquire_time: time(record.acquired_us),
+        renew_time: time(record.renewed_us),
+        lease_transitions: Some(record.transitions),
         ..spec
     }
 }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_written_lease_reads_back_unchanged() {
-        let claim = Claim {
+        let record = LeaseRecord {
             holder: "a".to_owned(),
             duration: Some(Duration::from_secs(15)),
             acquired_us: 1_700_000_000_000_001,
@@ -167,16 +167,17 @@ mod tests {
             transitions: 3,
         };
         let other = LeaseSpec { strategy: Some("OldestEmulationVersion".to_owned()), ..LeaseSpec::default() };
-        let spec = claimed(&claim, other);
+        let spec = spec_of(&record, other);
         assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"), "what others keep there stays");
         let lease = Lease { spec: Some(spec), ..Lease::default() };
         let lease: Lease = serde_json::from_value(serde_json::to_value(lease).unwrap()).unwrap();
-        assert_eq!(seen(&lease), Seen { version: String::new(), claim });
+        assert_eq!(seen(&lease), Seen { version: String::new(), record });
     }
 
     #[test]
     fn an_empty_lease_has_no_holder() {
-        let claim = Claim { holder: String::new(), duration: None, acquired_us: 0, renewed_us: 0, transitions: 0 };
-        assert_eq!(seen(&Lease::default()), Seen { version: String::new(), claim });
+        let record =
+            LeaseRecord { holder: String::new(), duration: None, acquired_us: 0, renewed_us: 0, transitions: 0 };
+        assert_eq!(seen(&Lease::default()), Seen { version: String::new(), record });
     }
 }

@@ -14,7 +14,7 @@ use tidegate_config::model::{BackendKey, HostRoutes, Route, SnapshotParts, Virtu
 use tidegate_config::object::{ObjectName, ObjectRef};
 use whole::Rights;
 
-use super::unit::{Kind, Unit, beyond};
+use super::unit::{Unit, UnitKind, beyond};
 use super::{Compiled, Inputs, Next, Pass, User};
 use crate::attachment::{Attachment, Claim, Key, backends};
 use crate::topology::Topology;
@@ -39,7 +39,7 @@ enum Extent {
 /// Virtual hosts.
 pub(super) struct Hosts;
 
-impl Kind for Hosts {
+impl UnitKind for Hosts {
     type Key = VirtualHost;
     type Output = HostUnit;
     const LABEL: &'static str = "host";

@@ -216,10 +216,10 @@ impl Simulation {
         if self.lease.as_ref().map(|lease| &lease.version) != bid.over.as_ref() {
             return None;
         }
-        let unchanged = self.lease.as_ref().is_some_and(|lease| lease.claim == bid.claim);
+        let unchanged = self.lease.as_ref().is_some_and(|lease| lease.record == bid.record);
         if !unchanged {
             self.versions += 1;
-            self.lease = Some(Seen { version: self.versions.to_string(), claim: bid.claim.clone() });
+            self.lease = Some(Seen { version: self.versions.to_string(), record: bid.record.clone() });
         }
         self.lease.as_ref().map(|lease| lease.version.clone())
     }
