@@ -106,8 +106,8 @@ impl Election {
         }
     }
 
-    /// The next write: a renewal, or an acquisition of a Lease that has no holder or has expired. Each bid is one attempt:
-    /// unless it is followed by [`Election::won`], the Lease must be read again before the next.
+    /// The next write: a renewal, or an acquisition of a Lease that has no holder or has expired. Each bid is one
+    /// attempt: unless it is followed by [`Election::won`], the Lease must be read again before the next.
     pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
         if !std::mem::take(&mut self.fresh) {
             return None;
