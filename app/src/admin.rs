@@ -12,6 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus::{Encoder as _, Registry, TextEncoder};
+use tidegate_config::model::Generation;
 use tidegate_control::{CachedCondition, CachedState, CachedStates, Readiness, SourceState};
 use tidegate_proxy::Bound;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -103,6 +104,9 @@ fn details(readiness: &Readiness, bound: &Bound) -> String {
     if let Some(as_of_s) = readiness.stale_since_s {
         let _ = writeln!(text, "stale: serving the state kept on disk, as of {}", moment(as_of_s));
     }
+    if let Some(Generation(held)) = readiness.held {
+        let _ = writeln!(text, "held: serving the routes of generation {held}, by a freeze or a rollback");
+    }
     for source in &readiness.sources {
         let _ = writeln!(text, "{}", source_line(source));
     }
@@ -182,7 +186,7 @@ mod tests {
     use tidegate_config::object::Kind;
 
     fn ready() -> Readiness {
-        Readiness { ready: true, degraded: false, stale_since_s: None, sources: Vec::new() }
+        Readiness { ready: true, ..Readiness::default() }
     }
 
     #[test]
@@ -205,10 +209,12 @@ mod tests {
             resource_version: failing.is_none().then(|| "7".to_owned()),
         };
         let sources = vec![source(Kind::Service, None), source(Kind::Secret, Some("403 Forbidden"))];
-        let readiness = Readiness { ready: true, degraded: true, stale_since_s: Some(86_400), sources };
+        let readiness =
+            Readiness { ready: true, degraded: true, stale_since_s: Some(86_400), held: Some(Generation(7)), sources };
         let text = details(&readiness, &Bound::default());
         let want = "degraded: true\n\
             stale: serving the state kept on disk, as of 1970-01-02T00:00:00Z\n\
+            held: serving the routes of generation 7, by a freeze or a rollback\n\
             source Service in all namespaces: synced, at 7\n\
             source Secret in shop: not synced, as of 1970-01-02T00:00:00Z, failing: 403 Forbidden\n";
         assert_eq!(text, want);

@@ -265,9 +265,10 @@ impl<'a> Loop<'a> {
         if self.reconciler.running() && !self.reconciler.busy() {
             self.report_versions();
         }
+        let held = self.reconciler.held();
         self.told.readiness.send_if_modified(|before| {
-            let states = (before.ready, before.degraded, before.stale_since_s);
-            if states == (ready, degraded, stale_since_s) && before.sources.iter().eq(sources()) {
+            let states = (before.ready, before.degraded, before.stale_since_s, before.held);
+            if states == (ready, degraded, stale_since_s, held) && before.sources.iter().eq(sources()) {
                 return false;
             }
             if before.ready != ready {
@@ -284,7 +285,7 @@ impl<'a> Loop<'a> {
             if before.stale_since_s.is_some() && stale_since_s.is_none() {
                 tracing::info!("serving the current state of the cluster instead of the restored one");
             }
-            *before = Readiness { ready, degraded, stale_since_s, sources: sources().cloned().collect() };
+            *before = Readiness { ready, degraded, stale_since_s, held, sources: sources().cloned().collect() };
             true
         });
     }

@@ -37,6 +37,8 @@ pub struct Readiness {
     /// The time of the restored state that still serves, in seconds since the epoch; `None` once every restored source
     /// is current.
     pub stale_since_s: Option<u64>,
+    /// The generation whose routes are held by a freeze or a rollback.
+    pub held: Option<Generation>,
     /// All sources.
     pub sources: Vec<SourceState>,
 }
@@ -223,7 +225,7 @@ mod tests {
         };
         let sources: Vec<SourceState> = sources.iter().map(source).collect();
         let stale_since_s = sources.iter().filter_map(|source| source.restored_as_of_s).min();
-        let readiness = Readiness { ready: true, degraded: true, stale_since_s, sources };
+        let readiness = Readiness { ready: true, degraded: true, stale_since_s, held: None, sources };
         assert_eq!(readiness.may_report(), want);
     }
 

@@ -115,6 +115,11 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert_eq!((explained("http://a.localhost/"), explained("http://c.localhost/")), (Some(0), Some(1)));
     assert!(dev.says(&["history"], 0).contains(&format!("has the routes of generation {first}.")));
     assert!(dev.says(&["freeze"], 1).contains("held already"));
+    let health = dev.place("health ");
+    let health = health.trim_start_matches("http://").split('/').next().unwrap();
+    let held = format!("\nheld: serving the routes of generation {first}, by a freeze or a rollback\n");
+    let (status, details) = get(health, "x", "/readyz?verbose");
+    assert!(status == 200 && details.contains(&held), "{details}");
     let why = |url| String::from_utf8(dev.explain(url).stdout).unwrap();
     let held = format!("\n  held     rolled back to generation {first} since 20");
     for url in ["http://a.localhost/", "http://c.localhost/"] {
