@@ -165,10 +165,7 @@ pub fn explain(
     let route = route.filter(|_| misdirected.is_none());
     let (lost, told) = concerned(findings, routes, (route, listener));
     let Rank { passed_over, next, others, omitted } = match &misdirected {
-        None => {
-            let rank = rank(snapshot.in_turn(listener, &asked.host, &asked.path), route, asked);
-            if route.is_some() { rank } else { rank.with_others(routes) }
-        }
+        None => rank(snapshot.in_turn(listener, &asked.host, &asked.path), (routes, route), asked),
         Some(_) => Rank::default(),
     };
     let not_here = misdirected.is_some().then_some(421);

@@ -66,6 +66,11 @@ impl MergedListener {
         self.refused.as_ref().or(self.unopened.as_ref())
     }
 
+    /// The reason why it does not serve, if it does not.
+    pub(crate) fn not_programmed(&self) -> Option<&Fault> {
+        self.reported().or(self.idle.as_ref())
+    }
+
     /// Whether it is valid by itself, independently of its Gateway.
     #[must_use]
     pub fn sound(&self) -> bool {

@@ -32,24 +32,10 @@ pub struct Candidate {
 pub(super) struct Rank {
     pub(super) passed_over: Vec<Candidate>,
     pub(super) next: Vec<Candidate>,
-    /// Routes of the host with other paths.
+    /// Routes of the host with other paths, if none serves the request.
     pub(super) others: Vec<Candidate>,
     /// The number of routes that are not listed.
     pub(super) omitted: usize,
-}
-
-impl Rank {
-    /// With the routes of a host that are not listed yet: their paths do not match.
-    pub(super) fn with_others(mut self, host: Option<&Arc<HostRoutes>>) -> Self {
-        let routes = host.map_or(Vec::new(), |host| host.routes());
-        let matching = self.passed_over.len() + self.next.len() + self.omitted;
-        let listed: Vec<_> = self.passed_over.iter().chain(&self.next).map(|it| (&it.object, &it.field)).collect();
-        let others = routes.iter().map(|route| Candidate::of(route, None));
-        let others = others.filter(|it| !listed.contains(&(&it.object, &it.field)));
-        self.others = others.take(LISTED_MAX).collect();
-        self.omitted += routes.len().saturating_sub(matching + self.others.len());
-        self
-    }
 }
 
 impl Candidate {
@@ -64,10 +50,11 @@ impl Candidate {
     }
 }
 
-/// Lists the candidates except the serving one, with the reason for each.
+/// Lists the candidates except the serving one, with the reason for each; if none serves, also the other routes of the
+/// host.
 pub(super) fn rank(
     in_turn: Vec<(&Arc<HostRoutes>, &Arc<Route>)>,
-    taken: Option<&Arc<Route>>,
+    (host, taken): (Option<&Arc<HostRoutes>>, Option<&Arc<Route>>),
     asked: &ExplainRequest,
 ) -> Rank {
     let mut rank = Rank::default();
@@ -87,6 +74,12 @@ pub(super) fn rank(
         } else {
             rank.omitted += 1;
         }
+    }
+    if taken.is_none() {
+        let routes = host.into_iter().flat_map(|host| host.routes());
+        let mut others = routes.filter(|route| !route.path.matches(&asked.path));
+        rank.others = others.by_ref().take(LISTED_MAX).map(|route| Candidate::of(route, None)).collect();
+        rank.omitted += others.count();
     }
     rank
 }

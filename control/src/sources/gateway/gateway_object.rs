@@ -233,6 +233,15 @@ fn without_ports(listeners: &[MergedListener]) -> Option<Fault> {
     (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| Fault::new("NoResources", NO_PORT))
 }
 
+/// The fault of a Gateway if none of its listeners serves.
+fn nothing_serves(listeners: &[MergedListener]) -> Option<Fault> {
+    let why: Option<Vec<_>> = listeners.iter().map(MergedListener::not_programmed).collect();
+    let first = listeners.iter().zip(why?).find(|(listener, _)| listener.reported().is_none());
+    let message =
+        first.map(|(listener, why)| format!("no listener serves; {}: {}", listener.listener.section, why.message));
+    Some(Fault::new("Invalid", message.unwrap_or_else(|| "no listener is accepted".to_owned())))
+}
+
 /// The fault of a Gateway if references of listeners are unusable.
 fn unresolved(listeners: &[MergedListener]) -> Option<Fault> {
     let names: Vec<&str> =
@@ -261,18 +270,9 @@ fn own_status(
         }
         (None, None) => conditions.judge("Accepted", "Accepted", None),
     }
-    let why = |listener: &MergedListener| listener.reported().or(listener.idle.as_ref()).cloned();
-    let idle = merged.offered.iter().all(|listener| why(listener).is_some());
-    let invalid = || match merged.offered.iter().find(|listener| listener.reported().is_none()) {
-        None => Fault::new("Invalid", "no listener is accepted"),
-        Some(first) => {
-            let why = why(first).map_or(String::new(), |why| why.message);
-            Fault::new("Invalid", format!("no listener serves; {}: {why}", first.listener.section))
-        }
-    };
     let programmed = refused.cloned().map(|fault| Fault::new("Invalid", fault.message));
     let programmed = programmed.or_else(|| without_ports(own)).or_else(|| assigned.unusable.clone());
-    let programmed = programmed.or_else(|| (idle && !own.is_empty()).then(invalid));
+    let programmed = programmed.or_else(|| nothing_serves(&merged.offered).filter(|_| !own.is_empty()));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
     let client = merged.client.as_ref().and_then(|client| client.as_ref().err().cloned());
     conditions.judge("ResolvedRefs", "ResolvedRefs", client.or_else(|| unresolved(own)).as_ref());
