@@ -270,6 +270,7 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, value: &str, why: &str, so: &str) -> 
     }
 }
 
+/// Writes that a host is claimed by an older object, with the consequence.
 fn write_owned(f: &mut fmt::Formatter<'_>, host: &str, owner: &ObjectRef, shared: bool) -> fmt::Result {
     if shared {
         write!(f, "host {host} is shared with {owner}, which is older: its rule wins where both have one path")

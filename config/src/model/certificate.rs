@@ -121,9 +121,11 @@ impl Certificate {
         let key = PrivateKeyDer::from_pem_slice(key).or_else(|_| fault("tls.key holds no private key in PEM"))?;
         let provider = rustls::crypto::ring::default_provider();
         let key = CertifiedKey::from_der(chain, key, &provider);
-        let key = key.or_else(|error| match matches!(error, rustls::Error::InconsistentKeys(_)) {
-            true => fault("tls.key is not the key of the certificate in tls.crt"),
-            false => fault(format_args!("certificate and key cannot be used together: {error}")),
+        let key = key.or_else(|error| {
+            if matches!(error, rustls::Error::InconsistentKeys(_)) {
+                return fault("tls.key is not the key of the certificate in tls.crt");
+            }
+            fault(format_args!("certificate and key cannot be used together: {error}"))
         })?;
         Ok(Self { secret, key: Arc::new(key), names, not_after_s, digest })
     }
