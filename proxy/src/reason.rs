@@ -68,7 +68,7 @@ pub(crate) enum Reason {
     UpstreamTimeout,
     /// A tunnel was idle for too long and was closed.
     TunnelIdle,
-    /// The request was dropped before its end, as at a shutdown: nothing was sent.
+    /// The request was dropped before its end, as at a shutdown; this is only logged.
     Abandoned,
     /// An error inside the edge.
     Internal,

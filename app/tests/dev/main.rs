@@ -42,7 +42,7 @@ fn a_folder_is_served_and_followed_and_stays_unchanged() {
     assert!(String::from_utf8_lossy(&served.stdout).contains("Ingress default/app"), "{served:?}");
 
     let unread = dev.ask_unread(&["topology"]);
-    assert!(unread.status.success() && unread.stderr.is_empty(), "a closed pipe is no failure: {unread:?}");
+    assert!(unread.status.success() && unread.stderr.is_empty(), "a closed pipe is not an error: {unread:?}");
 
     // A broken file deletes nothing; a repaired one with more replicas starts them.
     dev.write("app.yaml", "kind: [\n");

@@ -1,7 +1,7 @@
 //! Paths into objects, as printer columns write them: `.spec.ports[?(@.name=="web")].port`.
 //!
 //! This is Kubernetes' own JSONPath and not that of RFC 9535: no `$`, dots in names are escaped by a backslash, and a
-//! missing field is no result. Only the part that columns can use is read here; any other path has no result.
+//! missing field yields no result. Only the part that columns can use is supported; any other path yields no result.
 
 use serde_json::Value;
 

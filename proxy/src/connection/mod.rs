@@ -97,8 +97,8 @@ pub(crate) struct Shutdown {
 const NEW: Duration = Duration::from_secs(1);
 
 impl Shutdown {
-    /// Waits until a silent connection has to end: its bind ends, and it is no longer new. A client that has just
-    /// connected is about to send its first request.
+    /// Waits until an idle connection has to be closed: its bind is closing, and the connection is no longer new. A
+    /// client that has just connected is about to send its first request.
     pub(crate) fn ends_silence(&self, accepted: Instant) -> impl Future<Output = ()> + Send + 'static {
         let mut closed = self.closed.clone();
         async move {
