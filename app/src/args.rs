@@ -282,11 +282,11 @@ pub(crate) struct ProcessArgs {
     /// may have different names.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_LOOP_TOKEN", default_value = "tidegate")]
     pub(crate) loop_token: String,
-    /// The driver of requests: with `both`, the native driver carries plain requests and the full driver the rest; with
-    /// `full`, the full driver carries all requests, for use when the native driver is suspected of a fault.
-    #[arg(long, value_name = "both|full", env = "TIDEGATE_DRIVER", default_value = "both")]
+    /// The driver of requests: with `both`, the native driver carries plain requests and the Pingora driver the rest;
+    /// with `pingora`, the Pingora driver carries all requests, for use when the native driver is suspected of a fault.
+    #[arg(long, value_name = "both|pingora", env = "TIDEGATE_DRIVER", default_value = "both")]
     pub(crate) driver: String,
-    /// Adds `Server: tidegate` to responses without a Server header and to the edge's own answers.
+    /// Adds `Server: tidegate` to responses without a Server header and to local replies.
     #[arg(long, value_name = "on|off", env = "TIDEGATE_SERVER_HEADER", default_value = "on")]
     pub(crate) server_header: String,
     /// The destination of the access log: `stdout`, `off`, or a file to append to [default: stdout; dev: off].

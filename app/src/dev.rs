@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tidegate_control::ApiServer;
-use tidegate_lite::{Door, Lite};
+use tidegate_lite::{Lite, Server};
 use tokio::sync::watch;
 
 pub(crate) use echo::main as echo;
@@ -58,13 +58,13 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
         Some(data) => Lite::open(data).with_context(|| format!("--data-dir {}", data.display()))?,
         None => Lite::new(),
     };
-    let door = Door::bind(lite.clone(), api).await.with_context(|| format!("--api {api}"))?;
-    let home = Home::make(&door.kubeconfig()).context("a folder for the kubeconfig")?;
+    let server = Server::bind(lite.clone(), api).await.with_context(|| format!("--api {api}"))?;
+    let home = Home::make(&server.kubeconfig()).context("a folder for the kubeconfig")?;
     let logs = lite.clone();
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
-    let api_server = ApiServer::at(own::sockets([door.address()].into_iter(), &host_addresses()).iter().copied());
-    let clients = Clients { watch: client(), write: client(), pass: None, api_server };
+    let api_server = ApiServer::at(own::sockets([server.address()].into_iter(), &host_addresses()).iter().copied());
+    let clients = Clients { watch: client(), write: client(), forward: None, api_server };
     let ingresses = edge.control.sources.ingress.clone();
     let mut wired = Wired::start(edge, clients, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));
@@ -81,7 +81,7 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
         draining: wired.draining.clone(),
     };
     let stop = wired.stop.clone();
-    wired.tasks.once("api", door.serve(stop.cancelled_owned()));
+    wired.tasks.once("api", server.serve(stop.cancelled_owned()));
     let (stop, fleet_client) = (wired.stop.clone(), client.clone());
     wired.tasks.keep("fleet", move || {
         let programs = Programs { echo: program.as_path().into(), run_commands };

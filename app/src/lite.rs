@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{cached_line, health, metrics_page};
 use crate::args::LiteArgs;
 use crate::clock;
+use crate::forward_writes;
 use crate::listen_place::ListenPlace;
 use crate::logs;
-use crate::passed;
 use crate::resources;
 use crate::run::config;
 use crate::served::Served;
@@ -39,8 +39,8 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let admin = local(admin_socket.as_ref());
     settings.serve.connections_max = resources::served_max(resources::raise(), settings.serve.connections_max);
     let served = Served::open(&settings.serve, settings.sweep)?;
-    let (states, following, pass) = follow(settings, &served, &registry, &stop).await?;
-    let api = served.keep(&mut tasks, &stop, &registry, pass)?;
+    let (states, following, forward) = follow(settings, &served, &registry, &stop).await?;
+    let api = served.keep(&mut tasks, &stop, &registry, forward)?;
     let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
     if let Some(socket) = admin_socket {
         keep_tcp("admin", socket, pages.pages(registry), &mut tasks, &stop);
@@ -71,11 +71,11 @@ async fn follow(
         cache.server = config.cluster_url.to_string();
     }
     let api_server = ApiServer::default();
-    let pass = if serve.pass_writes { Some(passed::way(&config, &api_server)?) } else { None };
+    let forward = if serve.forward_writes { Some(forward_writes::client(&config, &api_server)?) } else { None };
     let client = client::connect(config, Deadlines::WATCH, &api_server)?;
     let control = CachedControl { client, api_server, kinds, sweep, limits, cache, copies: served.cached_copies() };
     let (states, following) = start_cached(control, registry, stop.clone())?;
-    Ok((states, following, pass))
+    Ok((states, following, forward))
 }
 
 /// The state behind health and readiness.

@@ -12,7 +12,7 @@ mod listen_place;
 mod lite;
 mod logs;
 mod own;
-mod passed;
+mod forward_writes;
 mod report;
 mod resources;
 mod run;

@@ -10,8 +10,8 @@ use tidegate_proxy::Bound;
 use tokio::sync::watch;
 
 use crate::args::RunArgs;
+use crate::forward_writes;
 use crate::logs;
-use crate::passed;
 use crate::served;
 use crate::settings::{Cluster, Run};
 use crate::signal::Signals;
@@ -22,7 +22,7 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     logs::start(&edge.process.log_level, edge.process.log_form)?;
     refuse_huge_pages();
     let mut signals = Signals::listen().context("signals")?;
-    let passes = edge.serve.as_ref().is_some_and(|serve| serve.pass_writes);
+    let passes = edge.serve.as_ref().is_some_and(|serve| serve.forward_writes);
     let (clients, server) = connect(&cluster, passes).await?;
     if let Some(cache) = &mut edge.cache {
         cache.server = server;
@@ -69,10 +69,10 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
 async fn connect(cluster: &Cluster, passes: bool) -> anyhow::Result<(Clients, String)> {
     let config = config(cluster).await?;
     let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
-    let pass = if passes { Some(passed::way(&config, &api_server)?) } else { None };
+    let forward = if passes { Some(forward_writes::client(&config, &api_server)?) } else { None };
     let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
     let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
-    Ok((Clients { watch, write, pass, api_server }, server))
+    Ok((Clients { watch, write, forward, api_server }, server))
 }
 
 /// The client configuration for the API server.

@@ -20,13 +20,13 @@ use tidegate_control::options::Options;
 use tidegate_control::{
     CachedKind, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, Source, SweepLimit, served_kinds,
 };
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
+use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;
 
 use crate::listen_place::ListenPlace;
 use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
 use crate::supervise::Supervisor;
-use crate::{debug, passed};
+use crate::{debug, forward_writes};
 
 /// The minimum length of a token in characters: shorter ones could be guessed.
 const TOKEN_MIN: usize = 16;
@@ -34,26 +34,26 @@ const TOKEN_MIN: usize = 16;
 /// The served API with its open socket.
 #[derive(Debug)]
 pub(crate) struct Served {
-    door: Door,
+    endpoint: Endpoint,
     socket: Socket,
-    limits: ReplicaLimits,
-    passes_writes: bool,
+    limits: WatchCacheLimits,
+    forwards_writes: bool,
     /// The kinds that routing reads.
     routed: Vec<Kind>,
 }
 
 /// The parts of the server, which is started again after a failure.
 #[derive(Clone)]
-struct Door {
+struct Endpoint {
     lite: Lite,
     tls: Option<Arc<ServerConfig>>,
     token: Option<String>,
     connections_max: usize,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("tls", &self.tls.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -64,13 +64,13 @@ enum Socket {
 }
 
 impl Served {
-    /// Opens the socket, and creates the replica. `sweep` limits the objects that one list may remove.
+    /// Opens the socket, and creates the watch cache. `sweep` limits the objects that one list may remove.
     pub(crate) fn open(serve: &Serve, sweep: SweepLimit) -> anyhow::Result<Self> {
         let token = serve.token_file.as_deref().map(|path| token("--serve-token-file", path)).transpose()?;
         let tls = serve.tls.as_ref().map(certificates).transpose()?;
         let SweepLimit { share_max, free } = sweep;
-        let limits = ReplicaLimits { bytes_max: serve.bytes_max, sweep_share_max: share_max, sweep_free: free };
-        let (lite, _) = Lite::replica(&[], limits);
+        let limits = WatchCacheLimits { bytes_max: serve.bytes_max, sweep_share_max: share_max, sweep_free: free };
+        let (lite, _) = Lite::watch_cache(&[], limits);
         let socket = match &serve.at {
             ServeAddress::Tcp(at) => {
                 let listener = TcpListener::bind(at).with_context(|| format!("--serve-api {at}"))?;
@@ -82,8 +82,8 @@ impl Served {
                 Socket::Unix(bound, path.clone())
             }
         };
-        let door = Door { lite, tls, token, connections_max: serve.connections_max };
-        Ok(Self { door, socket, limits, passes_writes: serve.pass_writes, routed: Vec::new() })
+        let endpoint = Endpoint { lite, tls, token, connections_max: serve.connections_max };
+        Ok(Self { endpoint, socket, limits, forwards_writes: serve.forward_writes, routed: Vec::new() })
     }
 
     /// The TCP address, if there is one.
@@ -98,14 +98,14 @@ impl Served {
     /// to be served.
     pub(crate) fn copies(&mut self, options: &Options, secrets: bool) -> Copies {
         self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
-        let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
+        let (lite, limits, forwards_writes) = (self.endpoint.lite.clone(), self.limits, self.forwards_writes);
         let routed = self.routed.clone();
         Copies::to(move |source: &Source| {
             // A copy of one namespace alone is not the complete kind.
             if source.namespace.is_some() || !routed.contains(&source.kind) {
                 return CopySubscriber::of_nothing();
             }
-            let (kind, lite) = (replica_kind(source.kind, passes_writes), lite.clone());
+            let (kind, lite) = (watch_cache_kind(source.kind, forwards_writes), lite.clone());
             // A kind is served from its first list on; one that the cluster lacks is never listed.
             CopySubscriber::new(move |copied| {
                 let begins = matches!(copied, CopyEvent::ListBegins);
@@ -117,10 +117,15 @@ impl Served {
 
     /// The sinks for cached kinds.
     pub(crate) fn cached_copies(&self) -> Copies<ServedKind> {
-        let (lite, limits, passes_writes) = (self.door.lite.clone(), self.limits, self.passes_writes);
+        let (lite, limits, forwards_writes) = (self.endpoint.lite.clone(), self.limits, self.forwards_writes);
         Copies::to(move |served: &ServedKind| {
             let ServedKind { group, version, plural, kind, namespaced, short } = served.clone();
-            taker(lite.follow(&ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short }, limits))
+            taker(
+                lite.follow(
+                    &WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short },
+                    limits,
+                ),
+            )
         })
     }
 
@@ -130,32 +135,32 @@ impl Served {
         tasks: &mut Supervisor,
         stop: &CancellationToken,
         registry: &Registry,
-        pass: Option<kube::Client>,
+        forward: Option<kube::Client>,
     ) -> anyhow::Result<Option<ListenPlace>> {
-        let pass = pass.map(|way| passed::pass_on(way, registry)).transpose()?;
-        registry.register(Box::new(FeedCollector::new(self.door.lite.clone(), &self.routed)?))?;
+        let forward = forward.map(|client| forward_writes::forwarder(client, registry)).transpose()?;
+        registry.register(Box::new(FeedCollector::new(self.endpoint.lite.clone(), &self.routed)?))?;
         let place = match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok().map(ListenPlace::Tcp),
             Socket::Unix(_, path) => Some(ListenPlace::Unix(path.clone())),
         };
-        let (stop, Self { door, socket, .. }) = (stop.clone(), self);
+        let (stop, Self { endpoint, socket, .. }) = (stop.clone(), self);
         tasks.keep("served-api", move || {
             let opened = match &socket {
                 Socket::Tcp(listener) => {
-                    listener.try_clone().and_then(tokio::net::TcpListener::from_std).map(DoorSocket::Tcp)
+                    listener.try_clone().and_then(tokio::net::TcpListener::from_std).map(ServerSocket::Tcp)
                 }
                 Socket::Unix(listener, _) => {
-                    listener.try_clone().and_then(tokio::net::UnixListener::from_std).map(DoorSocket::Unix)
+                    listener.try_clone().and_then(tokio::net::UnixListener::from_std).map(ServerSocket::Unix)
                 }
             };
-            let Door { lite, tls, token, connections_max } = door.clone();
-            let (stop, pass) = (stop.clone(), pass.clone());
+            let Endpoint { lite, tls, token, connections_max } = endpoint.clone();
+            let (stop, forward) = (stop.clone(), forward.clone());
             async move {
                 match opened {
                     Ok(opened) => {
                         let write_timeout = WRITE_TIMEOUT;
-                        let door = SharedDoor { lite, tls, token, pass, connections_max, write_timeout };
-                        door.serve(opened, stop.cancelled()).await;
+                        let endpoint = SharedServer { lite, tls, token, forward, connections_max, write_timeout };
+                        endpoint.serve(opened, stop.cancelled()).await;
                     }
                     Err(error) => tracing::error!(%error, "the socket of the served API cannot be used"),
                 }
@@ -176,18 +181,18 @@ fn take(feed: &Feed, copied: &CopyEvent<'_>) -> CopyState {
         CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
         CopyEvent::ListFailed => feed.list_failed(),
         CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, *complete, *wins),
-        CopyEvent::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, *gone),
+        CopyEvent::Told { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, *gone),
         CopyEvent::Reached(version) => feed.reached(version),
         CopyEvent::Unserved => feed.unserved(),
     }
     if feed.lacks() { CopyState::Lacking } else { CopyState::Whole }
 }
 
-fn replica_kind(kind: Kind, passes_writes: bool) -> ReplicaKind {
+fn watch_cache_kind(kind: Kind, forwards_writes: bool) -> WatchCacheKind {
     let Resource { group, version, plural } = Resource::of(kind);
     let [group, version, plural] = [group, version, plural].map(|text| text.to_string());
     let (kind, namespaced) = (kind.as_str().to_owned(), kind.namespaced());
-    ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short: Vec::new() }
+    WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short: Vec::new() }
 }
 
 fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {

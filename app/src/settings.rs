@@ -45,25 +45,25 @@ pub(crate) enum Mode {
 
 /// A flag with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Misread {
+pub(crate) struct InvalidValue {
     flag: &'static str,
     value: String,
     why: String,
 }
 
-impl Misread {
+impl InvalidValue {
     pub(crate) fn new(flag: &'static str, value: impl Into<String>, why: impl fmt::Display) -> Self {
         Self { flag, value: value.into(), why: why.to_string() }
     }
 }
 
-impl fmt::Display for Misread {
+impl fmt::Display for InvalidValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}: {}", self.flag, self.value, self.why)
     }
 }
 
-impl std::error::Error for Misread {}
+impl std::error::Error for InvalidValue {}
 
 /// The settings that `run` and `dev` share.
 #[derive(Clone, Debug)]
@@ -134,9 +134,9 @@ pub(crate) struct Dev {
 }
 
 impl TryFrom<&RunArgs> for Run {
-    type Error = Misread;
+    type Error = InvalidValue;
 
-    fn try_from(args: &RunArgs) -> Result<Self, Misread> {
+    fn try_from(args: &RunArgs) -> Result<Self, InvalidValue> {
         let mut edge = Edge::read(&args.edge, Mode::Run)?;
         edge.control.addresses.allow_loopback = args.cluster.allow_loopback_endpoints;
         edge.control.secrets = secrets(&args.cluster)?;
@@ -151,7 +151,7 @@ impl TryFrom<&RunArgs> for Run {
         edge.cached = cached::read(&args.cached)?;
         cached::beside(&edge.cached, served_kinds(&edge.control))?;
         if let (Some(kind), None) = (edge.cached.first(), &edge.serve) {
-            return Err(Misread::new(
+            return Err(InvalidValue::new(
                 "--cache-kinds",
                 kind.to_string(),
                 "needs --serve-api, because no other part of the process reads it",
@@ -162,16 +162,16 @@ impl TryFrom<&RunArgs> for Run {
 }
 
 impl TryFrom<&DevArgs> for Dev {
-    type Error = Misread;
+    type Error = InvalidValue;
 
-    fn try_from(args: &DevArgs) -> Result<Self, Misread> {
+    fn try_from(args: &DevArgs) -> Result<Self, InvalidValue> {
         if !args.folder.is_dir() {
-            return Err(Misread::new("DIR", args.folder.display().to_string(), "is not a folder"));
+            return Err(InvalidValue::new("DIR", args.folder.display().to_string(), "is not a folder"));
         }
         let mut edge = Edge::read(&args.edge, Mode::Dev)?;
         // The echo processes have no other addresses.
         edge.control.addresses.allow_loopback = true;
-        let api = args.api.parse().map_err(|why| Misread::new("--api", &args.api, why))?;
+        let api = args.api.parse().map_err(|why| InvalidValue::new("--api", &args.api, why))?;
         let (folder, data_dir) = (args.folder.clone(), args.data_dir.clone());
         Ok(Self {
             edge,
@@ -185,12 +185,12 @@ impl TryFrom<&DevArgs> for Dev {
 }
 
 impl Edge {
-    fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, Misread> {
+    fn read(args: &EdgeArgs, mode: Mode) -> Result<Self, InvalidValue> {
         let sockets = Sockets::read(&args.sockets, mode)?;
         // A Deis router trusts some networks by default.
         let trusts = !args.routing.trusted_proxies.is_empty() || args.routing.source.iter().any(|it| it == "deis");
         if sockets.proxy_protocol && !trusts {
-            return Err(Misread::new(
+            return Err(InvalidValue::new(
                 "--proxy-protocol",
                 "true",
                 "needs --trusted-proxies: without it no header is trusted",
@@ -204,7 +204,7 @@ impl Edge {
             && let Some(gateway) = &routing.sources.gateway
             && gateway.services != GatewayServices::Off
         {
-            return Err(Misread::new(
+            return Err(InvalidValue::new(
                 "--status",
                 "off",
                 "prevents the creation of Services for Gateways (--gateway-services)",
@@ -234,7 +234,7 @@ impl Edge {
 }
 
 impl Drain {
-    fn read(args: &DrainArgs, mode: Mode) -> Result<Self, Misread> {
+    fn read(args: &DrainArgs, mode: Mode) -> Result<Self, InvalidValue> {
         let usual = match mode {
             Mode::Run => Duration::from_secs(5),
             Mode::Dev => Duration::ZERO,
@@ -245,9 +245,9 @@ impl Drain {
 }
 
 impl TryFrom<&ClusterArgs> for Cluster {
-    type Error = Misread;
+    type Error = InvalidValue;
 
-    fn try_from(args: &ClusterArgs) -> Result<Self, Misread> {
+    fn try_from(args: &ClusterArgs) -> Result<Self, InvalidValue> {
         let mut namespaces = Vec::new();
         for name in &args.namespace {
             label("--namespace", name)?;
@@ -260,33 +260,33 @@ impl TryFrom<&ClusterArgs> for Cluster {
     }
 }
 
-fn secrets(args: &ClusterArgs) -> Result<Secrets, Misread> {
+fn secrets(args: &ClusterArgs) -> Result<Secrets, InvalidValue> {
     let refresh = time("--secrets-again", &args.secrets_again)?;
     match &*args.watch_secrets {
         "all" => Ok(Secrets::Watched),
         "referenced" if refresh < SECRETS_AGAIN_MIN => {
-            Err(Misread::new("--secrets-again", &args.secrets_again, "is less than a second"))
+            Err(InvalidValue::new("--secrets-again", &args.secrets_again, "is less than a second"))
         }
         "referenced" => Ok(Secrets::Referenced { refresh }),
-        other => Err(Misread::new("--watch-secrets", other, "is neither all nor referenced")),
+        other => Err(InvalidValue::new("--watch-secrets", other, "is neither all nor referenced")),
     }
 }
 
 /// Parses a time, such as `250ms` or `1m 30s`, of at most a day.
-fn time(flag: &'static str, text: &str) -> Result<Duration, Misread> {
+fn time(flag: &'static str, text: &str) -> Result<Duration, InvalidValue> {
     const MAX: Duration = Duration::from_secs(24 * 3600);
-    let time = humantime::parse_duration(text).map_err(|why| Misread::new(flag, text, why))?;
+    let time = humantime::parse_duration(text).map_err(|why| InvalidValue::new(flag, text, why))?;
     if time > MAX {
-        return Err(Misread::new(flag, text, "is more than a day"));
+        return Err(InvalidValue::new(flag, text, "is more than a day"));
     }
     Ok(time)
 }
 
 /// Checks a DNS label (RFC 1123), the form of namespace names.
-fn label(flag: &'static str, text: &str) -> Result<(), Misread> {
+fn label(flag: &'static str, text: &str) -> Result<(), InvalidValue> {
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if text.is_empty() || text.len() > 63 || !plain || text.starts_with('-') || text.ends_with('-') {
-        return Err(Misread::new(
+        return Err(InvalidValue::new(
             flag,
             text,
             "is not the name of a namespace (lowercase letters, digits and inner hyphens)",

@@ -17,7 +17,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, EdgeSettings, L
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
-use tidegate_control::{ApiServer, ClosedSockets, Control, Order, SweepLimit, View};
+use tidegate_control::{ApiServer, BindFailures, Control, Order, SweepLimit, View};
 use tidegate_proxy::{Bound, BudgetLimits, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -49,7 +49,7 @@ pub(crate) struct Clients {
     /// The client for writes, whose answers are short.
     pub(crate) write: kube::Client,
     /// The client for writes of others, without this process's credentials; `None` if none are passed on.
-    pub(crate) pass: Option<kube::Client>,
+    pub(crate) forward: Option<kube::Client>,
     /// The addresses of the API server, as far as they are known.
     pub(crate) api_server: ApiServer,
 }
@@ -97,11 +97,11 @@ impl Wired {
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        let Clients { watch: client, write, pass, api_server } = clients;
+        let Clients { watch: client, write, forward, api_server } = clients;
         let secrets = serve.is_some_and(|serve| serve.secrets);
         let copies = served.as_mut().map(|served| served.copies(&control, secrets));
         let cached_copies = served.as_ref().map(Served::cached_copies);
-        let (failed, unopened) = watch::channel(ClosedSockets::default());
+        let (failed, unopened) = watch::channel(BindFailures::default());
         let control = Control {
             client,
             api_server,
@@ -122,7 +122,7 @@ impl Wired {
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
-        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, pass)).transpose()?.flatten();
+        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, forward)).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
@@ -132,7 +132,7 @@ impl Wired {
         options.upstream.external_auth = external_auth;
         (options.budget, options.upstream.pool_size) = (budget, pool_size);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
-        in_use.ask(proxy.lately());
+        in_use.ask(proxy.recently_used());
         beside::keep_beside(&proxy, failed, &mut tasks, &stop);
         let (readiness, cached, bound, health) = (view.readiness(), view.cached(), proxy.bound(), tasks.health());
         let pages = Admin { readiness, cached, bound, draining: draining.clone(), health, registry };
@@ -197,9 +197,9 @@ impl Wired {
 
 /// The objects whose routes are in use, as the proxy reports once it runs; until then, none.
 #[derive(Clone, Default)]
-struct InUse(Arc<OnceLock<Box<Lately>>>);
+struct InUse(Arc<OnceLock<Box<RecentlyUsed>>>);
 
-type Lately = dyn Fn(&ObjectRef) -> bool + Send + Sync;
+type RecentlyUsed = dyn Fn(&ObjectRef) -> bool + Send + Sync;
 
 impl InUse {
     fn ask(&self, lately: impl Fn(&ObjectRef) -> bool + Send + Sync + 'static) {

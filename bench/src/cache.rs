@@ -175,7 +175,7 @@ impl Bed {
         for change in 0..changes {
             let number = change * self.ingresses / changes;
             let raw = object(number, self.version).to_string();
-            self.sinks[0].told(&name(number), Some(raw.as_bytes()), Some(&version));
+            self.sinks[0].event(&name(number), Some(raw.as_bytes()), Some(&version));
         }
     }
 

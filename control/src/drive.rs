@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::command::{Command, CommandRefusal};
-use crate::event::{ClosedSockets, Event, Source};
+use crate::event::{BindFailures, Event, Source};
 use crate::history::{History, Publication};
 use crate::interest::Names;
 use crate::interest::SecretInterest;
@@ -55,7 +55,7 @@ pub(crate) struct Loop<'a> {
     /// The known sockets of the API server.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
     /// The sockets that the data plane cannot open.
-    unopened: watch::Receiver<ClosedSockets>,
+    unopened: watch::Receiver<BindFailures>,
     sources: BTreeMap<Source, SourceState>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Loop<'a> {
         history: &'a mut History,
         told: &'a LoopOutputs,
         metrics: &'a ControlMetrics,
-        (api_server, unopened): (&ApiServer, &watch::Receiver<ClosedSockets>),
+        (api_server, unopened): (&ApiServer, &watch::Receiver<BindFailures>),
     ) -> Self {
         let state = |source: &Source| SourceState {
             kind: source.kind,
@@ -158,7 +158,7 @@ impl<'a> Loop<'a> {
             | Event::Defined { .. }
             | Event::Resolved { .. }
             | Event::ApiServer { .. }
-            | Event::Unopened { .. } => return,
+            | Event::BindFailures { .. } => return,
         };
         let Some(state) = self.sources.get_mut(&source) else { return };
         if let Some(version) = version {
@@ -179,7 +179,7 @@ impl<'a> Loop<'a> {
             | Event::Defined { .. }
             | Event::Resolved { .. }
             | Event::ApiServer { .. }
-            | Event::Unopened { .. } => {}
+            | Event::BindFailures { .. } => {}
         }
         if state.synced {
             state.restored_as_of_s = None;
@@ -200,7 +200,7 @@ impl<'a> Loop<'a> {
         }
         let sockets = Arc::clone(&self.unopened.borrow());
         if sockets != self.reconciler.model().world().unopened {
-            self.observe(Event::Unopened { sockets });
+            self.observe(Event::BindFailures { sockets });
         }
         match self.reconciler.reconcile(now) {
             Some(step) => self.publish_step(step, now),

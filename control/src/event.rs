@@ -128,11 +128,11 @@ pub enum Event {
         sockets: Arc<BTreeSet<SocketAddr>>,
     },
     /// The sockets of the model that the data plane cannot open. It tries again by itself.
-    Unopened {
+    BindFailures {
         /// All of them.
-        sockets: ClosedSockets,
+        sockets: BindFailures,
     },
 }
 
 /// The sockets that cannot be opened, with the errors.
-pub type ClosedSockets = Arc<BTreeMap<BindKey, Arc<str>>>;
+pub type BindFailures = Arc<BTreeMap<BindKey, Arc<str>>>;

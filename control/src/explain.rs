@@ -77,7 +77,7 @@ pub struct Explanation {
     /// The handling of a connection that is passed on as bytes, without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
-    /// The status of the edge's own answer, if it does not forward the request: for a client whose address is allowed,
+    /// The status of the local reply, if it does not forward the request: for a client whose address is allowed,
     /// and if authorisation services allow the request. Other clients get 403, or the service's answer.
     pub answer: Option<u16>,
 }
@@ -161,7 +161,8 @@ pub fn explain(
         return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
     }
     let listener = listener.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
-    let misdirected = shaken(snapshot.bind(&key), asked)?.filter(|shaken| shaken.is_other_than(listener));
+    let misdirected = handshake_listener(snapshot.bind(&key), asked)?
+        .filter(|handshake_listener| handshake_listener.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
     let (lost, told) = concerned(findings, routes, (route, listener));
     let Rank { passed_over, next, others, omitted } = match &misdirected {
@@ -175,7 +176,7 @@ pub fn explain(
         generation: snapshot.generation().0,
         listener: listener.name.to_string(),
         gateway: listener.origin.clone(),
-        misdirected: misdirected.map(|shaken| shaken.name.to_string()),
+        misdirected: misdirected.map(|handshake_listener| handshake_listener.name.to_string()),
         host: routes.map(|routes| routes.host.to_string()),
         path: asked.path.clone(),
         route: route.map(|route| served(snapshot, route)),
@@ -200,7 +201,7 @@ fn named(host: &str) -> Option<IpAddr> {
 }
 
 /// The listener of a request's TLS handshake; `None` without TLS.
-fn shaken(bind: Option<&Bind>, asked: &ExplainRequest) -> Result<Option<TlsListener>, String> {
+fn handshake_listener(bind: Option<&Bind>, asked: &ExplainRequest) -> Result<Option<TlsListener>, String> {
     let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
     // A client sends no server name if its URL has an IP address (RFC 6066 section 3).
     let name = if named(&asked.server_name).is_some() { "" } else { &asked.server_name };
@@ -321,7 +322,7 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     }
 }
 
-/// The status of the edge's own answer to a client from an allowed address.
+/// The status of the local reply to a client from an allowed address.
 fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainRequest, listener: &Listener) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
@@ -352,12 +353,12 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
             Decision::Refused(refusal) => Some(refusal.status()),
             Decision::ToTls(status) => Some(status),
             Decision::Redirected(redirect) => Some(redirect.status),
-            Decision::Answered(response) => Some(response.status),
+            Decision::Responded(response) => Some(response.status),
         };
     }
 }
 
-/// The status of the edge's own answer, if every share that gets requests has the same one.
+/// The status of the local reply, if every share that gets requests has the same one.
 fn shared(
     shares: &[WeightedTarget],
     preflight: impl Fn(&[Filter]) -> bool,

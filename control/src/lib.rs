@@ -43,8 +43,8 @@ pub use attachment::{
 };
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
-    Batch, Cache, CacheMetrics, CacheOptions, CollectionChange, FORMAT, KeptSource, Position, Restored, RestoredCached,
-    RestoredSource, Seal, Sink, Store, SweepLimit, Unopened, UnusableStore,
+    Batch, Cache, CacheMetrics, CacheOptions, CollectionChange, DecryptionError, FORMAT, KeptSource, Position,
+    Restored, RestoredCached, RestoredSource, Seal, Sink, Store, SweepLimit, UnusableStore,
 };
 pub use cluster::cached::{CachedCondition, CachedKind, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;
@@ -56,13 +56,13 @@ pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use cluster::source_metrics::SourceMetrics;
 pub use command::{Command, CommandRefusal};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
-pub use event::{ClosedSockets, Event, Source};
+pub use event::{BindFailures, Event, Source};
 pub use explain::{Candidate, ExplainRequest, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
-pub use queue::{Get, Held, Lane, LaneShares, Meter, Queue, Retries, Workqueue};
+pub use queue::{Get, Lane, LaneShares, Meter, Queue, Retries, WorkItem, Workqueue};
 pub use reconcile::{
     Addresses, Audit, ChangedFindings, Desired, DesiredInfrastructure, DesiredReports, Listing, Model, ObjectFindings,
     PendingReports, PendingStatusUpdates, Reconciler, Step,

@@ -30,10 +30,10 @@ pub use infrastructure::DesiredInfrastructure;
 use infrastructure::KnownServices;
 pub use listing::Listing;
 pub use model::Model;
-use names::FollowedNames;
+use names::ResolvedNames;
 use report::Reporting;
 pub use report::{Addresses, Desired, DesiredReports, PendingReports, PendingStatusUpdates};
-use secrets::FollowedSecrets;
+use secrets::PolledSecrets;
 use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
 use waits::{AwaitedObjects, Waits, awaited};
@@ -58,8 +58,8 @@ pub struct Reconciler {
     listing: Listing,
     /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
-    names: FollowedNames,
-    secrets: FollowedSecrets,
+    names: ResolvedNames,
+    secrets: PolledSecrets,
     /// Held routes, which serve instead of the cluster's, and the operator's last command.
     holding: Holding,
     /// The desired statuses, and the objects whose status may have to be written.
@@ -97,8 +97,8 @@ impl Reconciler {
             backlog: Backlog::default(),
             listing,
             waits: Waits::default(),
-            names: FollowedNames::default(),
-            secrets: FollowedSecrets::default(),
+            names: ResolvedNames::default(),
+            secrets: PolledSecrets::default(),
             holding: Holding::default(),
             reporting,
             gateway_services,

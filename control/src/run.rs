@@ -30,7 +30,7 @@ use crate::cluster::resolve::Resolver;
 use crate::cluster::selection::{field_selector, label_selector, sources};
 use crate::cluster::source_metrics::SourceMetrics;
 use crate::drive::{Loop, LoopOutputs};
-use crate::event::{ClosedSockets, Event, Source};
+use crate::event::{BindFailures, Event, Source};
 use crate::history::History;
 use crate::interest::Names;
 use crate::metrics::{ControlMetrics, SnapshotCollector};
@@ -59,7 +59,7 @@ pub struct Control {
     /// The addresses of the API server, which no route may use.
     pub api_server: ApiServer,
     /// The sockets that the data plane cannot open, as it reports them.
-    pub unopened: watch::Receiver<ClosedSockets>,
+    pub unopened: watch::Receiver<BindFailures>,
     /// The namespaces to watch; empty for all of them.
     pub namespaces: Vec<Arc<str>>,
     /// The operator's options.
@@ -175,7 +175,7 @@ impl State {
             }
             let why = ended.unwrap_or_else(|panic| format!("the loop panicked: {}", panic_message(&*panic)));
             self.metrics.restarts.inc();
-            tracing::error!(%why, "the control loop failed and restarts; the last snapshot serves meanwhile");
+            tracing::error!(error = %why, "the control loop failed and restarts; the last snapshot serves meanwhile");
             if clock::now().saturating_duration_since(started) >= SOUND_AFTER {
                 backoff.reset();
             }

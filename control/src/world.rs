@@ -16,7 +16,7 @@ use tidegate_config::project::{
     Sharing,
 };
 
-use crate::event::{ClosedSockets, Source};
+use crate::event::{BindFailures, Source};
 use crate::recent::Recent;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -46,11 +46,11 @@ macro_rules! world {
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// The sockets that the data plane cannot open.
-            pub unopened: ClosedSockets,
+            pub unopened: BindFailures,
             /// The addresses from the pool that this process has assigned to Gateways. They reach the status later.
             pub assigned: BTreeMap<ObjectName, Box<[IpAddr]>>,
             /// Every existing object, whether it can be read or not, with metadata for reports.
-            present: BTreeMap<ObjectRef, Present>,
+            present: BTreeMap<ObjectRef, UnreadMeta>,
             /// The parents of recent routes: most routes of a namespace have the same.
             recent_parents: Recent<[ParentRef]>,
         }
@@ -109,7 +109,7 @@ world! {
 
 /// Metadata of an object that routing does not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Present {
+struct UnreadMeta {
     uid: Option<Uid>,
     generation: Option<i64>,
 }
@@ -128,7 +128,7 @@ impl World {
             }
         };
         let told_of = key.kind.has_conditions();
-        let before = self.present.insert(key, Present { uid, generation });
+        let before = self.present.insert(key, UnreadMeta { uid, generation });
         // Conditions contain the generation that they were computed for.
         let renewed = before.is_none_or(|before| before.generation != generation);
         told || changed || renewed && told_of

@@ -1,4 +1,4 @@
-//! Cached kinds with a faulty API server: the copies of the informer and a replica equal the server's content once it
+//! Cached kinds with a faulty API server: the copies of the informer and a cache equal the server's content once it
 //! has recovered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -23,7 +23,7 @@ use tidegate_control::{
     ApiServer, CachedCondition, CachedControl, CachedKind, CachedStates, Copies, CopyEvent, CopyState, CopySubscriber,
     Limits, ServedKind, SweepLimit, start_cached,
 };
-use tidegate_lite::{Feed, Lite, LiteService, ReplicaKind, ReplicaLimits};
+use tidegate_lite::{Feed, Lite, LiteService, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -115,7 +115,7 @@ fn fed(feed: Feed) -> CopySubscriber {
             CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
             CopyEvent::ListFailed => feed.list_failed(),
             CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-            CopyEvent::Told { name, raw, gone } => feed.told(&name.namespace, &name.name, raw, gone),
+            CopyEvent::Told { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, gone),
             CopyEvent::Reached(version) => feed.reached(version),
             CopyEvent::Unserved => feed.unserved(),
         }
@@ -124,19 +124,22 @@ fn fed(feed: Feed) -> CopySubscriber {
 }
 
 fn bed(seed: u64, kind: CachedKind) -> Bed {
-    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits = WatchCacheLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
     bed_of(seed, kind, limits, Duration::from_secs(3))
 }
 
-fn bed_of(seed: u64, kind: CachedKind, limits: ReplicaLimits, list_again: Duration) -> Bed {
+fn bed_of(seed: u64, kind: CachedKind, limits: WatchCacheLimits, list_again: Duration) -> Bed {
     let lite = Lite::new();
     let draws = Arc::new(AtomicU64::new(seed << 32));
     let faulty = Faulty { inner: lite.service(), share: Arc::default(), draws, empty: Arc::default() };
-    let (replica, _) = Lite::replica(&[], limits);
-    let of = replica.clone();
+    let (cache, _) = Lite::watch_cache(&[], limits);
+    let of = cache.clone();
     let copies = Copies::to(move |served: &ServedKind| {
         let ServedKind { group, version, plural, kind, namespaced, short } = served.clone();
-        fed(of.follow(&ReplicaKind { group, version, plural, kind, namespaced, passes_writes: false, short }, limits))
+        fed(of.follow(
+            &WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes: false, short },
+            limits,
+        ))
     });
     let short = Duration::from_millis(20);
     let limits = Limits {
@@ -164,7 +167,7 @@ fn bed_of(seed: u64, kind: CachedKind, limits: ReplicaLimits, list_again: Durati
     Bed {
         upstream: Api::all_with(direct.clone(), &config_maps()),
         in_shop: Api::namespaced_with(direct, "default", &config_maps()),
-        served: Api::all_with(Client::new(replica.service(), "default"), &config_maps()),
+        served: Api::all_with(Client::new(cache.service(), "default"), &config_maps()),
         faulty,
         states,
         _stop: stop.drop_guard(),
@@ -265,7 +268,7 @@ async fn a_list_that_lacks_most_objects_must_be_confirmed() {
 /// Periodic lists are an hour apart, so that only the missing room can cause one.
 #[tokio::test(start_paused = true)]
 async fn a_kind_beyond_the_memory_limit_is_served_once_it_fits() {
-    let limits = ReplicaLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits = WatchCacheLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
     let bed = bed_of(0, kind(), limits, Duration::from_secs(3600));
     let map = |name: &str, bytes: usize| -> DynamicObject {
         let data = json!({"a": "x".repeat(bytes)});
@@ -323,5 +326,5 @@ async fn an_unknown_resource_is_reported_as_absent() {
     let absent = states.wait_for(|states| states.values().all(|state| state.standing == CachedCondition::Absent));
     let told = tokio::time::timeout(Duration::from_secs(60), absent).await.expect("absent").unwrap().clone();
     let state = told.values().next().unwrap();
-    assert!(state.settled(), "nobody has to wait for it");
+    assert!(state.needs_no_wait(), "nobody has to wait for it");
 }

@@ -37,19 +37,19 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// A write to be passed on, from a client that has no token for the destination.
+    /// A write to be forwarded, from a client that has no token for the destination.
     pub(crate) fn no_token() -> Self {
-        let message = "writes are passed on with the client's own bearer token, and the request has none";
+        let message = "writes are forwarded with the client's own bearer token, and the request has none";
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
     }
 
-    /// A write could not be passed on.
+    /// A write could not be forwarded.
     pub(crate) fn upstream_away() -> Self {
         let message = "the API server cannot be reached, and nothing is written here";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(1)
     }
 
-    /// A write was passed on, and its outcome is unknown.
+    /// A write was forwarded, and its outcome is unknown.
     pub(crate) fn upstream_silent() -> Self {
         let message = "the API server did not answer in time: it may have made the change or not";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
@@ -149,13 +149,13 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A kind that the upstream server of this replica has not reported yet.
+    /// A kind that the upstream server of this watch cache has not reported yet.
     pub(crate) fn too_early(kind: &Kind) -> Self {
         let message = format!("{} have not been listed yet, try again in a moment", kind.qualified());
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
     }
 
-    /// A kind that exceeds the memory limit of a replica.
+    /// A kind that exceeds the memory limit of a watch cache.
     pub(crate) fn too_many_bytes(kind: &Kind) -> Self {
         let message = format!("{} take more memory than this server may hold", kind.qualified());
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message).after_seconds(60)

@@ -3,10 +3,10 @@
 //!
 //! - [`Lite::new`] and [`Lite::open`] are a server of their own, in memory or with a folder on disk. It runs no
 //!   Deployments and fills no EndpointSlices: the embedding program does that through a client like any other.
-//! - [`Lite::replica`] serves copies of the objects of another API server, which the embedding program feeds to it.
+//! - [`Lite::watch_cache`] serves copies of the objects of another API server, which the embedding program feeds to it.
 //!
-//! Clients reach it by [`Lite::service`] within the process, for `kube::Client::new`, or over the network by [`Door`]
-//! and [`SharedDoor`]. It must be used within a tokio runtime with time and, for the network, I/O enabled.
+//! Clients reach it by [`Lite::service`] within the process, for `kube::Client::new`, or over the network by [`Server`]
+//! and [`SharedServer`]. It must be used within a tokio runtime with time and, for the network, I/O enabled.
 
 mod clock;
 mod crds;
@@ -30,14 +30,14 @@ mod write;
 mod serve;
 mod lite;
 mod logs;
-mod replica;
-mod door;
+mod watch_cache;
+mod server;
 
 pub use crds::GATEWAY_API;
 pub use disk::DataDirError;
-pub use door::{Door, DoorSocket, SharedDoor, WRITE_TIMEOUT};
-pub use kind::ReplicaKind;
+pub use kind::WatchCacheKind;
 pub use lite::Lite;
 pub use logs::{ContainerLog, LogWriter};
-pub use replica::{Feed, Figures, ReplicaLimits};
-pub use serve::{LiteBody, LiteService, NotPassed, PassOn};
+pub use serve::{ForwardError, LiteBody, LiteService, WriteForwarder};
+pub use server::{Server, ServerSocket, SharedServer, WRITE_TIMEOUT};
+pub use watch_cache::{Feed, Figures, WatchCacheLimits};

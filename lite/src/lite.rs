@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::logs::{ContainerLog, Logs};
 use crate::store::{Key, Store, Writer};
-use crate::write::{self, BUILT_IN_NAMESPACES, Target, Terms, Validation};
+use crate::write::{self, BUILT_IN_NAMESPACES, Target, Validation, WriteOptions};
 
 /// The number of versions skipped after a restart: more than were given to changes that did not reach the disk.
 const LEAP: u64 = 1 << 20;
@@ -139,12 +139,12 @@ fn create_namespace(store: &Store, name: &str, moment: Moment) {
     let Some(kind) = KindId::built_in("Namespace") else { return };
     let target = Target { kind, key: Key { namespace: String::new(), name: String::new() }, subresource: None };
     let manager = "kube-apiserver".to_owned();
-    let terms = Terms { dry_run: false, validation: Validation::Ignore, faults: Vec::new(), moment, manager };
+    let options = WriteOptions { dry_run: false, validation: Validation::Ignore, faults: Vec::new(), moment, manager };
     let namespace = json!({"metadata": {"name": name}});
     let key = Key { namespace: String::new(), name: name.to_owned() };
     let made = store.write(|state| {
         let there = state.get(&target.kind, &key).is_some();
-        there || write::create(state, &target, namespace, &terms).is_ok()
+        there || write::create(state, &target, namespace, &options).is_ok()
     });
     if !made {
         tracing::error!(namespace = name, "a built-in namespace could not be made");

@@ -1,11 +1,11 @@
-//! kubectl against the network door. Without kubectl on the machine these tests print that and pass.
+//! kubectl against the network server. Without kubectl on the machine these tests print that and pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_lite::{Door, Lite};
+use tidegate_lite::{Lite, Server};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
@@ -38,7 +38,7 @@ spec:
       paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]
 "#;
 
-/// A door and a home folder of its own for kubectl: no file outside the folder is read or written.
+/// A server and a home folder of its own for kubectl: no file outside the folder is read or written.
 struct Cluster {
     home: TempDir,
 }
@@ -48,10 +48,10 @@ async fn cluster() -> Option<Cluster> {
         println!("skipped: kubectl is not on this machine");
         return None;
     }
-    let door = Door::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let server = Server::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();
     let home = tempfile::tempdir().unwrap();
-    std::fs::write(home.path().join("kubeconfig"), door.kubeconfig()).unwrap();
-    tokio::spawn(door.serve(std::future::pending()));
+    std::fs::write(home.path().join("kubeconfig"), server.kubeconfig()).unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
     Some(Cluster { home })
 }
 

@@ -1,11 +1,11 @@
-//! The memory of a replica's history while watches with selectors are open.
+//! The memory of a watch cache's history while watches with selectors are open.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Map, json};
-use tidegate_lite::{Feed, Lite, LiteBody, ReplicaKind, ReplicaLimits};
+use tidegate_lite::{Feed, Lite, LiteBody, WatchCacheKind, WatchCacheLimits};
 use tower::Service as _;
 
 const BYTES_MAX: usize = 256 << 20;
@@ -31,10 +31,11 @@ fn service(version: usize) -> Vec<u8> {
 
 fn fed() -> (Lite, Feed) {
     let [plural, kind] = ["services", "Service"].map(str::to_owned);
-    let (group, version, namespaced, passes_writes, short) = (String::new(), "v1".to_owned(), true, false, Vec::new());
-    let kind = ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short };
-    let limits = ReplicaLimits { bytes_max: BYTES_MAX, sweep_share_max: 0.5, sweep_free: 10 };
-    let (lite, feeds) = Lite::replica(&[kind], limits);
+    let (group, version, namespaced, forwards_writes, short) =
+        (String::new(), "v1".to_owned(), true, false, Vec::new());
+    let kind = WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short };
+    let limits = WatchCacheLimits { bytes_max: BYTES_MAX, sweep_share_max: 0.5, sweep_free: 10 };
+    let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();
     feed.list_begins();
     feed.listed("shop", "cart", &service(1));
@@ -60,7 +61,7 @@ async fn selector_watches_stay_within_the_history_limit() {
     let before = resident();
     const CHANGES: usize = 1_000;
     for version in 2..2 + CHANGES {
-        feed.told("shop", "cart", &service(version), false);
+        feed.event("shop", "cart", &service(version), false);
         for (watch, seen) in &mut watches {
             // A watch without further events is up to date.
             while let Ok(frame) = tokio::time::timeout(std::time::Duration::ZERO, watch.frame()).await {

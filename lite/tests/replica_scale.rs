@@ -1,4 +1,4 @@
-//! A replica of many objects with many watches. With `--nocapture` it prints the cost.
+//! A watch cache of many objects with many watches. With `--nocapture` it prints the cost.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use futures::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::{Value, json};
-use tidegate_lite::{Feed, Lite, LiteBody, ReplicaKind, ReplicaLimits};
+use tidegate_lite::{Feed, Lite, LiteBody, WatchCacheKind, WatchCacheLimits};
 use tokio::time::Instant;
 use tower::Service as _;
 
@@ -56,20 +56,20 @@ fn resident() -> usize {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or_default() << 10
 }
 
-/// A replica with all of the objects.
+/// A watch cache with all of the objects.
 fn fed() -> (Lite, Feed) {
     let [plural, kind] = ["services", "Service"].map(str::to_owned);
-    let kind = ReplicaKind {
+    let kind = WatchCacheKind {
         group: String::new(),
         version: "v1".to_owned(),
         plural,
         kind,
         namespaced: true,
-        passes_writes: false,
+        forwards_writes: false,
         short: Vec::new(),
     };
-    let limits = ReplicaLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
-    let (lite, feeds) = Lite::replica(&[kind], limits);
+    let limits = WatchCacheLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
+    let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();
     let (before, begun) = (resident(), Instant::now());
     feed.list_begins();
@@ -132,7 +132,7 @@ async fn watched(lite: &Lite, feed: &Feed) {
     let begun = Instant::now();
     let readers: Vec<_> = watches.into_iter().map(|body| tokio::spawn(read(body))).collect();
     for change in 0..CHANGES {
-        feed.told("team-7", "web-7", &service(7, OBJECTS + 1 + change), false);
+        feed.event("team-7", "web-7", &service(7, OBJECTS + 1 + change), false);
     }
     for reader in readers {
         reader.await.unwrap();

@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor};
+use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WatchCacheKind, WatchCacheLimits};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -33,10 +33,11 @@ fn padded(nth: usize, version: usize, pad: usize) -> Vec<u8> {
 
 fn fed() -> (Lite, Feed) {
     let [plural, kind] = ["services", "Service"].map(str::to_owned);
-    let (group, version, namespaced, passes_writes, short) = (String::new(), "v1".to_owned(), true, false, Vec::new());
-    let kind = ReplicaKind { group, version, plural, kind, namespaced, passes_writes, short };
-    let limits = ReplicaLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
-    let (lite, feeds) = Lite::replica(&[kind], limits);
+    let (group, version, namespaced, forwards_writes, short) =
+        (String::new(), "v1".to_owned(), true, false, Vec::new());
+    let kind = WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short };
+    let limits = WatchCacheLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
+    let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();
     feed.list_begins();
     for nth in 1..=OBJECTS {
@@ -92,12 +93,12 @@ async fn makes_room(path: &str, secure: bool) {
     let at = listener.local_addr().unwrap();
     let (server, client) = if secure { Some(tls()) } else { None }.unzip();
     let write_timeout = Duration::from_secs(1);
-    let door = SharedDoor { lite, tls: server, token: None, pass: None, connections_max: 1, write_timeout };
-    tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
+    let server = SharedServer { lite, tls: server, token: None, forward: None, connections_max: 1, write_timeout };
+    tokio::spawn(server.serve(ServerSocket::Tcp(listener), std::future::pending()));
     let mut stalled = asking(at, client.as_ref(), path).await;
     answered(&mut stalled).await;
     for nth in 1..=OBJECTS {
-        feed.told("shop", &format!("s{nth}"), &service(nth, OBJECTS + nth), false);
+        feed.event("shop", &format!("s{nth}"), &service(nth, OBJECTS + nth), false);
     }
     let next = async {
         let mut next = asking(at, client.as_ref(), "/version").await;
@@ -147,8 +148,8 @@ async fn a_watch_that_falls_behind_ends_and_resumes_at_its_last_version() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
     let (connections_max, write_timeout) = (8, Duration::from_secs(600));
-    let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
-    tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
+    let server = SharedServer { lite, tls: None, token: None, forward: None, connections_max, write_timeout };
+    tokio::spawn(server.serve(ServerSocket::Tcp(listener), std::future::pending()));
     let path = |version: usize| format!("/api/v1/services?watch=1&resourceVersion={version}");
     let mut slow = asking(at, None, &path(OBJECTS)).await;
     answered(&mut slow).await;
@@ -156,7 +157,7 @@ async fn a_watch_that_falls_behind_ends_and_resumes_at_its_last_version() {
     // More than its connection holds and the 1,024 changes that may wait.
     let last = OBJECTS + 4_000;
     for version in OBJECTS + 1..=last {
-        feed.told("shop", "s1", &small(version), false);
+        feed.event("shop", "s1", &small(version), false);
         tokio::task::yield_now().await;
     }
     assert_eq!(feed.figures().watches, 0, "it is given up, and nobody waits for it");

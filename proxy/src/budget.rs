@@ -35,7 +35,7 @@ impl Cost {
     pub(crate) const HTTP2: Self = Self::new(0, 40);
     /// A request in the native driver: its upstream connection, and a buffer for each end of both directions.
     pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
-    /// A request in the full driver, where Pingora buffers up to ten pieces of a response for a slow client, and h2
+    /// A request in the Pingora driver, where Pingora buffers up to ten pieces of a response for a slow client, and h2
     /// decodes up to 128 KiB of a head before it can be refused.
     pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly idle.
@@ -54,7 +54,7 @@ impl Cost {
     /// pending piece in each direction.
     pub(crate) const TLS_STREAM: Self = Self::new(1, 32);
 
-    /// An answer of the edge's own that its client does not take at once: the head of the request stays until it does.
+    /// A local reply that its client does not take at once: the head of the request stays until it does.
     pub(crate) const ANSWER: Self = Self::new(0, 64);
 
     /// A connection that is passed on unread: its socket and the upstream one, and a pending piece in each direction.
@@ -116,9 +116,9 @@ impl Cost {
 
 /// Charged files and memory, shared by several threads.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(AtomicU64);
+pub(crate) struct Usage(AtomicU64);
 
-impl Taken {
+impl Usage {
     /// Adds a cost and returns the new sum.
     pub(crate) fn add(&self, cost: Cost) -> Cost {
         Cost(self.0.fetch_add(cost.0, Relaxed) + cost.0)
@@ -186,7 +186,7 @@ pub(crate) struct Budget {
     files_max: AtomicU64,
     client_percent: u64,
     resident_max_kib: u64,
-    taken: Taken,
+    taken: Usage,
     /// The number of listening sockets.
     listening: AtomicU32,
     /// The state of the resident memory.
@@ -228,7 +228,7 @@ impl Budget {
             files_max: AtomicU64::new(u64::MAX),
             client_percent: u64::from(limits.client_share.clamp(1, 100)),
             resident_max_kib: limits.resident_max_kib,
-            taken: Taken::default(),
+            taken: Usage::default(),
             listening: AtomicU32::new(0),
             resident_pressed: AtomicBool::new(false),
             resident_exhausted: AtomicBool::new(false),

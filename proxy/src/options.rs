@@ -28,7 +28,7 @@ pub struct Options {
     pub upgrade_tokens: Vec<String>,
     /// Whether a client's valid `X-Request-Id` is kept instead of replaced.
     pub keep_request_id: bool,
-    /// Whether responses without `Server`, and answers of the edge's own, get `Server: tidegate`.
+    /// Whether responses without `Server`, and local replies, get `Server: tidegate`.
     pub server_header: bool,
     /// The name for counting passes through this edge in `CDN-Loop` (RFC 8586). Edges in front of one another may share
     /// it or not: each name is counted separately.
@@ -58,11 +58,11 @@ pub enum AccessLogSink {
 /// The drivers of requests. The choice does not change the messages to endpoints and clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Driver {
-    /// The native driver for unambiguous plain requests, and the full one for all others.
+    /// The native driver for unambiguous plain requests, and the Pingora driver for all others.
     #[default]
     Both,
-    /// The full driver for all requests; the native one is off.
-    Full,
+    /// The Pingora driver for all requests; the native one is off.
+    Pingora,
 }
 
 /// The limits of a client in connections, bytes and time.

@@ -15,15 +15,15 @@ pub(crate) enum Reason {
     /// Several lengths, or both a length and a transfer coding (RFC 9112 section 6.3).
     AmbiguousLength,
     /// A `Connection` header with the name of a header that the edge sets.
-    ProtectedNomination,
+    ForbiddenConnectionOption,
     /// `CONNECT` or `TRACE`.
     MethodNotAllowed,
     /// A transfer coding other than `chunked`.
-    UnknownCoding,
+    UnknownTransferCoding,
     /// More header lines or bytes than allowed.
     HeadTooLarge,
     /// A longer request line than allowed.
-    TargetTooLong,
+    UriTooLong,
     /// It came before the TLS handshake was complete, with a method that is not allowed then (RFC 8470 section 5.2).
     TooEarly,
     /// It has passed this edge too often: a destination behind the edge leads back to it.
@@ -69,7 +69,7 @@ pub(crate) enum Reason {
     /// A tunnel was idle for too long and was closed.
     TunnelIdle,
     /// The request was dropped before its end, as at a shutdown; this is only logged.
-    Abandoned,
+    Aborted,
     /// An error inside the edge.
     Internal,
 }
@@ -82,11 +82,11 @@ impl Reason {
         Self::MalformedHost,
         Self::MalformedPath,
         Self::AmbiguousLength,
-        Self::ProtectedNomination,
+        Self::ForbiddenConnectionOption,
         Self::MethodNotAllowed,
-        Self::UnknownCoding,
+        Self::UnknownTransferCoding,
         Self::HeadTooLarge,
-        Self::TargetTooLong,
+        Self::UriTooLong,
         Self::TooEarly,
         Self::LoopDetected,
         Self::Misdirected,
@@ -109,7 +109,7 @@ impl Reason {
         Self::UpstreamBroken,
         Self::UpstreamTimeout,
         Self::TunnelIdle,
-        Self::Abandoned,
+        Self::Aborted,
         Self::Internal,
     ];
 
@@ -122,11 +122,11 @@ impl Reason {
             Self::MalformedHost => (400, "malformed-host", true),
             Self::MalformedPath => (400, "malformed-path", true),
             Self::AmbiguousLength => (400, "ambiguous-length", true),
-            Self::ProtectedNomination => (400, "protected-nomination", true),
+            Self::ForbiddenConnectionOption => (400, "forbidden-connection-option", true),
             Self::MethodNotAllowed => (405, "method-not-allowed", true),
-            Self::UnknownCoding => (501, "unknown-coding", true),
+            Self::UnknownTransferCoding => (501, "unknown-transfer-coding", true),
             Self::HeadTooLarge => (431, "head-too-large", true),
-            Self::TargetTooLong => (414, "target-too-long", true),
+            Self::UriTooLong => (414, "uri-too-long", true),
             Self::TooEarly => (425, "too-early", false),
             Self::LoopDetected => (508, "loop-detected", false),
             Self::Misdirected => (421, "misdirected-request", false),
@@ -149,7 +149,7 @@ impl Reason {
             Self::UpstreamBroken => (502, "upstream-broken", false),
             Self::UpstreamTimeout => (504, "upstream-timeout", false),
             Self::TunnelIdle => (504, "tunnel-idle", true),
-            Self::Abandoned => (499, "abandoned", true),
+            Self::Aborted => (499, "aborted", true),
             Self::Internal => (500, "internal", true),
         }
     }

@@ -58,7 +58,7 @@ pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Rece
             |why, pause| {
                 process.metrics.thread_restarts.inc();
                 process.binder.fail_all(thread, process.published.pin().binds(), why);
-                tracing::error!(thread, why, ?pause, "a traffic thread failed and restarts");
+                tracing::error!(thread, error = why, ?pause, "a traffic thread failed and restarts");
             },
         );
         // There is no receiver if the proxy was dropped instead of drained.

@@ -19,10 +19,10 @@ use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::{Options, RateLimits};
 use crate::sweep_trigger::SweepTrigger;
-use crate::upstream::attempt::LoopFacts;
+use crate::upstream::attempt::OwnAddresses;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
-use crate::upstream::service_state::AtService;
+use crate::upstream::service_state::RequestAtService;
 
 /// Shared by all traffic threads.
 #[derive(Debug)]
@@ -55,15 +55,15 @@ pub(crate) struct Shared {
 
 /// A cost that is charged to the process and to a client until this is dropped.
 #[derive(Debug)]
-pub(crate) struct CostGuard {
+pub(crate) struct ChargedCost {
     _client: Option<ClientCharge>,
     _process: Charge,
 }
 
 impl Shared {
     /// The addresses of this process, for a connection that came in over a local address.
-    pub(crate) fn here(&self, local: IpAddr) -> LoopFacts<'_> {
-        LoopFacts { listening: &self.listening, local: Some(local) }
+    pub(crate) fn own_addresses(&self, local: IpAddr) -> OwnAddresses<'_> {
+        OwnAddresses { listening: &self.listening, local: Some(local) }
     }
 
     /// Registers the metrics and opens the access log.
@@ -124,10 +124,10 @@ impl Shared {
     ///
     /// # Errors
     /// Which of the two has no room.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<CostGuard, RefusalReason> {
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<ChargedCost, RefusalReason> {
         let client = client.map(|client| client.hold(cost).ok_or(RefusalReason::Client)).transpose()?;
         let process = self.room(cost).ok_or(RefusalReason::Full)?;
-        Ok(CostGuard { _client: client, _process: process })
+        Ok(ChargedCost { _client: client, _process: process })
     }
 
     /// [`Self::charge`] until the returned value is dropped; `None` if there is no room.
@@ -142,7 +142,7 @@ impl Shared {
 
     /// Counts a request of this cost at a Service port; `None` if the port may have no more of them, by its own maximum
     /// or the operator's, or by the part of the budget that one Service gets.
-    pub(crate) fn enter_service(&self, backend: &Backend, cost: Cost) -> Option<AtService> {
+    pub(crate) fn enter_service(&self, backend: &Backend, cost: Cost) -> Option<RequestAtService> {
         let max = match backend.requests_max.unwrap_or(self.options.budget.service_requests) {
             0 => u32::MAX,
             max => max,
@@ -153,7 +153,7 @@ impl Shared {
     /// Removes the state of objects that are not in the snapshot, if there can be any. The cost grows with the whole
     /// model, so a control thread should call this periodically.
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
-        self.metrics.sound();
+        self.metrics.sample_requests();
         self.clients.sweep();
         if !self.sweep_trigger.take_if_due(snapshot.generation()) {
             return;

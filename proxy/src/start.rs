@@ -142,9 +142,9 @@ impl Proxy {
     }
 
     /// A function that returns `true` if the routes of an object had requests since the sweep before the last.
-    pub fn lately(&self) -> impl Fn(&ObjectRef) -> bool + Send + Sync + 'static {
+    pub fn recently_used(&self) -> impl Fn(&ObjectRef) -> bool + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
-        move |object| shared.metrics.lately(object)
+        move |object| shared.metrics.used_recently(object)
     }
 
     /// The actual state of the binds: addresses with their actual ports, and errors of those that cannot be opened.

@@ -129,7 +129,7 @@ async fn ask(edge: &Edge, count: usize) -> Vec<ResponseFuture> {
 
 /// Checks the statuses of the responses, and the maximum memory that is taken at any time, in KiB.
 async fn check(part: Part, fields: usize, status: u16, kib_max: usize) {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let edge = Edge::start(driver, AppProtocol::H2c, endpoint(part, fields).await);
         // The others share its connection, unless that ended with the response.
         timeout(PATIENCE, join_all(ask(&edge, 1).await)).await.expect("no response");

@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
 async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let upstreams = [Upstream::echo().await, Upstream::echo().await];
         let model = Model::to(&upstreams.each_ref().map(|upstream| upstream.address));
         let bed = Bed::with(model, |options| options.driver = driver).await;
@@ -33,7 +33,7 @@ async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
 
         assert_eq!((refused.status, refused.body.contains("out-of-resources")), (503, true), "{driver:?}");
         for line in [
-            r#"tidegate_answers_total{reason="out-of-resources"} 1"#,
+            r#"tidegate_requests_by_reason_total{reason="out-of-resources"} 1"#,
             r#"tidegate_upstream_connects_total{result="failed"} 2"#,
             "tidegate_upstream_retries_total 1",
             "tidegate_endpoints_ejected 0",

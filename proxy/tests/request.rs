@@ -22,7 +22,7 @@ mod request {
     mod http2_endpoints;
     mod http2_heads;
     mod http2_limits;
-    mod hygiene;
+    mod validate;
     mod loops;
     mod mirrors;
     mod mirrors_http2_tls;

@@ -180,7 +180,7 @@ async fn a_stalled_stream_needs_little_memory() {
     for (stall, more) in [(Stall::Window, 0), (Stall::Socket, 32)] {
         for path in ["/", "/chunked"] {
             check(Driver::Both, AppProtocol::Http, path, stall, 64 + more).await;
-            check(Driver::Full, AppProtocol::Http, path, stall, 64 + more).await;
+            check(Driver::Pingora, AppProtocol::Http, path, stall, 64 + more).await;
         }
         // The connection to the endpoint is counted, with the state of TLS.
         check(Driver::Both, AppProtocol::Https, "/", stall, 64 + more).await;

@@ -97,7 +97,7 @@ async fn cached_kinds_are_served_after_a_restart_without_the_cluster() {
     assert_eq!(served.run(&names).await, "configmap/one\nconfigmap/two\n", "stale, and not empty");
     assert_eq!(served.run(&["get", "cm", "-A", "-o", "jsonpath={.metadata.resourceVersion}"]).await, version);
     assert!(details(run.admin).await.contains("cached configmaps: stale, as of 2"), "{}", details(run.admin).await);
-    let stale_since = "tidegate_cached_stale_since_timestamp_seconds{kind=\"configmaps\"} ";
+    let stale_since = "tidegate_cached_kind_stale_since_timestamp_seconds{kind=\"configmaps\"} ";
     let metrics = run.metrics().await;
     assert!(metrics.contains(&format!("{stale_since}1")), "seconds of this century: {metrics}");
     config_map(&cluster, "three", "shop").await;

@@ -149,7 +149,7 @@ const FINDINGS: [(&str, &str); 14] = [
     ("Service buffers/buffers", "nginx.proxyBuffers.number]: \"1\" has no effect"),
     ("Service buffers/buffers", "nginx.proxyBuffers.size]: \"16k\" has no effect"),
     ("Service buffers/buffers", "nginx.proxyBuffers.busySize]: \"8k\" has no effect"),
-    ("Service key/key", "KeyMismatch"),
+    ("Service key/key", "(tls.key is not the key of the certificate in tls.crt)"),
     ("Service pem/pem", "tls.crt holds no certificate"),
     ("Service external/external", "nowhere.invalid has no addresses"),
     ("Service rest/rest", "proxyDomain]: \"nobody\" has no effect"),

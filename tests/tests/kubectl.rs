@@ -180,7 +180,7 @@ async fn describe_shows_a_mistake() {
     kubectl.run(&["-n", "shop", "annotate", "ingress", "shop-ingress", mistake]).await;
     eventually("it is described", || async {
         let shown = kubectl.run(&["-n", "shop", "describe", "ingress", "shop-ingress"]).await;
-        let line = shown.lines().find(|line| line.contains("GuardClosed") && line.contains("office"));
+        let line = shown.lines().find(|line| line.contains("FailedClosed") && line.contains("office"));
         line.map_or(Err(shown.clone()), |_| Ok(()))
     })
     .await;

@@ -112,7 +112,7 @@ async fn certificates_come_from_secrets_and_rotate() {
     kubectl.fed(&["apply", "-f", "-"], &elsewhere.secret).await;
     shows(&dev, "shop.test", &fallback).await;
     let findings = get(dev.debug, &dev.debug.to_string(), "/debug/findings").await.unwrap();
-    assert!(findings.body.contains("CertificateElsewhere"), "{}", findings.body);
+    assert!(findings.body.contains("CertificateNotForHost"), "{}", findings.body);
     kubectl.run(&["-n", "shop", "delete", "secret", "exact"]).await;
     shows(&dev, "shop.test", &fallback).await;
 }

@@ -177,7 +177,7 @@ async fn secrets_are_read_by_name_without_the_right_to_list() {
     shows("none of both", |first, second| !first && !second, second).await;
 
     let metrics = get(run.admin, "localhost", "/metrics").await.unwrap().body;
-    assert!(metrics.contains("tidegate_secrets_followed 1\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_secrets_polled 1\n"), "{metrics}");
     assert!(
         !metrics.lines().any(|line| line.starts_with("tidegate_lists_total") && line.contains("Secret")),
         "{metrics}"

@@ -293,7 +293,7 @@ async fn writes_are_forwarded_with_the_credentials_of_the_client() {
     let (ca, cert, key) = (file("ca.pem"), file("server.pem"), file("server.key"));
     let arguments =
         ["--https", "127.0.0.1:0", "--serve-api", "127.0.0.1:0", "--serve-cert", &cert, "--serve-key", &key];
-    let arguments: Vec<&str> = arguments.into_iter().chain(["--pass-writes"]).collect();
+    let arguments: Vec<&str> = arguments.into_iter().chain(["--forward-writes"]).collect();
     let run = Run::start(&link.kubeconfig(&dev.kubeconfig), &arguments).await;
     run.ready().await;
     let url = format!("https://{}", run.api.clone().unwrap());

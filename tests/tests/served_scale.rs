@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
+use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
 use tidegate_tests::{CacheServer, Informers, Kubectl, Reader, eventually, get, items, moment, plain};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
@@ -66,10 +66,17 @@ impl Upstream {
     fn open(&mut self) {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let group = String::new();
-        let kind =
-            ReplicaKind { group, version, plural, kind, namespaced: true, passes_writes: false, short: Vec::new() };
-        let limits = ReplicaLimits { bytes_max: 1 << 30, sweep_share_max: 0.5, sweep_free: 10 };
-        let (lite, feeds) = Lite::replica(&[kind], limits);
+        let kind = WatchCacheKind {
+            group,
+            version,
+            plural,
+            kind,
+            namespaced: true,
+            forwards_writes: false,
+            short: Vec::new(),
+        };
+        let limits = WatchCacheLimits { bytes_max: 1 << 30, sweep_share_max: 0.5, sweep_free: 10 };
+        let (lite, feeds) = Lite::watch_cache(&[kind], limits);
         let feed = feeds.into_values().next().unwrap();
         feed.list_begins();
         for (name, object) in &self.objects {
@@ -83,8 +90,8 @@ impl Upstream {
         let listener = socket.listen(1024).unwrap();
         self.address = listener.local_addr().unwrap();
         let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
-        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
-        let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
+        let door = SharedServer { lite, tls: None, token: None, forward: None, connections_max, write_timeout };
+        let serving = tokio::spawn(door.serve(ServerSocket::Tcp(listener), std::future::pending()));
         (self.feed, self.serving) = (Some(feed), Some(AbortOnDropHandle::new(serving)));
     }
 
@@ -113,7 +120,7 @@ impl Upstream {
             };
             events.push(format!("{told} {name}@{version}"));
             if let Some(feed) = &self.feed {
-                feed.told("shop", &name, object.to_string().as_bytes(), gone);
+                feed.event("shop", &name, object.to_string().as_bytes(), gone);
             }
         }
         events
@@ -283,7 +290,7 @@ async fn many_objects_and_watches_match_the_upstream() {
     cache.ready().await;
     took("ready from disk, without the upstream", begun);
     let metrics = get(cache.admin, "localhost", "/metrics").await.expect("metrics").body;
-    let stale = "tidegate_cached_stale_since_timestamp_seconds{kind=\"services\"} 1";
+    let stale = "tidegate_cached_kind_stale_since_timestamp_seconds{kind=\"services\"} 1";
     assert!(metrics.contains(stale), "it says that it is stale, as of a second of this century: {metrics}");
     let held = format!("tidegate_served_objects{{kind=\"services\"}} {}\n", upstream.objects.len());
     assert!(metrics.contains(&held), "it is ready when it can serve: {metrics}");

@@ -30,8 +30,8 @@ pub(crate) struct ServeArgs {
     pub(crate) serve_secrets: bool,
     /// Passes writes on to the API server, each with the bearer token of its client; a write without a token is
     /// refused. Cannot be used with `--serve-token-file`, whose token would take its place in the request.
-    #[arg(long, env = "TIDEGATE_PASS_WRITES", value_parser = BoolishValueParser::new())]
-    pub(crate) pass_writes: bool,
+    #[arg(long, env = "TIDEGATE_FORWARD_WRITES", value_parser = BoolishValueParser::new())]
+    pub(crate) forward_writes: bool,
     /// The memory for the JSON of served objects, in MiB; a kind that would exceed it is not served. The history of
     /// each kind takes up to an eighth of it in addition.
     #[arg(long, value_name = "MIB", env = "TIDEGATE_SERVE_MEMORY", default_value = "512")]

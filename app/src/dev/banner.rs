@@ -121,7 +121,7 @@ impl Banner {
     }
 
     /// The address for plain requests to the hosts of a route table.
-    fn door(&self, snapshot: &Snapshot, table: &TableName) -> Option<SocketAddr> {
+    fn listener_address(&self, snapshot: &Snapshot, table: &TableName) -> Option<SocketAddr> {
         let takes = |bind: &&Bind| bind.listeners.iter().any(|listener| listener.table == *table);
         let mut binds = snapshot.binds().iter().filter(|bind| bind.key.protocol == BindProtocol::Http).filter(takes);
         let bound = self.bound.borrow();
@@ -134,7 +134,8 @@ impl Banner {
         let named = routes.hosts.iter().filter(|host| !host.host.contains('*'));
         let all = named.flat_map(|host| host.routes.iter().map(|route| (&*host.host, route.path, host.table)));
         let example = all.min_by_key(|(_, path, _)| path.len());
-        let example = example.and_then(|(host, path, table)| Some((host, path, self.door(snapshot, table)?)));
+        let example =
+            example.and_then(|(host, path, table)| Some((host, path, self.listener_address(snapshot, table)?)));
         if let Some((host, path, http)) = example {
             // Names under localhost resolve to loopback (RFC 6761 section 6.3), which is one address of many.
             if host.ends_with(".localhost") && http.ip() == Ipv4Addr::LOCALHOST {

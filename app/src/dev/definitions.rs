@@ -18,7 +18,7 @@ pub(super) async fn make(applier: &mut Applier) {
     let Ok(documents) = tokio::task::spawn_blocking(read).await else { return };
     for document in documents.into_iter().flatten() {
         if let Err(why) = applier.make(&document.identity, &document.object).await {
-            tracing::warn!(why, "{} could not be created", document.identity);
+            tracing::warn!(error = why, "{} could not be created", document.identity);
         }
     }
 }

@@ -162,7 +162,7 @@ impl Load {
         });
         for document in documents::read(&class.to_string()).into_iter().flatten() {
             if let Err(why) = self.applier.put(&document.identity, &document.object, None).await {
-                tracing::warn!(why, "the IngressClass could not be created");
+                tracing::warn!(error = why, "the IngressClass could not be created");
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use super::{Misread, Mode};
+use super::{InvalidValue, Mode};
 use crate::args::SocketArgs;
 
 const OFF: &str = "off";
@@ -50,7 +50,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(super) fn read(args: &SocketArgs, mode: Mode) -> Result<Self, Misread> {
+    pub(super) fn read(args: &SocketArgs, mode: Mode) -> Result<Self, InvalidValue> {
         let usual = |port| match mode {
             Mode::Run => ListenAddress { address: (Ipv4Addr::UNSPECIFIED, port).into(), flexible: false },
             Mode::Dev => ListenAddress { address: (Ipv4Addr::LOCALHOST, port).into(), flexible: true },
@@ -69,7 +69,7 @@ impl Sockets {
 
     /// Refuses two sockets of the same address. Port 0 stands for one free port of a protocol, so twice is an error
     /// too.
-    fn apart(&self) -> Result<(), Misread> {
+    fn apart(&self) -> Result<(), InvalidValue> {
         let debug = match &self.debug {
             DebugAddress::Tcp(requested) => Some(*requested),
             DebugAddress::Off | DebugAddress::Unix(_) => None,
@@ -86,7 +86,7 @@ impl Sockets {
         for (flag, ListenAddress { address, .. }) in http.chain(https).chain(builder).chain(own) {
             let socket = (address, (address.port() == 0).then_some(flag));
             if seen.contains(&socket) {
-                return Err(Misread::new(flag, address.to_string(), "is given twice"));
+                return Err(InvalidValue::new(flag, address.to_string(), "is given twice"));
             }
             seen.push(socket);
         }
@@ -94,7 +94,7 @@ impl Sockets {
     }
 }
 
-fn traffic(flag: &'static str, given: &[String], usual: ListenAddress) -> Result<Vec<ListenAddress>, Misread> {
+fn traffic(flag: &'static str, given: &[String], usual: ListenAddress) -> Result<Vec<ListenAddress>, InvalidValue> {
     match given {
         [] => Ok(vec![usual]),
         [off] if off == OFF => Ok(Vec::new()),
@@ -106,7 +106,7 @@ pub(super) fn one(
     flag: &'static str,
     given: Option<&str>,
     usual: ListenAddress,
-) -> Result<Option<ListenAddress>, Misread> {
+) -> Result<Option<ListenAddress>, InvalidValue> {
     match given {
         None => Ok(Some(usual)),
         Some(OFF) => Ok(None),
@@ -114,7 +114,7 @@ pub(super) fn one(
     }
 }
 
-fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
+fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, InvalidValue> {
     let Some(text) = args.debug.as_deref() else {
         let address = (Ipv4Addr::LOCALHOST, 9181).into();
         return Ok(DebugAddress::Tcp(ListenAddress { address, flexible: mode == Mode::Dev }));
@@ -126,23 +126,23 @@ fn debug(args: &SocketArgs, mode: Mode) -> Result<DebugAddress, Misread> {
     {
         let why =
             "is not a loopback address; --debug-anywhere allows it, and anyone who can reach it then sees every route";
-        return Err(Misread::new("--debug", text, why));
+        return Err(InvalidValue::new("--debug", text, why));
     }
     Ok(parsed)
 }
 
 /// Parses the address of dumps; one off loopback is not refused here.
-pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddress, Misread> {
+pub(crate) fn debug_address(flag: &'static str, text: &str) -> Result<DebugAddress, InvalidValue> {
     match text.strip_prefix("unix:") {
-        Some("") => Err(Misread::new(flag, text, "names no path")),
+        Some("") => Err(InvalidValue::new(flag, text, "names no path")),
         Some(path) => Ok(DebugAddress::Unix(PathBuf::from(path))),
         None if text == OFF => Ok(DebugAddress::Off),
         None => listen_address(flag, text).map(DebugAddress::Tcp),
     }
 }
 
-fn listen_address(flag: &'static str, text: &str) -> Result<ListenAddress, Misread> {
+fn listen_address(flag: &'static str, text: &str) -> Result<ListenAddress, InvalidValue> {
     let why = "is not an IP address with a port, such as 127.0.0.1:8080 or [::]:8080";
-    let address = text.parse().map_err(|_| Misread::new(flag, text, why))?;
+    let address = text.parse().map_err(|_| InvalidValue::new(flag, text, why))?;
     Ok(ListenAddress { address, flexible: false })
 }

@@ -2,11 +2,11 @@
 
 use tidegate_proxy::BudgetLimits;
 
-use super::Misread;
+use super::InvalidValue;
 use super::pace::within;
 use crate::args::LimitArgs;
 
-pub(super) fn read(args: &LimitArgs) -> Result<BudgetLimits, Misread> {
+pub(super) fn read(args: &LimitArgs) -> Result<BudgetLimits, InvalidValue> {
     let count = |flag, text| within(flag, text, 0..=u32::MAX);
     Ok(BudgetLimits {
         client_connections: count("--client-connections-max", &args.client_connections_max)?,

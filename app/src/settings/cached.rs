@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_config::object::Kind;
 use tidegate_control::CachedKind;
 
-use super::Misread;
+use super::InvalidValue;
 use crate::args::CachedArgs;
 
 const KINDS: &str = "--cache-kinds";
@@ -13,12 +13,12 @@ const KINDS: &str = "--cache-kinds";
 const OF_AN_EDGE: [Kind; 4] = [Kind::Service, Kind::EndpointSlice, Kind::Ingress, Kind::IngressClass];
 
 /// Reads the kinds from the flags.
-pub(super) fn read(args: &CachedArgs) -> Result<Vec<CachedKind>, Misread> {
+pub(super) fn read(args: &CachedArgs) -> Result<Vec<CachedKind>, InvalidValue> {
     let mut kinds: Vec<CachedKind> = Vec::new();
     for text in &args.cache_kinds {
         let read = kind(text)?;
         if kinds.iter().any(|other| (&other.plural, &other.group) == (&read.plural, &read.group)) {
-            return Err(Misread::new(KINDS, text, "is named twice"));
+            return Err(InvalidValue::new(KINDS, text, "is named twice"));
         }
         kinds.push(read);
     }
@@ -28,21 +28,21 @@ pub(super) fn read(args: &CachedArgs) -> Result<Vec<CachedKind>, Misread> {
 }
 
 /// Refuses kinds that routing reads: they are served anyway, as far as routing reads them.
-pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind>) -> Result<(), Misread> {
+pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind>) -> Result<(), InvalidValue> {
     let routed: Vec<Kind> = routed.into_iter().collect();
     let is = |kind: &CachedKind, routed: &Kind| *kind.plural == *routed.plural() && *kind.group == *routed.group();
     if let Some(secrets) = kinds.iter().find(|kind| kind.is_secret()) {
-        return Err(Misread::new(KINDS, secrets.to_string(), "is read for routing; --serve-secrets serves them"));
+        return Err(InvalidValue::new(KINDS, secrets.to_string(), "is read for routing; --serve-secrets serves them"));
     }
     let named = kinds.iter().find_map(|kind| Some((kind, routed.iter().find(|routed| is(kind, routed))?)));
     match named {
-        Some((kind, routed)) if routed.is_of_gateway_api() || *routed == Kind::Namespace => Err(Misread::new(
+        Some((kind, routed)) if routed.is_of_gateway_api() || *routed == Kind::Namespace => Err(InvalidValue::new(
             KINDS,
             kind.to_string(),
             "is read for routing and served without this flag while the cluster has the Gateway API; not so with --source ingress",
         )),
         Some((kind, _)) => {
-            Err(Misread::new(KINDS, kind.to_string(), "is read for routing and served without this flag"))
+            Err(InvalidValue::new(KINDS, kind.to_string(), "is read for routing and served without this flag"))
         }
         None => Ok(()),
     }
@@ -50,21 +50,22 @@ pub(super) fn beside(kinds: &[CachedKind], routed: impl IntoIterator<Item = Kind
 
 /// The kinds of `lite`: the named ones, or those that an edge reads. Secrets are among them only if they are to be
 /// served.
-pub(super) fn of_lite(mut kinds: Vec<CachedKind>, secrets: bool) -> Result<Vec<CachedKind>, Misread> {
+pub(super) fn of_lite(mut kinds: Vec<CachedKind>, secrets: bool) -> Result<Vec<CachedKind>, InvalidValue> {
     let of = |kind: Kind| CachedKind::new(kind.plural(), kind.group(), None);
     if kinds.is_empty() {
         kinds = OF_AN_EDGE.into_iter().map(of).collect();
     }
     match (kinds.iter().any(CachedKind::is_secret), secrets) {
-        (true, false) => Err(Misread::new(KINDS, "secrets", "needs --serve-secrets")),
+        (true, false) => Err(InvalidValue::new(KINDS, "secrets", "needs --serve-secrets")),
         (false, true) => Ok([kinds, vec![of(Kind::Secret)]].concat()),
         (true, true) | (false, false) => Ok(kinds),
     }
 }
 
 /// Parses `pods`, `deployments.apps` or `certificates.cert-manager.io/v1`.
-fn kind(text: &str) -> Result<CachedKind, Misread> {
-    let refuse = || Misread::new(KINDS, text, "is not of the form PLURAL[.GROUP][/VERSION], such as deployments.apps");
+fn kind(text: &str) -> Result<CachedKind, InvalidValue> {
+    let refuse =
+        || InvalidValue::new(KINDS, text, "is not of the form PLURAL[.GROUP][/VERSION], such as deployments.apps");
     let (name, version) = text.split_once('/').map_or((text, None), |(name, version)| (name, Some(version)));
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
     let label = |label: &str| {
@@ -83,14 +84,14 @@ fn select(
     given: &[String],
     kinds: &mut [CachedKind],
     selector: impl Fn(&mut CachedKind) -> &mut Option<Arc<str>>,
-) -> Result<(), Misread> {
+) -> Result<(), InvalidValue> {
     for text in given {
         let parts = text.split_once(':').filter(|(_, wanted)| !wanted.is_empty());
-        let (name, wanted) = parts.ok_or_else(|| Misread::new(flag, text, "is not of the form KIND:SELECTOR"))?;
+        let (name, wanted) = parts.ok_or_else(|| InvalidValue::new(flag, text, "is not of the form KIND:SELECTOR"))?;
         let found = kinds.iter_mut().find(|kind| kind.to_string() == name);
-        let found = found.ok_or_else(|| Misread::new(flag, text, "names no kind of --cache-kinds"))?;
+        let found = found.ok_or_else(|| InvalidValue::new(flag, text, "names no kind of --cache-kinds"))?;
         if selector(found).replace(wanted.into()).is_some() {
-            return Err(Misread::new(flag, text, "is a second selector for the same kind"));
+            return Err(InvalidValue::new(flag, text, "is a second selector for the same kind"));
         }
     }
     Ok(())

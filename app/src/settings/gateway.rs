@@ -8,7 +8,7 @@ use ipnet::{IpAddrRange, Ipv4AddrRange, Ipv6AddrRange};
 use tidegate_control::options::{GatewayApi, GatewayServices, Publish, ServiceType, ToPods};
 
 use super::routing::namespaced;
-use super::{Misread, Mode};
+use super::{InvalidValue, Mode};
 use crate::args::RoutingArgs;
 
 /// The maximum number of addresses in the pool.
@@ -24,7 +24,7 @@ pub(super) fn read(
     controller: Arc<str>,
     publish: &Publish,
     mode: Mode,
-) -> Result<GatewayApi, Misread> {
+) -> Result<GatewayApi, InvalidValue> {
     let optional = args.source.is_empty();
     let by_service = args.gateway_addresses.iter().any(|text| text == "service");
     let made = args.gateway_services.as_deref();
@@ -33,27 +33,31 @@ pub(super) fn read(
             None | Some("off") => GatewayServices::Off,
             Some("headless") => GatewayServices::Headless,
             Some(other) if service_type(other).is_some() => {
-                return Err(Misread::new(SERVICES, other, "needs --gateway-addresses service"));
+                return Err(InvalidValue::new(SERVICES, other, "needs --gateway-addresses service"));
             }
             Some(other) => {
-                return Err(Misread::new(SERVICES, other, "is neither off nor headless nor a type of Services"));
+                return Err(InvalidValue::new(SERVICES, other, "is neither off nor headless nor a type of Services"));
             }
         };
         return Ok(GatewayApi { controller, addresses: pool(args, mode)?, services, optional });
     }
     if args.gateway_addresses.len() > 1 {
-        return Err(Misread::new(ADDRESSES, args.gateway_addresses.join(","), "mixes Services with local addresses"));
+        return Err(InvalidValue::new(
+            ADDRESSES,
+            args.gateway_addresses.join(","),
+            "mixes Services with local addresses",
+        ));
     }
     let text = made.unwrap_or(ServiceType::LoadBalancer.as_str());
     let Some(kind) = service_type(text) else {
         let why = "is neither LoadBalancer, NodePort nor ClusterIP, which --gateway-addresses service can have";
-        return Err(Misread::new(SERVICES, text, why));
+        return Err(InvalidValue::new(SERVICES, text, why));
     };
     let edge = match (&args.edge_service, publish) {
         (Some(text), _) => namespaced("--edge-service", text)?,
         (None, Publish::Service(service)) => service.clone(),
         (None, Publish::Nothing | Publish::Addresses(_)) => {
-            return Err(Misread::new(ADDRESSES, "service", "needs --edge-service or --publish-service"));
+            return Err(InvalidValue::new(ADDRESSES, "service", "needs --edge-service or --publish-service"));
         }
     };
     let to_pods = ToPods { kind, edge, ports: ports(&args.gateway_ports)? };
@@ -64,16 +68,20 @@ fn service_type(text: &str) -> Option<ServiceType> {
     ServiceType::ALL.into_iter().find(|kind| kind.as_str() == text)
 }
 
-fn ports(text: &str) -> Result<(u16, u16), Misread> {
+fn ports(text: &str) -> Result<(u16, u16), InvalidValue> {
     let parts = text.split_once('-').map(|(first, last)| (first.trim().parse(), last.trim().parse()));
     match parts {
         Some((Ok(first), Ok(last))) if first > 0 && first <= last => Ok((first, last)),
-        _ => Err(Misread::new("--gateway-ports", text, "is not two ports separated by a hyphen, the lower one first")),
+        _ => Err(InvalidValue::new(
+            "--gateway-ports",
+            text,
+            "is not two ports separated by a hyphen, the lower one first",
+        )),
     }
 }
 
 /// The addresses of the pool, in the order given, without duplicates.
-fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
+fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, InvalidValue> {
     let default = [DEV_GATEWAY_ADDRESSES.to_owned()];
     let given =
         if args.gateway_addresses.is_empty() && mode == Mode::Dev { &default[..] } else { &args.gateway_addresses[..] };
@@ -82,19 +90,19 @@ fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, Misread> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
         let (Ok(first), Ok(last)) = range else {
-            return Err(Misread::new(ADDRESSES, text, "is neither an IP address nor two separated by a hyphen"));
+            return Err(InvalidValue::new(ADDRESSES, text, "is neither an IP address nor two separated by a hyphen"));
         };
         if first.is_ipv4() == last.is_ipv4() && first > last {
-            return Err(Misread::new(ADDRESSES, text, "is a range whose end is lower than its start"));
+            return Err(InvalidValue::new(ADDRESSES, text, "is a range whose end is lower than its start"));
         }
         let range = match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => IpAddrRange::from(Ipv4AddrRange::new(first, last)),
             (IpAddr::V6(first), IpAddr::V6(last)) => IpAddrRange::from(Ipv6AddrRange::new(first, last)),
-            _ => return Err(Misread::new(ADDRESSES, text, "is a range across address families")),
+            _ => return Err(InvalidValue::new(ADDRESSES, text, "is a range across address families")),
         };
         addresses.extend(range.take(GATEWAY_ADDRESSES_MAX + 1));
         if addresses.len() > GATEWAY_ADDRESSES_MAX {
-            return Err(Misread::new(ADDRESSES, text, "would make more than 4096 addresses"));
+            return Err(InvalidValue::new(ADDRESSES, text, "would make more than 4096 addresses"));
         }
     }
     let mut known = BTreeSet::new();

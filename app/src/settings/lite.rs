@@ -7,7 +7,7 @@ use tidegate_control::{CacheOptions, CachedKind, Limits, SweepLimit};
 use super::address::one;
 use super::pace::within;
 use super::process::{log_form, log_level};
-use super::{Cluster, ListenAddress, LogForm, Misread, Serve, cache, cached, serve, time};
+use super::{Cluster, InvalidValue, ListenAddress, LogForm, Serve, cache, cached, serve, time};
 use crate::args::LiteArgs;
 
 /// The default address of the served API.
@@ -28,9 +28,9 @@ pub(crate) struct Lite {
 }
 
 impl TryFrom<&LiteArgs> for Lite {
-    type Error = Misread;
+    type Error = InvalidValue;
 
-    fn try_from(args: &LiteArgs) -> Result<Self, Misread> {
+    fn try_from(args: &LiteArgs) -> Result<Self, InvalidValue> {
         let of = &args.cluster;
         let kubeconfig = of.kubeconfig.clone().map(|path| (path, of.context.clone()));
         let cluster = Cluster { kubeconfig, server: serve::server(&args.server)?, namespaces: Vec::new() };

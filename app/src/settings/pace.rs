@@ -7,10 +7,10 @@ use std::str::FromStr;
 use tidegate_control::LaneShares;
 use tidegate_control::options::{Keep, Pace};
 
-use super::{Misread, time};
+use super::{InvalidValue, time};
 use crate::args::{KeepArgs, PaceArgs};
 
-pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
+pub(super) fn read(args: &PaceArgs) -> Result<Pace, InvalidValue> {
     let defaults = Pace::default();
     let share = LaneShares {
         batch_max: within("--batch-max", &args.batch_max, 1..=1_000_000)?,
@@ -30,7 +30,7 @@ pub(super) fn read(args: &PaceArgs) -> Result<Pace, Misread> {
     })
 }
 
-pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, Misread> {
+pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, InvalidValue> {
     Ok(Keep {
         generations: within("--history-generations", &args.history_generations, 1..=100_000)?,
         routes: within("--history-routes", &args.history_routes, 0..=1_000_000_000)?,
@@ -39,13 +39,13 @@ pub(super) fn read_keep(args: &KeepArgs) -> Result<Keep, Misread> {
 }
 
 /// Parses a number within bounds.
-pub(super) fn within<T>(flag: &'static str, text: &str, bounds: RangeInclusive<T>) -> Result<T, Misread>
+pub(super) fn within<T>(flag: &'static str, text: &str, bounds: RangeInclusive<T>) -> Result<T, InvalidValue>
 where
     T: FromStr<Err: Display> + PartialOrd + Display,
 {
-    let number: T = text.parse().map_err(|why| Misread::new(flag, text, why))?;
+    let number: T = text.parse().map_err(|why| InvalidValue::new(flag, text, why))?;
     if bounds.contains(&number) {
         return Ok(number);
     }
-    Err(Misread::new(flag, text, format_args!("is not between {} and {}", bounds.start(), bounds.end())))
+    Err(InvalidValue::new(flag, text, format_args!("is not between {} and {}", bounds.start(), bounds.end())))
 }

@@ -8,7 +8,7 @@ use tidegate_proxy::{AccessLogSink, Driver, LoopToken};
 use tracing_subscriber::EnvFilter;
 
 use super::status::switch;
-use super::{Misread, Mode};
+use super::{InvalidValue, Mode};
 use crate::args::ProcessArgs;
 
 /// A higher number of threads is taken for a typing error.
@@ -43,46 +43,47 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(super) fn read(args: &ProcessArgs, mode: Mode) -> Result<Self, Misread> {
+    pub(super) fn read(args: &ProcessArgs, mode: Mode) -> Result<Self, InvalidValue> {
         let dev = mode == Mode::Dev;
         let access_log = match args.access_log.as_deref() {
             None if dev => AccessLogSink::Off,
             Some("off") => AccessLogSink::Off,
             None | Some("stdout") => AccessLogSink::Stdout,
-            Some("") => return Err(Misread::new("--access-log", "", "names no file")),
+            Some("") => return Err(InvalidValue::new("--access-log", "", "names no file")),
             Some(path) => AccessLogSink::File(PathBuf::from(path)),
         };
         let access_log_format = log_format(&args.access_log_format)?;
         let driver = match args.driver.as_str() {
             "both" => Driver::Both,
-            "full" => Driver::Full,
-            other => return Err(Misread::new("--driver", other, "is neither both nor full")),
+            "pingora" => Driver::Pingora,
+            other => return Err(InvalidValue::new("--driver", other, "is neither both nor pingora")),
         };
         let server_header = switch("--server-header", &args.server_header)?;
         let log_form = log_form(args.log_form.as_deref().unwrap_or(if dev { "text" } else { "json" }))?;
         let log_level = log_level(args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" }))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
-        let loop_token = args.loop_token.parse().map_err(|why| Misread::new("--loop-token", &args.loop_token, why))?;
+        let loop_token =
+            args.loop_token.parse().map_err(|why| InvalidValue::new("--loop-token", &args.loop_token, why))?;
         Ok(Self { threads, loop_token, access_log, access_log_format, driver, server_header, log_level, log_form })
     }
 }
 
 /// Parses the format of the process's own log.
-pub(super) fn log_form(text: &str) -> Result<LogForm, Misread> {
+pub(super) fn log_form(text: &str) -> Result<LogForm, InvalidValue> {
     match text {
         "text" => Ok(LogForm::Text),
         "json" => Ok(LogForm::Json),
-        other => Err(Misread::new("--log-form", other, "is neither text nor json")),
+        other => Err(InvalidValue::new("--log-form", other, "is neither text nor json")),
     }
 }
 
 /// Checks the filter directives of the log.
-pub(super) fn log_level(text: &str) -> Result<String, Misread> {
-    EnvFilter::builder().parse(text).map_err(|why| Misread::new("--log-level", text, why))?;
+pub(super) fn log_level(text: &str) -> Result<String, InvalidValue> {
+    EnvFilter::builder().parse(text).map_err(|why| InvalidValue::new("--log-level", text, why))?;
     Ok(text.to_owned())
 }
 
-fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, Misread> {
+fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, InvalidValue> {
     if text == "json" {
         return Ok(None);
     }
@@ -91,18 +92,18 @@ fn log_format(text: &str) -> Result<Option<Arc<LogFormat>>, Misread> {
         // A word alone would enable every line.
         None if !text.contains('$') => {
             let why = "is neither json, combined nor deis, and has no variable such as $status";
-            return Err(Misread::new("--access-log-format", text, why));
+            return Err(InvalidValue::new("--access-log-format", text, why));
         }
-        None => LogFormat::parse(text).map_err(|why| Misread::new("--access-log-format", text, why))?,
+        None => LogFormat::parse(text).map_err(|why| InvalidValue::new("--access-log-format", text, why))?,
     };
     Ok(Some(Arc::new(format)))
 }
 
-fn threads(text: &str) -> Result<usize, Misread> {
-    let count: usize = text.parse().map_err(|why| Misread::new("--threads", text, why))?;
+fn threads(text: &str) -> Result<usize, InvalidValue> {
+    let count: usize = text.parse().map_err(|why| InvalidValue::new("--threads", text, why))?;
     if (1..=THREADS_MAX).contains(&count) {
         Ok(count)
     } else {
-        Err(Misread::new("--threads", text, format_args!("is not between 1 and {THREADS_MAX}")))
+        Err(InvalidValue::new("--threads", text, format_args!("is not between 1 and {THREADS_MAX}")))
     }
 }

@@ -7,14 +7,19 @@ use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
 use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Ingresses, Options, Publish, Sources};
 
-use super::{Misread, Mode, Sockets, gateway};
+use super::{InvalidValue, Mode, Sockets, gateway};
 use crate::args::RoutingArgs;
 
-pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Options, Misread> {
+pub(super) fn read(
+    args: &RoutingArgs,
+    sockets: &Sockets,
+    publish: &Publish,
+    mode: Mode,
+) -> Result<Options, InvalidValue> {
     let host_ownership = match &*args.host_ownership {
         "shared" => HostOwnership::Shared,
         "namespace" => HostOwnership::Namespace,
-        other => return Err(Misread::new("--host-ownership", other, "is neither shared nor namespace")),
+        other => return Err(InvalidValue::new("--host-ownership", other, "is neither shared nor namespace")),
     };
     let trusted = args.trusted_proxies.iter().map(|text| trusted(text)).collect::<Result<Arc<[IpNet]>, _>>()?;
     let refused = args.refuse_addresses.iter().map(|text| network("--refuse-addresses", text));
@@ -37,8 +42,8 @@ pub(super) fn read(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mod
     })
 }
 
-fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Sources, Misread> {
-    // Misread options are reported whether the source is enabled or not.
+fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode) -> Result<Sources, InvalidValue> {
+    // Invalid options are reported whether the source is enabled or not.
     let ingresses = Ingresses {
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
@@ -61,40 +66,40 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode)
                 let builder = sockets.deis_builder.map(|requested| (service, requested.address));
                 sources.deis = Some(Deis { router, builder });
             }
-            other => return Err(Misread::new("--source", other, "is neither ingress, gateway nor deis")),
+            other => return Err(InvalidValue::new("--source", other, "is neither ingress, gateway nor deis")),
         }
     }
     Ok(sources)
 }
 
-fn name(flag: &'static str, text: &str) -> Result<Arc<str>, Misread> {
+fn name(flag: &'static str, text: &str) -> Result<Arc<str>, InvalidValue> {
     if text.is_empty() || text.len() > 253 || text.contains(char::is_whitespace) {
-        return Err(Misread::new(flag, text, "is not between 1 and 253 characters without spaces"));
+        return Err(InvalidValue::new(flag, text, "is not between 1 and 253 characters without spaces"));
     }
     Ok(text.into())
 }
 
-fn trusted(text: &str) -> Result<IpNet, Misread> {
+fn trusted(text: &str) -> Result<IpNet, InvalidValue> {
     let net = network("--trusted-proxies", text)?;
     if net.prefix_len() == 0 {
         // With it, every client could forge its address.
-        return Err(Misread::new("--trusted-proxies", text, "would trust every client"));
+        return Err(InvalidValue::new("--trusted-proxies", text, "would trust every client"));
     }
     Ok(net)
 }
 
 /// Parses a network, or one address.
-fn network(flag: &'static str, text: &str) -> Result<IpNet, Misread> {
+fn network(flag: &'static str, text: &str) -> Result<IpNet, InvalidValue> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    Ok(net.map_err(|_| Misread::new(flag, text, "is not a network such as 10.0.0.0/8"))?.trunc())
+    Ok(net.map_err(|_| InvalidValue::new(flag, text, "is not a network such as 10.0.0.0/8"))?.trunc())
 }
 
-fn own_address(text: &str) -> Result<IpAddr, Misread> {
-    text.parse().map_err(|_| Misread::new("--own-address", text, "is not an IP address"))
+fn own_address(text: &str) -> Result<IpAddr, InvalidValue> {
+    text.parse().map_err(|_| InvalidValue::new("--own-address", text, "is not an IP address"))
 }
 
-pub(super) fn namespaced(flag: &'static str, text: &str) -> Result<ObjectName, Misread> {
+pub(super) fn namespaced(flag: &'static str, text: &str) -> Result<ObjectName, InvalidValue> {
     let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
-    let (namespace, name) = parts.ok_or_else(|| Misread::new(flag, text, "is not of the form NAMESPACE/NAME"))?;
+    let (namespace, name) = parts.ok_or_else(|| InvalidValue::new(flag, text, "is not of the form NAMESPACE/NAME"))?;
     Ok(ObjectName::new(namespace, name))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tidegate_control::options::Secrets;
 
 use super::pace::within;
-use super::{Cluster, Misread};
+use super::{Cluster, InvalidValue};
 use crate::args::{ServeArgs, ServerArgs};
 
 /// The served API.
@@ -18,7 +18,7 @@ pub(crate) struct Serve {
     /// `true` if Secrets are served.
     pub(crate) secrets: bool,
     /// `true` if writes are passed on.
-    pub(crate) pass_writes: bool,
+    pub(crate) forward_writes: bool,
     pub(crate) bytes_max: usize,
     pub(crate) connections_max: usize,
 }
@@ -50,36 +50,36 @@ pub(crate) struct Server {
 const FLAG: &str = "--serve-api";
 
 /// Reads the settings of the served API, if there is to be one.
-pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Result<Option<Serve>, Misread> {
+pub(super) fn read(args: &ServeArgs, cluster: &Cluster, secrets: &Secrets) -> Result<Option<Serve>, InvalidValue> {
     let Some(text) = args.serve_api.as_deref() else {
         let given = [
             ("--serve-token-file", args.serve_token_file.is_some()),
             ("--serve-cert", args.serve_cert.is_some()),
             ("--serve-secrets", args.serve_secrets),
-            ("--pass-writes", args.pass_writes),
+            ("--forward-writes", args.forward_writes),
         ];
         let alone = given.into_iter().find(|(_, given)| *given);
-        return alone.map_or(Ok(None), |(flag, _)| Err(Misread::new(flag, "", "needs --serve-api")));
+        return alone.map_or(Ok(None), |(flag, _)| Err(InvalidValue::new(flag, "", "needs --serve-api")));
     };
     if !cluster.namespaces.is_empty() {
         let why = "serves what is read in all namespaces, and cannot be combined with --namespace";
-        return Err(Misread::new(FLAG, text, why));
+        return Err(InvalidValue::new(FLAG, text, why));
     }
     if args.serve_secrets && *secrets != Secrets::Watched {
-        return Err(Misread::new("--serve-secrets", "true", "needs --watch-secrets all"));
+        return Err(InvalidValue::new("--serve-secrets", "true", "needs --watch-secrets all"));
     }
     read_at(args, text).map(Some)
 }
 
 /// Reads the settings of a served API at this address.
-pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, Misread> {
+pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, InvalidValue> {
     let mib: usize = within("--serve-memory", &args.serve_memory, 1..=1 << 20)?;
     let connections_max = within("--serve-connections", &args.serve_connections, 1..=1 << 20)?;
-    let refuse = |why: &str| Err(Misread::new(FLAG, text, why));
+    let refuse = |why: &str| Err(InvalidValue::new(FLAG, text, why));
     let at = match text.strip_prefix("unix:") {
         Some("") => return refuse("names no socket"),
         Some(path) => ServeAddress::Unix(path.into()),
-        None => ServeAddress::Tcp(text.parse().map_err(|why| Misread::new(FLAG, text, why))?),
+        None => ServeAddress::Tcp(text.parse().map_err(|why| InvalidValue::new(FLAG, text, why))?),
     };
     let files = args.serve_cert.clone().zip(args.serve_key.clone());
     let tls = files.map(|(cert, key)| TlsFiles { cert, key, client_ca: args.serve_client_ca.clone() });
@@ -101,27 +101,27 @@ pub(super) fn read_at(args: &ServeArgs, text: &str) -> Result<Serve, Misread> {
         ServeAddress::Unix(_) => {}
     }
     let (token_file, secrets, bytes_max) = (args.serve_token_file.clone(), args.serve_secrets, mib << 20);
-    if args.pass_writes && token_file.is_some() {
-        return Err(Misread::new(
-            "--pass-writes",
+    if args.forward_writes && token_file.is_some() {
+        return Err(InvalidValue::new(
+            "--forward-writes",
             "true",
             "forwards each client's own bearer token, which --serve-token-file would replace",
         ));
     }
-    Ok(Serve { at, token_file, tls, secrets, pass_writes: args.pass_writes, bytes_max, connections_max })
+    Ok(Serve { at, token_file, tls, secrets, forward_writes: args.forward_writes, bytes_max, connections_max })
 }
 
 /// Reads the settings of the server to read from, if one is named.
-pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, Misread> {
+pub(super) fn server(args: &ServerArgs) -> Result<Option<Server>, InvalidValue> {
     let Some(text) = &args.server else { return Ok(None) };
-    let url: http::Uri = text.parse().map_err(|why| Misread::new("--server", text, why))?;
+    let url: http::Uri = text.parse().map_err(|why| InvalidValue::new("--server", text, why))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
-        return Err(Misread::new("--server", text, "is not a URL such as https://127.0.0.1:6443"));
+        return Err(InvalidValue::new("--server", text, "is not a URL such as https://127.0.0.1:6443"));
     }
     if args.server_token_file.is_some() && !is_private(&url) {
         let why = "is plain HTTP and not on loopback, and the token of --server-token-file would go there in clear text; name an https \
                    URL";
-        return Err(Misread::new("--server", text, why));
+        return Err(InvalidValue::new("--server", text, why));
     }
     Ok(Some(Server { url, token_file: args.server_token_file.clone(), ca: args.server_ca.clone() }))
 }
@@ -148,7 +148,7 @@ mod tests {
             serve_key: path("tls"),
             serve_client_ca: path("ca"),
             serve_secrets: given.contains(&"secrets"),
-            pass_writes: given.contains(&"writes"),
+            forward_writes: given.contains(&"writes"),
             serve_memory: "1".to_owned(),
             serve_connections: "1".to_owned(),
         };

@@ -8,7 +8,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::options::Publish;
 
-use super::{Misread, Mode};
+use super::{InvalidValue, Mode};
 use crate::args::StatusArgs;
 
 /// The Lease of the election.
@@ -30,7 +30,7 @@ pub(super) struct Written {
     pub(super) lease: Option<LeaseName>,
 }
 
-pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
+pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, InvalidValue> {
     let (on, events) = (switch("--status", &args.status)?, switch("--events", &args.events)?);
     let mut addresses = Vec::new();
     for text in &args.publish_status_address {
@@ -41,7 +41,7 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
     let publish = match service {
         Some(_) if !addresses.is_empty() => {
             let service = args.publish_service.as_deref().unwrap_or_default();
-            return Err(Misread::new("--publish-service", service, "contradicts --publish-status-address"));
+            return Err(InvalidValue::new("--publish-service", service, "contradicts --publish-status-address"));
         }
         Some(service) => Publish::Service(service),
         None if !addresses.is_empty() => Publish::Addresses(addresses),
@@ -54,36 +54,36 @@ pub(super) fn read(args: &StatusArgs, mode: Mode) -> Result<Written, Misread> {
 }
 
 /// Parses `on` or `off`.
-pub(super) fn switch(flag: &'static str, text: &str) -> Result<bool, Misread> {
+pub(super) fn switch(flag: &'static str, text: &str) -> Result<bool, InvalidValue> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        other => Err(Misread::new(flag, other, "is neither on nor off")),
+        other => Err(InvalidValue::new(flag, other, "is neither on nor off")),
     }
 }
 
-fn address(text: &str) -> Result<PublicAddress, Misread> {
+fn address(text: &str) -> Result<PublicAddress, InvalidValue> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(PublicAddress::of_ip(ip.to_string()));
     }
     match HostPattern::parse(text) {
         Ok(HostPattern::Exact(name)) => Ok(PublicAddress::of_hostname(name)),
         Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any)
-        | Err(_) => Err(Misread::new("--publish-status-address", text, "is neither an IP address nor a DNS name")),
+        | Err(_) => Err(InvalidValue::new("--publish-status-address", text, "is neither an IP address nor a DNS name")),
     }
 }
 
-fn service(text: &str) -> Result<ObjectName, Misread> {
+fn service(text: &str) -> Result<ObjectName, InvalidValue> {
     let parts = text.split_once('/').filter(|(ns, name)| !ns.is_empty() && !name.is_empty() && !name.contains('/'));
     let (namespace, name) =
-        parts.ok_or_else(|| Misread::new("--publish-service", text, "is not of the form NAMESPACE/NAME"))?;
+        parts.ok_or_else(|| InvalidValue::new("--publish-service", text, "is not of the form NAMESPACE/NAME"))?;
     Ok(ObjectName::new(namespace, name))
 }
 
-fn lease(text: &str) -> Result<LeaseName, Misread> {
+fn lease(text: &str) -> Result<LeaseName, InvalidValue> {
     let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
     if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
-        return Err(Misread::new("--lease", text, "is not of the form NAME or NAMESPACE/NAME"));
+        return Err(InvalidValue::new("--lease", text, "is not of the form NAME or NAMESPACE/NAME"));
     }
     Ok(LeaseName { namespace: namespace.map(Arc::from), name: name.into() })
 }

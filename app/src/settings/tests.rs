@@ -10,13 +10,13 @@ use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
 use super::*;
 use crate::args::{Args, Command};
 
-fn run(flags: &[&str]) -> Result<Run, Misread> {
+fn run(flags: &[&str]) -> Result<Run, InvalidValue> {
     let words = ["tidegate", "run"].iter().chain(flags).copied();
     let Command::Run(args) = Args::try_parse_from(words).unwrap().command else { panic!("another command") };
     Run::try_from(&*args)
 }
 
-fn dev(flags: &[&str]) -> Result<Dev, Misread> {
+fn dev(flags: &[&str]) -> Result<Dev, InvalidValue> {
     let words = ["tidegate", "dev", env!("CARGO_MANIFEST_DIR")].iter().chain(flags).copied();
     let Command::Dev(args) = Args::try_parse_from(words).unwrap().command else { panic!("another command") };
     Dev::try_from(&*args)
@@ -26,7 +26,7 @@ fn dev(flags: &[&str]) -> Result<Dev, Misread> {
 fn check(flags: &[&str], complaint: &str) {
     match run(flags) {
         Ok(_) => panic!("{flags:?} is taken"),
-        Err(misread) => assert_eq!(misread.to_string(), complaint),
+        Err(invalid) => assert_eq!(invalid.to_string(), complaint),
     }
 }
 
@@ -195,7 +195,7 @@ fn given_flags_are_used() {
         "--access-log",
         "/var/log/a",
         "--driver",
-        "full",
+        "pingora",
         "--shutdown-delay",
         "1m 30s",
         "--default-certificate",
@@ -222,7 +222,7 @@ fn given_flags_are_used() {
     assert_eq!(run.cluster.kubeconfig, Some(("/k".into(), Some("c".to_owned()))));
     assert_eq!(run.edge.process.threads, Some(3));
     assert_eq!(run.edge.process.access_log, AccessLogSink::File("/var/log/a".into()));
-    assert_eq!(run.edge.process.driver, Driver::Full);
+    assert_eq!(run.edge.process.driver, Driver::Pingora);
     assert_eq!(run.edge.drain.delay, Duration::from_secs(90));
     let control = run.edge.control;
     assert_eq!(control.default_certificate.unwrap().to_string(), "edge/cert");

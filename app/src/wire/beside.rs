@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::BindKey;
-use tidegate_control::ClosedSockets;
+use tidegate_control::BindFailures;
 use tidegate_proxy::{Bound, BoundBind, Memory, Proxy, Sweeper};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -24,7 +24,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// Keeps the tasks that the proxy needs beside its threads.
 pub(super) fn keep_beside(
     proxy: &Proxy,
-    failed: watch::Sender<ClosedSockets>,
+    failed: watch::Sender<BindFailures>,
     tasks: &mut Supervisor,
     stop: &CancellationToken,
 ) {
@@ -56,7 +56,7 @@ async fn watch_memory(memory: Memory, stop: CancellationToken) {
 /// that hands its sockets over keeps them until it ends.
 async fn report_unopened(
     mut bound: watch::Receiver<Bound>,
-    failed: watch::Sender<ClosedSockets>,
+    failed: watch::Sender<BindFailures>,
     stop: CancellationToken,
 ) {
     loop {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
 use serde_json::json;
-use tidegate_lite::{DoorSocket, Feed, Lite, ReplicaKind, ReplicaLimits, SharedDoor, WRITE_TIMEOUT};
+use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -23,10 +23,17 @@ impl Cluster {
     pub(super) async fn start(objects: u64) -> anyhow::Result<Self> {
         let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
         let short = Vec::new();
-        let kind =
-            ReplicaKind { group: String::new(), version, plural, kind, namespaced: true, passes_writes: false, short };
-        let limits = ReplicaLimits { bytes_max: 4 << 30, sweep_share_max: 0.5, sweep_free: 10 };
-        let (lite, feeds) = Lite::replica(&[kind], limits);
+        let kind = WatchCacheKind {
+            group: String::new(),
+            version,
+            plural,
+            kind,
+            namespaced: true,
+            forwards_writes: false,
+            short,
+        };
+        let limits = WatchCacheLimits { bytes_max: 4 << 30, sweep_share_max: 0.5, sweep_free: 10 };
+        let (lite, feeds) = Lite::watch_cache(&[kind], limits);
         let feed = feeds.into_values().next().context("no feed")?;
         feed.list_begins();
         for number in 0..objects {
@@ -36,8 +43,8 @@ impl Cluster {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
-        let door = SharedDoor { lite, tls: None, token: None, pass: None, connections_max, write_timeout };
-        let serving = tokio::spawn(door.serve(DoorSocket::Tcp(listener), std::future::pending()));
+        let server = SharedServer { lite, tls: None, token: None, forward: None, connections_max, write_timeout };
+        let serving = tokio::spawn(server.serve(ServerSocket::Tcp(listener), std::future::pending()));
         Ok(Self { feed, address, objects, version: objects, _serving: AbortOnDropHandle::new(serving) })
     }
 
@@ -55,7 +62,7 @@ impl Cluster {
         for change in 0..changes {
             self.version += 1;
             let number = change * self.objects / changes;
-            self.feed.told("default", &name(number), &service(number, self.version), false);
+            self.feed.event("default", &name(number), &service(number, self.version), false);
         }
     }
 }

@@ -28,15 +28,15 @@ const SUBJECTS: [Subject; 4] = [
     Subject { name: NATIVE_SUBJECT, words: &["edge", "--access-log", "/dev/null"], driver: Some(Driver::Native) },
     Subject { name: NO_LOG, words: &["edge"], driver: Some(Driver::Native) },
     Subject {
-        name: "tidegate, full driver",
-        words: &["edge", "--access-log", "/dev/null", "--full"],
-        driver: Some(Driver::Full),
+        name: "tidegate, Pingora driver",
+        words: &["edge", "--access-log", "/dev/null", "--pingora-driver"],
+        driver: Some(Driver::Pingora),
     },
 ];
 /// The subject that is deployed.
 const NATIVE_SUBJECT: &str = "tidegate";
 /// The subjects whose instructions are counted at smoke size too, for the first case.
-const UNDER_CALLGRIND: [&str; 3] = ["nginx", NATIVE_SUBJECT, "tidegate, full driver"];
+const UNDER_CALLGRIND: [&str; 3] = ["nginx", NATIVE_SUBJECT, "tidegate, Pingora driver"];
 /// The most instructions of a request over HTTP/2, as a multiple of those of one over HTTP/1.1. Far more are a sign of
 /// a large future that is copied again and again.
 const HTTP2_MOST: f64 = 4.0;
@@ -59,7 +59,7 @@ struct Subject {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Driver {
     Native,
-    Full,
+    Pingora,
 }
 
 impl Subject {
@@ -90,8 +90,8 @@ const NATIVE_TLS: Most = Most { allocations: 2.1, ..NATIVE };
 const NATIVE_HTTP2: Most = Most { allocations: 17.5, ..NATIVE };
 /// Four of these belong to the module that keeps chunks from clients of HTTP/1.0
 /// (`proxy/src/driver/pingora/http10.rs`): Pingora has no other place for that.
-const FULL: Most = Most { beyond_bare: true, allocations: 42.0, syscalls: 9.0 };
-const FULL_CLOSE: Most = Most { syscalls: 18.0, ..FULL };
+const PINGORA_DRIVER: Most = Most { beyond_bare: true, allocations: 42.0, syscalls: 9.0 };
+const PINGORA_DRIVER_CLOSE: Most = Most { syscalls: 18.0, ..PINGORA_DRIVER };
 
 impl Driver {
     const fn most(self, case: &Case) -> Most {
@@ -100,8 +100,8 @@ impl Driver {
             Self::Native if case.tls() => NATIVE_TLS,
             Self::Native if case.closes() => NATIVE_CLOSE,
             Self::Native => NATIVE,
-            Self::Full if case.closes() => FULL_CLOSE,
-            Self::Full => FULL,
+            Self::Pingora if case.closes() => PINGORA_DRIVER_CLOSE,
+            Self::Pingora => PINGORA_DRIVER,
         }
     }
 }

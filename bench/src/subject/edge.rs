@@ -30,9 +30,9 @@ pub struct Args {
     /// The path of an access log.
     #[arg(long)]
     access_log: Option<PathBuf>,
-    /// Carries all requests with the full driver.
+    /// Carries all requests with the Pingora driver.
     #[arg(long)]
-    full: bool,
+    pingora_driver: bool,
     /// The kind of object that defines the route.
     #[arg(long, value_enum, default_value = "ingress")]
     source: Routes,
@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let (_publisher, published) = published(&objects, options)?;
     let (_told, changes) = watch::channel(published.pin().generation());
     let access_log = args.access_log.clone().map_or(AccessLogSink::Off, AccessLogSink::File);
-    let driver = if args.full { Driver::Full } else { Driver::default() };
+    let driver = if args.pingora_driver { Driver::Pingora } else { Driver::default() };
     let options = tidegate_proxy::Options { threads: 1, access_log, driver, ..Default::default() };
     let proxy = Proxy::start(published, changes, options, &Registry::new())?;
     let (plain, secure) = bound(proxy.bound())?;

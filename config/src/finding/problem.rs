@@ -31,7 +31,7 @@ pub enum Problem {
         why: String,
     },
     /// A setting that restricts access cannot be read; the object's routes refuse every request.
-    GuardClosed {
+    FailedClosed {
         /// The value as written.
         value: String,
         /// Why it cannot be read.
@@ -52,7 +52,7 @@ pub enum Problem {
         why: String,
     },
     /// A filter or a backend of the Gateway API cannot be read; its requests are answered 500.
-    AnsweredWith500 {
+    FilterOrBackendInvalid {
         /// The value as written.
         value: String,
         /// Why it cannot be read.
@@ -141,7 +141,7 @@ pub enum Problem {
         why: String,
     },
     /// The certificate does not name the host; the host falls back as above.
-    CertificateElsewhere {
+    CertificateNotForHost {
         /// The Secret.
         secret: String,
         /// The host that its names do not cover.
@@ -185,7 +185,7 @@ pub enum Problem {
         router: String,
     },
     /// The object was read, but Tidegate failed to process it. Its last result stays in effect until it changes.
-    SetAside {
+    ProcessingFailed {
         /// The message of the failure.
         why: String,
     },
@@ -199,10 +199,10 @@ impl Problem {
             Self::Unreadable { .. } => "Unreadable",
             Self::RuleDropped { .. } => "RuleDropped",
             Self::SettingIgnored { .. } => "SettingIgnored",
-            Self::GuardClosed { .. } => "GuardClosed",
+            Self::FailedClosed { .. } => "FailedClosed",
             Self::RedirectAssumed { .. } => "RedirectAssumed",
             Self::BackendUnusable { .. } => "BackendUnusable",
-            Self::AnsweredWith500 { .. } => "AnsweredWith500",
+            Self::FilterOrBackendInvalid { .. } => "FilterOrBackendInvalid",
             Self::AttachmentRefused { .. } => "AttachmentRefused",
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
@@ -215,14 +215,14 @@ impl Problem {
             Self::TlsUnused { .. } => "TlsUnused",
             Self::CertificateMissing { .. } => "CertificateMissing",
             Self::CertificateBroken { .. } => "CertificateBroken",
-            Self::CertificateElsewhere { .. } => "CertificateElsewhere",
+            Self::CertificateNotForHost { .. } => "CertificateNotForHost",
             Self::AddressRefused { .. } => "AddressRefused",
             Self::NameUnresolved { .. } => "NameUnresolved",
             Self::ClassUnknown { .. } => "ClassUnknown",
             Self::WithoutEffect { .. } => "WithoutEffect",
             Self::NoHost { .. } => "NoHost",
             Self::RouterMissing { .. } => "RouterMissing",
-            Self::SetAside { .. } => "SetAside",
+            Self::ProcessingFailed { .. } => "ProcessingFailed",
         }
     }
 
@@ -236,9 +236,9 @@ impl Problem {
             | Self::HostOwned { shared: true, .. } => Severity::Warning,
             Self::Unreadable { .. }
             | Self::RuleDropped { .. }
-            | Self::GuardClosed { .. }
+            | Self::FailedClosed { .. }
             | Self::BackendUnusable { .. }
-            | Self::AnsweredWith500 { .. }
+            | Self::FilterOrBackendInvalid { .. }
             | Self::AttachmentRefused { .. }
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
@@ -250,13 +250,13 @@ impl Problem {
             | Self::TlsUnused { .. }
             | Self::CertificateMissing { .. }
             | Self::CertificateBroken { .. }
-            | Self::CertificateElsewhere { .. }
+            | Self::CertificateNotForHost { .. }
             | Self::AddressRefused { .. }
             | Self::NameUnresolved { .. }
             | Self::ClassUnknown { .. }
             | Self::NoHost { .. }
             | Self::RouterMissing { .. }
-            | Self::SetAside { .. } => Severity::Error,
+            | Self::ProcessingFailed { .. } => Severity::Error,
         }
     }
 }
@@ -281,7 +281,7 @@ fn write_owned(f: &mut fmt::Formatter<'_>, host: &str, owner: &ObjectRef, shared
 }
 
 const DROPPED: &str = "it is dropped";
-const SET_ASIDE: &str = "its last result stays in effect until it changes, but not over a restart";
+const LAST_RESULT_STAYS: &str = "its last result stays in effect until it changes, but not over a restart";
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -289,12 +289,14 @@ impl fmt::Display for Problem {
             Self::Unreadable { why } => write!(f, "cannot be read ({why}), so it has no routes"),
             Self::RuleDropped { value, why } => write_wrong(f, value, why, DROPPED),
             Self::SettingIgnored { value, why } => write_wrong(f, value, why, "the default applies"),
-            Self::GuardClosed { value, why } => write_wrong(f, value, why, "every request is refused"),
+            Self::FailedClosed { value, why } => write_wrong(f, value, why, "every request is refused"),
             Self::RedirectAssumed { value, why } => {
                 write_wrong(f, value, why, "plain-text requests are redirected to https")
             }
             Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
-            Self::AnsweredWith500 { value, why } => write_wrong(f, value, why, "the edge answers 500 in its place"),
+            Self::FilterOrBackendInvalid { value, why } => {
+                write_wrong(f, value, why, "the edge answers 500 in its place")
+            }
             Self::AttachmentRefused { value, why } => write_wrong(f, value, why, "nothing may attach there"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")
@@ -332,7 +334,7 @@ impl fmt::Display for Problem {
             Self::CertificateBroken { secret, why } => {
                 write!(f, "Secret {secret} holds no usable certificate ({why}), so its hosts fall back to another")
             }
-            Self::CertificateElsewhere { secret, host } => {
+            Self::CertificateNotForHost { secret, host } => {
                 write!(f, "the certificate of Secret {secret} does not name {host}, which falls back to another")
             }
             Self::AddressRefused { address, why } => write!(f, "address {address} is not used: {why}"),
@@ -348,7 +350,9 @@ impl fmt::Display for Problem {
                     "Deployment {router} does not exist; it may restrict access to applications, so every request is refused"
                 )
             }
-            Self::SetAside { why } => write!(f, "could not be processed (internal error: {why}); {SET_ASIDE}"),
+            Self::ProcessingFailed { why } => {
+                write!(f, "could not be processed (internal error: {why}); {LAST_RESULT_STAYS}")
+            }
         }
     }
 }

@@ -114,7 +114,7 @@ pub enum Decision<'r> {
     /// The client is redirected as the route says.
     Redirected(&'r Redirect),
     /// The route answers by itself.
-    Answered(&'r Arc<DirectResponse>),
+    Responded(&'r Arc<DirectResponse>),
 }
 
 /// The reason of a refusal.
@@ -174,7 +174,7 @@ pub fn decide<'r>(
     }
     match &route.action {
         Action::Redirect(redirect) => Decision::Redirected(redirect),
-        Action::Respond(response) => Decision::Answered(response),
+        Action::Respond(response) => Decision::Responded(response),
         Action::Forward(_) => Decision::Forward,
     }
 }
@@ -193,7 +193,7 @@ pub fn stops_preflight<'r>(
         match decide(route, from, effective, attributes, &has_endpoint) {
             Decision::Asks(place, _) => from = place + 1,
             decision @ (Decision::Refused(_) | Decision::ToTls(_)) => return Some(decision),
-            Decision::Forward | Decision::Redirected(_) | Decision::Answered(_) => return None,
+            Decision::Forward | Decision::Redirected(_) | Decision::Responded(_) => return None,
         }
     }
 }

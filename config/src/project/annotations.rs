@@ -304,7 +304,7 @@ fn read<D>(
                     }
                     read.err().map(|why| (text, why))
                 }
-                Err(misread) => Some((misread.value, misread.why)),
+                Err(invalid) => Some((invalid.value, invalid.why)),
             }
             .map(|(value, why)| (annotation.otherwise, value, why)),
         };

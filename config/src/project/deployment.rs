@@ -2,7 +2,7 @@
 //! read.
 
 use super::annotations::deis::{self, DeisRouter};
-use super::field::{FindingList, Misread};
+use super::field::{FindingList, InvalidValue};
 use super::source::Source;
 use crate::object::ObjectName;
 
@@ -15,7 +15,7 @@ pub struct Deployment {
     pub router: DeisRouter,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Deployment, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Deployment, InvalidValue> {
     let router = deis::of_router(&source.annotations()?, found);
     Ok(Deployment { name: source.name().clone(), router })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::field::{FindingList, Misread, read_or_default};
+use super::field::{FindingList, InvalidValue, read_or_default};
 use super::service::{port_number, transport};
 use super::source::Source;
 use crate::model::Transport;
@@ -98,7 +98,7 @@ enum Family {
     V6,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<EndpointSlice, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<EndpointSlice, InvalidValue> {
     let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
     let ports = read_or_default(source.ports, "ports")?;
     let ports = found.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, found)).collect();

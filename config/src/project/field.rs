@@ -17,7 +17,7 @@ const FINDINGS_MAX: usize = 256;
 
 /// A field whose JSON is not of the type that the API gives it.
 #[derive(Debug)]
-pub(super) struct Misread {
+pub(super) struct InvalidValue {
     /// The field, such as `spec.rules[0].http.paths`.
     pub(super) field: String,
     /// The value, cut to a printable length.
@@ -27,20 +27,20 @@ pub(super) struct Misread {
 }
 
 /// Reads the value of a field.
-pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str) -> Result<T, Misread> {
-    serde_json::from_str(raw.get()).map_err(|error| misread::<T>(raw, field, &error))
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str) -> Result<T, InvalidValue> {
+    serde_json::from_str(raw.get()).map_err(|error| invalid_value::<T>(raw, field, &error))
 }
 
 /// Reads the value of a field. An absent value or null gives the default.
 pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
     raw: Option<&'a RawValue>,
     field: &str,
-) -> Result<T, Misread> {
+) -> Result<T, InvalidValue> {
     raw.map_or_else(|| Ok(T::default()), |raw| read(raw, field))
 }
 
 /// Locates an error by parsing again with a record of the path, which would be too expensive for valid input.
-fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde_json::Error) -> Misread {
+fn invalid_value<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde_json::Error) -> InvalidValue {
     let mut json = serde_json::Deserializer::from_str(raw.get());
     let path = serde_path_to_error::deserialize::<_, T>(&mut json).err().map(|error| error.path().clone());
     let value: Option<Value> = serde_json::from_str(raw.get()).ok();
@@ -48,7 +48,7 @@ fn misread<'a, T: Deserialize<'a>>(raw: &'a RawValue, field: &str, error: &serde
     let below = path.map(|path| path.to_string()).filter(|path| path != ".").unwrap_or_default();
     let dot = if below.is_empty() || below.starts_with('[') { "" } else { "." };
     let why = in_words(&error.to_string());
-    Misread { field: format!("{field}{dot}{below}"), value: value.map_or_else(|| written(raw), shown), why }
+    InvalidValue { field: format!("{field}{dot}{below}"), value: value.map_or_else(|| written(raw), shown), why }
 }
 
 /// The part of a parser's message that says what it expected, as a predicate. The part that quotes the value is left
@@ -120,9 +120,9 @@ impl FindingList {
     }
 
     /// The whole object cannot be read.
-    pub(super) fn unreadable(&mut self, misread: &Misread) {
-        let why = format!("{:?} {}", misread.value, misread.why);
-        self.add(&misread.field, Problem::Unreadable { why });
+    pub(super) fn unreadable(&mut self, invalid: &InvalidValue) {
+        let why = format!("{:?} {}", invalid.value, invalid.why);
+        self.add(&invalid.field, Problem::Unreadable { why });
     }
 
     /// A rule or an entry of a list is dropped.
@@ -131,7 +131,7 @@ impl FindingList {
     }
 
     /// Like [`FindingList::dropped`], for a value of the wrong form.
-    pub(super) fn misread(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
+    pub(super) fn invalid(&mut self, InvalidValue { field, value, why }: &InvalidValue) -> Unreadable {
         self.dropped(field, value, why);
         Unreadable
     }
@@ -153,12 +153,15 @@ impl FindingList {
 
     /// An access restriction cannot be read, so all clients are refused.
     pub(super) fn closed(&mut self, field: &str, value: &str, why: impl fmt::Display) {
-        self.add(field, Problem::GuardClosed { value: printable(value), why: why.to_string() });
+        self.add(field, Problem::FailedClosed { value: printable(value), why: why.to_string() });
     }
 
     /// A filter or a backend cannot be read, so the edge answers 500 in its place.
-    pub(super) fn answered_with_500(&mut self, Misread { field, value, why }: &Misread) -> Unreadable {
-        self.add(field, Problem::AnsweredWith500 { value: printable(value), why: why.clone() });
+    pub(super) fn filter_or_backend_invalid(
+        &mut self,
+        InvalidValue { field, value, why }: &InvalidValue,
+    ) -> Unreadable {
+        self.add(field, Problem::FilterOrBackendInvalid { value: printable(value), why: why.clone() });
         Unreadable
     }
 
@@ -184,7 +187,7 @@ impl FindingList {
 
     /// Reads one entry of a list, or drops it.
     pub(super) fn entry<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue, field: &str) -> Option<T> {
-        read(raw, field).map_err(|misread| self.dropped(&misread.field, &misread.value, &misread.why)).ok()
+        read(raw, field).map_err(|invalid| self.dropped(&invalid.field, &invalid.value, &invalid.why)).ok()
     }
 
     /// The entries of a list with their fields, up to a limit.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::annotations;
-use super::field::{FindingList, Misread, read, read_or_default, written};
+use super::field::{FindingList, InvalidValue, read, read_or_default, written};
 use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
 use super::service::port_number;
@@ -147,7 +147,7 @@ struct PortJson {
     number: Option<i64>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Ingress, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Ingress, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
     let class = match spec.ingress_class_name {
@@ -199,7 +199,7 @@ impl Ingress {
     }
 }
 
-fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, Misread> {
+fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, InvalidValue> {
     let Some(raw) = annotations.get(CLASS_ANNOTATION) else { return Ok(ClassRef::Default) };
     read(raw, &annotation_field(CLASS_ANNOTATION)).map(ClassRef::Annotation)
 }
@@ -271,14 +271,14 @@ impl Reader<'_> {
         self.service_port(raw, field).map_err(|fault| self.found.unusable(&fault.field, &fault.value, &fault.why)).ok()
     }
 
-    fn service_port(&mut self, raw: &RawValue, field: &str) -> Result<BackendRef, Misread> {
-        let fault = |below: &str, value: String, why: &str| Misread {
+    fn service_port(&mut self, raw: &RawValue, field: &str) -> Result<BackendRef, InvalidValue> {
+        let fault = |below: &str, value: String, why: &str| InvalidValue {
             field: format!("{field}.{below}"),
             value,
             why: why.to_owned(),
         };
         let json: BackendJson<'_> =
-            read(raw, field).map_err(|misread| Misread { value: format!("{:?}", misread.value), ..misread })?;
+            read(raw, field).map_err(|invalid| InvalidValue { value: format!("{:?}", invalid.value), ..invalid })?;
         if let Some(resource) = json.resource {
             return Err(fault("resource", written(resource), "is a resource, and only Services can be backends"));
         }

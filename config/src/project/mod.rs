@@ -49,7 +49,7 @@ pub use source::Unidentified;
 use crate::caught::{caught, for_owner};
 use crate::finding::{Finding, Problem};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
-use field::{FindingList, Misread};
+use field::{FindingList, InvalidValue};
 use gateway::status::digests;
 use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
@@ -90,11 +90,11 @@ pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
 
 /// Reads an identified object. If the reader panics, the object is skipped like one that cannot be read: the other
 /// objects of its kind must not be affected.
-fn projected(source: &Source<'_>, read: impl FnOnce(&mut FindingList) -> Result<Object, Misread>) -> Projected {
+fn projected(source: &Source<'_>, read: impl FnOnce(&mut FindingList) -> Result<Object, InvalidValue>) -> Projected {
     let meta = source.meta.clone();
     let reading = caught(|| {
         let mut found = FindingList::new(meta.object.clone());
-        let object = read(&mut found).map_err(|misread| found.unreadable(&misread)).ok();
+        let object = read(&mut found).map_err(|invalid| found.unreadable(&invalid)).ok();
         (object, found.into_findings())
     });
     let (object, findings) = reading.unwrap_or_else(|said| {

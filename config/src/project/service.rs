@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
-use super::field::{FindingList, Misread, read_or_default};
+use super::field::{FindingList, InvalidValue, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
 use super::source::{Annotations, Source, created_s};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
@@ -89,7 +89,7 @@ struct PortJson {
     app_protocol: Option<String>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Service, Misread> {
+pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Service, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let kind = match spec.kind.as_deref() {
         Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), found),
@@ -98,7 +98,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Se
     let entries = found.entries(spec.ports, PORTS_MAX, "spec.ports");
     let ports = entries.filter_map(|(field, raw)| port(raw, &field, found)).collect();
     // The ports are valid even if the annotations are not.
-    let annotations = source.annotations().unwrap_or_else(|Misread { field, value, why }| {
+    let annotations = source.annotations().unwrap_or_else(|InvalidValue { field, value, why }| {
         found.ignored(&field, &value, why);
         Annotations::default()
     });

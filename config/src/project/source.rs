@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Meta;
-use super::field::{FindingList, Misread, read, read_or_default};
+use super::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
 /// The reason why bytes do not identify an object. It has none of the bytes, which may be a Secret's.
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
     }
 
     /// `metadata.annotations`.
-    pub(super) fn annotations(&self) -> Result<Annotations<'a>, Misread> {
+    pub(super) fn annotations(&self) -> Result<Annotations<'a>, InvalidValue> {
         read_or_default(self.annotations, "metadata.annotations")
     }
 }
@@ -191,7 +191,7 @@ pub(super) fn created_s(raw: Option<&RawValue>, found: &mut FindingList) -> i64 
             Ok(time) => return time.as_second(),
             Err(_) => found.ignored(FIELD, &text, "is not a time of RFC 3339"),
         },
-        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
+        Err(invalid) => found.ignored(&invalid.field, &invalid.value, &invalid.why),
     }
     i64::MAX
 }

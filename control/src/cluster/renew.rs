@@ -51,7 +51,9 @@ where
                     // Later results of the previous client's requests say nothing about this one.
                     self.doubted = Arc::default();
                 }
-                Err(why) => tracing::warn!(%why, "the credentials cannot be read again; the previous ones stay in use"),
+                Err(why) => {
+                    tracing::warn!(error = %why, "the credentials cannot be read again; the previous ones stay in use")
+                }
             }
         }
         self.stack.poll_ready(cx)

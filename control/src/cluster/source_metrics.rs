@@ -72,7 +72,7 @@ impl SourceMetrics {
             )?,
             cached_stale_since: IntGaugeVec::new(
                 Opts::new(
-                    "tidegate_cached_stale_since_timestamp_seconds",
+                    "tidegate_cached_kind_stale_since_timestamp_seconds",
                     "Time of the restored state of a cached kind, in seconds since the epoch; 0 when it is current.",
                 ),
                 &["kind"],

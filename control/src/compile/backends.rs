@@ -12,7 +12,7 @@ use tidegate_config::object::{Kind as Object, ObjectName, ObjectRef};
 use tidegate_config::project::{EndpointSlice, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort};
 
 use super::unit::{Unit, UnitKind};
-use super::{Compiled, Inputs, Pass, User};
+use super::{BackendUser, Compiled, Inputs, Pass};
 use crate::addresses::Allowed;
 use crate::attachment::{Attachment, Key};
 use crate::topology::Topology;
@@ -142,8 +142,8 @@ pub(super) fn bounds(service: &ObjectName) -> [BackendKey; 2] {
 }
 
 /// The start of the range of users of a backend.
-fn from(key: &BackendKey) -> (BackendKey, User) {
-    (key.clone(), User::Host(VirtualHost::first()))
+fn from(key: &BackendKey) -> (BackendKey, BackendUser) {
+    (key.clone(), BackendUser::Host(VirtualHost::first()))
 }
 
 /// The least used port of a Service from a port on, or of all. Looks at one user of the port, because there may be

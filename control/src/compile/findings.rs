@@ -120,7 +120,7 @@ mod tests {
     /// have moved, and the findings by object.
     #[track_caller]
     fn check(findings: &mut Findings, unit: &str, found: &[&str], moved: &[&str], about: &[(&str, &str)]) {
-        let problem = || Problem::SetAside { why: String::new() };
+        let problem = || Problem::ProcessingFailed { why: String::new() };
         let finding = |text: &&str| Finding::new(object(&text[..1]), &text[1..], problem());
         findings.put(Unit::Service(ObjectName::new("a", unit)), found.iter().map(finding).collect());
         let names = |objects: BTreeSet<ObjectRef>| -> Vec<String> {

@@ -61,7 +61,7 @@ pub struct Compiled {
     /// The backends in the parts, in the order of their Services, so that those of a Service can be found.
     backends: BTreeSet<BackendKey>,
     /// The users of each backend. The endpoints of others are not compiled.
-    uses: BTreeSet<(BackendKey, User)>,
+    uses: BTreeSet<(BackendKey, BackendUser)>,
     /// The sockets in the parts that objects ask for.
     binds: BTreeSet<BindKey>,
     /// The hosts in the parts in their order, for the audit.
@@ -76,7 +76,7 @@ pub struct Compiled {
 
 /// A user of a backend.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum User {
+enum BackendUser {
     /// A virtual host.
     Host(VirtualHost),
     /// The connections for a host, which are passed on as bytes.
@@ -132,10 +132,10 @@ pub(crate) struct Pass<'a> {
 
 impl Pass<'_> {
     /// Returns `true` if the user of a backend is deferred.
-    fn is_deferred(&self, user: &User) -> bool {
+    fn is_deferred(&self, user: &BackendUser) -> bool {
         let unit = match user {
-            User::Host(host) => Unit::Host(host.clone()),
-            User::Stream(host) => Unit::Stream(host.clone()),
+            BackendUser::Host(host) => Unit::Host(host.clone()),
+            BackendUser::Stream(host) => Unit::Stream(host.clone()),
         };
         (self.defer.waits)(&unit) || self.touched.deferred.contains(&unit)
     }
@@ -235,7 +235,7 @@ impl Compiled {
     /// Replaces the backends of a user. The endpoints of Services that are only in one of the sets must be compiled.
     fn use_instead(
         &mut self,
-        user: &User,
+        user: &BackendUser,
         old: &BTreeSet<BackendKey>,
         new: &BTreeSet<BackendKey>,
         pass: &mut Pass<'_>,
@@ -266,14 +266,18 @@ impl Compiled {
             Ok(made) => {
                 // Only kinds with findings of their own replace those of a unit. After a panic a unit has no others, so
                 // the first tells: a host can have thousands.
-                if self.findings.of(unit).next().is_some_and(|first| matches!(first.problem, Problem::SetAside { .. }))
+                if self
+                    .findings
+                    .of(unit)
+                    .next()
+                    .is_some_and(|first| matches!(first.problem, Problem::ProcessingFailed { .. }))
                 {
                     self.findings.put(unit.clone(), Vec::new());
                 }
                 K::put(self, key, made, pass)
             }
             Err(said) => {
-                let problem = Problem::SetAside { why: printable(&said) };
+                let problem = Problem::ProcessingFailed { why: printable(&said) };
                 let told = K::owners_of(inputs, key).into_iter();
                 let told = told.map(|object: ObjectRef| Finding::new(object, "", problem.clone()));
                 self.findings.put(unit.clone(), told.collect());

@@ -9,7 +9,7 @@ use tidegate_config::model::{BackendKey, SnapshotParts, StreamRoute, VirtualHost
 use tidegate_config::object::{Age, ObjectName, ObjectRef};
 
 use super::unit::{Unit, UnitKind, beyond};
-use super::{Compiled, Inputs, Next, Pass, User};
+use super::{BackendUser, Compiled, Inputs, Next, Pass};
 use crate::attachment::Attachment;
 use crate::topology::Topology;
 
@@ -64,7 +64,7 @@ impl UnitKind for Streams {
             return false;
         }
         let [old, new] = [&before, &route].map(|route| route.as_deref().map(used).unwrap_or_default());
-        compiled.use_instead(&User::Stream(host.clone()), &old, &new, pass);
+        compiled.use_instead(&BackendUser::Stream(host.clone()), &old, &new, pass);
         compiled.compile_unknown(&new, pass);
         match route {
             Some(route) => {

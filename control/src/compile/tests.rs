@@ -132,7 +132,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
     assert!(!there(&full, unit), "{unit:?} has no good state to stay in");
     assert_eq!(there(&again, unit), there(&good, unit), "{unit:?} stays as it was");
     for compiled in [&full, &again] {
-        let problem = Problem::SetAside { why: "tripped".to_owned() };
+        let problem = Problem::ProcessingFailed { why: "tripped".to_owned() };
         assert_eq!(compiled.findings.of(unit).collect::<Vec<_>>(), [&Finding::new(told.clone(), "", problem)]);
         for other in &others {
             assert!(there(compiled, other), "{other:?} beside {unit:?}");

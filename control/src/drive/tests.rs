@@ -12,7 +12,7 @@ use tidegate_config::published::{self, Published};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::event::ClosedSockets;
+use crate::event::BindFailures;
 use crate::options::Options;
 use crate::queue::Meter;
 
@@ -51,7 +51,7 @@ impl Bed {
 
     pub(super) fn running(&mut self) -> Loop<'_> {
         let Self { reconciler, publisher, history, told, metrics, api_server, .. } = self;
-        let unopened = watch::channel(ClosedSockets::default()).1;
+        let unopened = watch::channel(BindFailures::default()).1;
         Loop::new(reconciler, publisher, history, told, metrics, (api_server, &unopened))
     }
 }

@@ -22,12 +22,12 @@ pub struct Connections {
     /// The TLS mode; `None` if the listener has no TLS.
     pub tls: Option<TlsMode>,
     /// The route. `None`: connections are closed, or their handshake is refused.
-    pub route: Option<Carried>,
+    pub route: Option<ConnectionRoute>,
 }
 
 /// The route of connections.
 #[derive(Debug, Serialize)]
-pub struct Carried {
+pub struct ConnectionRoute {
     /// Its object.
     pub object: String,
     /// The field of its rule.
@@ -77,7 +77,7 @@ impl<'s> Passthrough<'s> {
 
     /// The form for the answer.
     pub(super) fn view(&self, snapshot: &Snapshot, datagrams: bool) -> Connections {
-        let carried = |route: &Arc<StreamRoute>| Carried {
+        let carried = |route: &Arc<StreamRoute>| ConnectionRoute {
             object: route.origin.object.to_string(),
             field: route.origin.field.to_string(),
             rule: route.rule.clone(),

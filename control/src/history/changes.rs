@@ -82,7 +82,7 @@ pub enum Cause {
     /// The API server has other sockets, which objects must not use.
     ApiServer,
     /// The data plane cannot open a socket, or can again.
-    Unopened,
+    BindFailures,
     /// The objects listed at the start of the control loop.
     Started,
     /// An operator's command.
@@ -105,7 +105,7 @@ impl Cause {
             | Self::Released { .. }
             | Self::Drifted { .. }
             | Self::ApiServer
-            | Self::Unopened
+            | Self::BindFailures
             | Self::Started
             | Self::Commanded { .. } => None,
         }
@@ -120,7 +120,7 @@ impl Cause {
             | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Drifted { .. }
-            | Self::Unopened
+            | Self::BindFailures
             | Self::Started
             | Self::Commanded { .. } => false,
         }
@@ -139,7 +139,7 @@ impl fmt::Display for Cause {
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),
             Self::Drifted { unit } => write!(f, "{unit} had drifted"),
             Self::ApiServer => f.write_str("the API server has other addresses"),
-            Self::Unopened => f.write_str("a socket could not be opened, or was opened after a failure"),
+            Self::BindFailures => f.write_str("a socket could not be opened, or was opened after a failure"),
             Self::Started => f.write_str("start of the control loop"),
             Self::Commanded { command } => write!(f, "an operator's {command}"),
         }

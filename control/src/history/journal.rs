@@ -12,7 +12,7 @@ use crate::sample::Sample;
 const COALESCED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The Service of an entry; `None` for more changes than are recorded.
-type Whose = Option<Unit>;
+type ServiceOfEntry = Option<Unit>;
 
 /// Past publications, limited in number.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Journal {
     /// Publications that changed only endpoints, ordered by their first one.
     endpoints: VecDeque<Publication>,
     /// The latest entry in `endpoints` of each Service, as a number among all that ever existed.
-    latest: BTreeMap<Whose, usize>,
+    latest: BTreeMap<ServiceOfEntry, usize>,
     /// The number of removed entries of endpoints, which is the number of the first remaining one.
     forgotten: usize,
 }
@@ -70,7 +70,7 @@ impl Journal {
     }
 
     /// Records changes of a Service's endpoints, in its recent entry if there is one.
-    fn coalesce(&mut self, whose: Whose, publication: Publication) {
+    fn coalesce(&mut self, whose: ServiceOfEntry, publication: Publication) {
         let number = self.latest.get(&whose).map(|number| number - self.forgotten);
         if let Some(entry) = number.and_then(|number| self.endpoints.get_mut(number)).filter(|entry| {
             let since = entry.coalesced.map_or(entry.at, |coalesced| coalesced.since);

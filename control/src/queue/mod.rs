@@ -18,7 +18,7 @@ use crate::backoff::Backoff;
 use lanes::{Lanes, NEVER, Turn};
 pub use meter::Meter;
 pub(crate) use meter::latency_buckets;
-pub use workqueue::{Get, Held, Workqueue};
+pub use workqueue::{Get, WorkItem, Workqueue};
 
 /// The lane of a waiting key, in order of urgency.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -215,12 +215,12 @@ impl<K: Clone + Eq + Hash> Get<'_, K> {
 }
 
 impl<K: Clone + Eq + Hash> Future for Get<'_, K> {
-    type Output = Option<Held<K>>;
+    type Output = Option<WorkItem<K>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let due = match self.attempt(context.waker()) {
-                Ok(key) => return Poll::Ready(key.map(|key| Held { queue: self.queue.clone(), key })),
+                Ok(key) => return Poll::Ready(key.map(|key| WorkItem { queue: self.queue.clone(), key })),
                 Err(None) => {
                     self.timer = None;
                     return Poll::Pending;
@@ -248,18 +248,18 @@ impl<K: Clone + Eq + Hash> Drop for Get<'_, K> {
 }
 
 /// A key in work: no other worker gets it meanwhile. Dropping it ends the work, even if the worker panics.
-pub struct Held<K: Clone + Eq + Hash> {
+pub struct WorkItem<K: Clone + Eq + Hash> {
     queue: Workqueue<K>,
     key: K,
 }
 
-impl<K: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Held<K> {
+impl<K: Clone + Eq + Hash + fmt::Debug> fmt::Debug for WorkItem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(&self.key).finish()
+        f.debug_tuple("WorkItem").field(&self.key).finish()
     }
 }
 
-impl<K: Clone + Eq + Hash> Held<K> {
+impl<K: Clone + Eq + Hash> WorkItem<K> {
     /// Ends the work with a failure: the key is added again after a delay that grows with its failures. Returns the
     /// delay.
     pub fn retry(self) -> Duration {
@@ -272,7 +272,7 @@ impl<K: Clone + Eq + Hash> Held<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Deref for Held<K> {
+impl<K: Clone + Eq + Hash> Deref for WorkItem<K> {
     type Target = K;
 
     fn deref(&self) -> &K {
@@ -280,7 +280,7 @@ impl<K: Clone + Eq + Hash> Deref for Held<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Held<K> {
+impl<K: Clone + Eq + Hash> Drop for WorkItem<K> {
     fn drop(&mut self) {
         self.queue.change(|state, now| state.queue.done(&self.key, now));
     }

@@ -32,7 +32,7 @@ impl DesiredReports<'_> {
     /// namespaces.
     #[must_use]
     pub fn findings(self, object: &ObjectRef) -> Option<ObjectFindings> {
-        self.listing.settled_in(&object.name.namespace).then(|| {
+        self.listing.may_report_in(&object.name.namespace).then(|| {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in self.model.compiled.findings.about(object) {
                 if findings.len() == TOLD_MAX {
@@ -52,11 +52,11 @@ impl PendingReports<'_> {
     pub fn changed_findings(&mut self) -> ChangedFindings {
         let moved = self.model.compiled.findings.take_moved();
         let queued_all = std::mem::replace(&mut self.reporting.queued_findings, true);
-        if !self.model.options.events || !self.listing.settled() {
+        if !self.model.options.events || !self.listing.may_report() {
             self.reporting.queued_findings = false;
             return ChangedFindings::default();
         }
-        let known = |object: &&ObjectRef| self.listing.settled_in(&object.name.namespace);
+        let known = |object: &&ObjectRef| self.listing.may_report_in(&object.name.namespace);
         if queued_all {
             ChangedFindings { changed: moved.iter().filter(known).cloned().collect(), ..ChangedFindings::default() }
         } else {

@@ -114,7 +114,7 @@ impl PendingReports<'_> {
     pub fn infrastructure(&mut self) -> Vec<ObjectRef> {
         let named = std::mem::take(&mut self.gateway_services.named);
         let queued_all = std::mem::replace(&mut self.gateway_services.queued_all, true);
-        if !self.listing.settled() {
+        if !self.listing.may_report() {
             self.gateway_services.queued_all = false;
             return Vec::new();
         }
@@ -139,7 +139,7 @@ impl DesiredReports<'_> {
     #[must_use]
     pub fn infrastructure(self, gateway: &ObjectRef) -> Option<DesiredInfrastructure> {
         let controller = Arc::clone(self.gateway_services.controller.as_ref()?);
-        if !self.listing.settled_in(&gateway.name.namespace) {
+        if !self.listing.may_report_in(&gateway.name.namespace) {
             return None;
         }
         let attachment = self.model.topology.get(gateway);

@@ -201,13 +201,13 @@ impl Listing {
 
     /// Whether reports to the cluster are written: the loop runs, and every source has been listed, except those that
     /// are denied in a namespace of their own.
-    pub(super) fn settled(&self) -> bool {
+    pub(super) fn may_report(&self) -> bool {
         self.running && self.unsynced.iter().all(|source| self.denied(source))
     }
 
     /// The same for objects of this namespace: without a source of the namespace itself, reports could be wrong.
-    pub(super) fn settled_in(&self, namespace: &str) -> bool {
-        self.settled() && !self.unsynced.iter().any(|source| source.namespace.as_deref() == Some(namespace))
+    pub(super) fn may_report_in(&self, namespace: &str) -> bool {
+        self.may_report() && !self.unsynced.iter().any(|source| source.namespace.as_deref() == Some(namespace))
     }
 
     fn denied(&self, source: &Source) -> bool {
@@ -277,7 +277,8 @@ mod tests {
         let patience = listing.patience(&Pace::default());
         let got = patience.map_or_else(|| "no end".to_owned(), |end| format!("{} s", (end - start).as_secs()));
         assert_eq!(got, until);
-        let reported = |listing: &Listing| ["a", "b"].map(|of| if listing.settled_in(of) { of } else { "" }).concat();
+        let reported =
+            |listing: &Listing| ["a", "b"].map(|of| if listing.may_report_in(of) { of } else { "" }).concat();
         assert_eq!(reported(&listing), "", "no model, no reports");
         listing.start();
         assert_eq!(reported(&listing), reports);

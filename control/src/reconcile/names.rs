@@ -13,7 +13,7 @@ use crate::topology::Topology;
 
 /// The names that are looked up.
 #[derive(Debug, Default)]
-pub(super) struct FollowedNames {
+pub(super) struct ResolvedNames {
     names: Arc<Names>,
     /// Names whose Services may have changed, or their use.
     candidates: BTreeSet<Arc<str>>,
@@ -21,7 +21,7 @@ pub(super) struct FollowedNames {
     all: bool,
 }
 
-impl FollowedNames {
+impl ResolvedNames {
     pub(super) fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
     }

@@ -45,10 +45,10 @@ impl Reconciler {
                 self.attach_dependents(&dependents, Cause::ApiServer, Lane::Slow, now);
                 self.recheck_endpoint_addresses(now);
             }
-            Event::Unopened { sockets } => {
+            Event::BindFailures { sockets } => {
                 let before = std::mem::replace(&mut self.model.world.unopened, sockets);
                 let gateways = self.model.topology.with_changed_sockets(&before, &self.model.world.unopened);
-                self.attach_dependents(&gateways, Cause::Unopened, Lane::Fast, now);
+                self.attach_dependents(&gateways, Cause::BindFailures, Lane::Fast, now);
             }
             Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
             Event::Watching { source } => self.listing.recovers(&source, now),

@@ -180,7 +180,7 @@ impl DesiredReports<'_> {
     /// and until every kind has been listed, except those denied in other namespaces.
     #[must_use]
     pub fn status(self, object: &ObjectRef) -> Option<Desired> {
-        self.listing.settled_in(&object.name.namespace).then(|| self.known_status(object)).flatten()
+        self.listing.may_report_in(&object.name.namespace).then(|| self.known_status(object)).flatten()
     }
 
     /// The status to write to an object. `None` if the object has it already, is not ours, or no addresses are known.
@@ -211,7 +211,7 @@ impl DesiredReports<'_> {
         let parent = self.model.world.listener_sets.get(&set.name).and_then(|set| parent_of(set));
         parent.is_some_and(|parent| {
             let namespace = &parent.name.namespace;
-            (read.is_empty() || read.contains(namespace)) && self.listing.settled_in(namespace)
+            (read.is_empty() || read.contains(namespace)) && self.listing.may_report_in(namespace)
         })
     }
 
@@ -268,7 +268,7 @@ impl PendingReports<'_> {
         let Reporting { judged, counting, rewritten, queued_all, .. } = &mut *self.reporting;
         let [judged, counting, rewritten] = [judged, counting, rewritten].map(std::mem::take);
         let queued_all = std::mem::replace(queued_all, true);
-        if !self.listing.settled() {
+        if !self.listing.may_report() {
             self.reporting.queued_all = false;
             return PendingStatusUpdates::default();
         }

@@ -11,14 +11,14 @@ use crate::topology::Topology;
 
 /// The Secrets that are watched by name.
 #[derive(Debug, Default)]
-pub(super) struct FollowedSecrets {
+pub(super) struct PolledSecrets {
     /// The Secrets as last reported to the informers; `None` before the first report.
     told: Option<BTreeSet<ObjectName>>,
     /// Secrets that have gained or lost a dependent.
     candidates: BTreeSet<ObjectName>,
 }
 
-impl FollowedSecrets {
+impl PolledSecrets {
     /// These dependencies were added or removed.
     pub(super) fn note(&mut self, keys: &[Key]) {
         self.candidates.extend(keys.iter().filter_map(|key| key.object(Kind::Secret)).map(|it| it.name.clone()));

@@ -50,7 +50,7 @@ pub(crate) struct LeaseRecord {
 
 /// A Lease as read from the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedLease {
     /// Its resourceVersion.
     pub(crate) version: String,
     pub(crate) record: LeaseRecord,
@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 
 /// A Lease to write: created, or updated from one version only.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Bid {
+pub(crate) struct LeaseWrite {
     /// The version to update; `None` to create it.
     pub(crate) over: Option<String>,
     pub(crate) record: LeaseRecord,
@@ -72,7 +72,7 @@ pub(crate) struct Election {
     identity: String,
     terms: ElectionTiming,
     /// The Lease as last known, and since when that version is known.
-    known: Option<(Seen, Instant)>,
+    known: Option<(ObservedLease, Instant)>,
     /// Whether that was read in this round, with no request since.
     fresh: bool,
     /// The end of the leadership, if this candidate leads.
@@ -91,7 +91,7 @@ impl Election {
     }
 
     /// Records the Lease as read; `None` if it does not exist.
-    pub(crate) fn read(&mut self, seen: Option<Seen>, now: Instant) {
+    pub(crate) fn read(&mut self, seen: Option<ObservedLease>, now: Instant) {
         self.fresh = true;
         let Some(seen) = seen else {
             self.known = None;
@@ -108,13 +108,15 @@ impl Election {
 
     /// The next write: a renewal, or an acquisition of a Lease that has no holder or has expired. Each bid is one
     /// attempt: unless it is followed by [`Election::won`], the Lease must be read again before the next.
-    pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
+    pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<LeaseWrite> {
         if !std::mem::take(&mut self.fresh) {
             return None;
         }
         let (holder, duration) = (self.identity.clone(), Some(self.terms.lease));
         let first = LeaseRecord { holder, duration, acquired_us: wall_us, renewed_us: wall_us, transitions: 0 };
-        let Some((known, since)) = &self.known else { return Some(Bid { over: None, record: first, begun: now }) };
+        let Some((known, since)) = &self.known else {
+            return Some(LeaseWrite { over: None, record: first, begun: now });
+        };
         let old = &known.record;
         let record = if old.holder == self.identity {
             // A write without changes creates no new version, and would not be observed; the clock may stand still.
@@ -127,13 +129,13 @@ impl Election {
             }
             LeaseRecord { transitions: old.transitions.saturating_add(1), ..first }
         };
-        Some(Bid { over: Some(known.version.clone()), record, begun: now })
+        Some(LeaseWrite { over: Some(known.version.clone()), record, begun: now })
     }
 
     /// The API server has accepted a bid and created this version.
-    pub(crate) fn won(&mut self, bid: Bid, version: String, now: Instant) {
+    pub(crate) fn won(&mut self, bid: LeaseWrite, version: String, now: Instant) {
         self.until = Some(bid.begun + self.terms.lead);
-        self.known = Some((Seen { version, record: bid.record }, now));
+        self.known = Some((ObservedLease { version, record: bid.record }, now));
         self.fresh = true;
     }
 
@@ -144,13 +146,13 @@ impl Election {
 
     /// Ends the leadership at once. Returns the write that releases the Lease, so that the next leader need not wait;
     /// `None` if the Lease is not ours.
-    pub(crate) fn release(&mut self, now: Instant, wall_us: i64) -> Option<Bid> {
+    pub(crate) fn release(&mut self, now: Instant, wall_us: i64) -> Option<LeaseWrite> {
         self.until = None;
         self.fresh = false;
         let (known, _) = self.known.as_ref().filter(|(known, _)| known.record.holder == self.identity)?;
         let duration = Some(Duration::from_secs(1));
         let record = LeaseRecord { holder: String::new(), duration, renewed_us: wall_us, ..known.record.clone() };
-        Some(Bid { over: Some(known.version.clone()), record, begun: now })
+        Some(LeaseWrite { over: Some(known.version.clone()), record, begun: now })
     }
 }
 
@@ -164,7 +166,7 @@ mod tests {
     fn check(lease: Option<(&str, Option<u64>, i32)>, later_s: u64, want: Option<(Option<&str>, i32)>) {
         let begin = crate::clock::now();
         let mut election = Election::new("a".to_owned(), ElectionTiming::default());
-        let seen = lease.map(|(holder, seconds, transitions)| Seen {
+        let seen = lease.map(|(holder, seconds, transitions)| ObservedLease {
             version: "7".to_owned(),
             record: LeaseRecord {
                 holder: holder.to_owned(),

@@ -252,7 +252,7 @@ mod tests {
         let object = object(Kind::Ingress, "shop", "web");
         let kind = |problem| EventRecord::of(uid(), &Finding::new(object.clone(), "", problem)).kind;
         let (value, why) = (String::new(), String::new());
-        assert_eq!(kind(Problem::GuardClosed { value: value.clone(), why: why.clone() }), "Warning");
+        assert_eq!(kind(Problem::FailedClosed { value: value.clone(), why: why.clone() }), "Warning");
         assert_eq!(kind(Problem::SettingIgnored { value, why }), "Normal");
     }
 }

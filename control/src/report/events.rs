@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::correlator::{EventCorrelator, NextWrite};
 use super::event::{self, EventRecord};
 use super::send::{NotWritten, outcome};
-use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
+use super::{LOOK_PAUSE, Leadership, PAUSE, Reporter};
 use crate::clock;
 use crate::queue::Lane;
 use crate::reconcile::ObjectFindings;
@@ -21,7 +21,7 @@ use crate::reconcile::ObjectFindings;
 const UNKNOWN: Duration = Duration::from_secs(30);
 
 /// The next check of an object.
-enum Then {
+enum NextCheck {
     /// After this delay, or when the findings change.
     Rest(Option<Duration>),
     /// After a delay that grows with consecutive failures.
@@ -31,39 +31,46 @@ enum Then {
 impl Reporter {
     /// Writes Events while the queue exists. The history is dropped at the end of leadership: the next leader may have
     /// written more.
-    pub(super) async fn tell(&self, lead: &Lead) {
+    pub(super) async fn tell(&self, lead: &Leadership) {
         let queue = &self.view.reports.events;
         let mut correlator = EventCorrelator::default();
         while let Some(object) = queue.get().await {
             sleep(LOOK_PAUSE).await;
             match self.report_findings(&mut correlator, &object, lead).await {
-                Then::Rest(after) => {
+                NextCheck::Rest(after) => {
                     if let Some(after) = after {
                         queue.add_after(object.clone(), after, Lane::Slow);
                     }
                     object.succeeded();
                 }
-                Then::Retry => {
+                NextCheck::Retry => {
                     object.retry();
                 }
             }
         }
     }
 
-    async fn report_findings(&self, correlator: &mut EventCorrelator, object: &ObjectRef, lead: &Lead) -> Then {
+    async fn report_findings(
+        &self,
+        correlator: &mut EventCorrelator,
+        object: &ObjectRef,
+        lead: &Leadership,
+    ) -> NextCheck {
         self.retry_after.over().await;
         let Some(ObjectFindings { uid, findings }) = self.view.findings_to_report(object.clone()).await else {
-            return Then::Rest(Some(UNKNOWN));
+            return NextCheck::Rest(Some(UNKNOWN));
         };
         let notices: Vec<EventRecord> =
             findings.iter().filter_map(|finding| Some(EventRecord::of(uid?, finding))).collect();
         loop {
             let now = clock::now();
             let (notice, made, told) = match correlator.next(object, uid, &notices, now) {
-                NextWrite::Rest(until) => return Then::Rest(until.map(|until| until.saturating_duration_since(now))),
+                NextWrite::Rest(until) => {
+                    return NextCheck::Rest(until.map(|until| until.saturating_duration_since(now)));
+                }
                 NextWrite::Full => {
                     self.metrics.dropped.inc();
-                    return Then::Rest(None);
+                    return NextCheck::Rest(None);
                 }
                 NextWrite::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
                 NextWrite::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
@@ -91,13 +98,13 @@ impl Reporter {
                     correlator.recorded(object, notice.id, None, now);
                 }
                 Err(NotWritten::Forbidden(_)) => correlator.forbid(object, now),
-                Err(NotWritten::Later(time)) => {
+                Err(NotWritten::Throttled(time)) => {
                     self.retry_after.begin(time);
-                    return Then::Rest(Some(time));
+                    return NextCheck::Rest(Some(time));
                 }
                 Err(NotWritten::Conflict | NotWritten::Failed(_)) if correlator.failed(object) => {
                     sleep(PAUSE).await;
-                    return Then::Retry;
+                    return NextCheck::Retry;
                 }
                 Err(NotWritten::Conflict | NotWritten::Failed(_)) => {
                     self.metrics.dropped.inc();
@@ -110,7 +117,7 @@ impl Reporter {
 
     async fn create_event(
         &self,
-        lead: &Lead,
+        lead: &Leadership,
         object: &ObjectRef,
         uid: Option<Uid>,
         notice: &EventRecord,
@@ -123,7 +130,7 @@ impl Reporter {
 
     async fn renew_event(
         &self,
-        lead: &Lead,
+        lead: &Leadership,
         object: &ObjectRef,
         notice: &EventRecord,
         count: Option<i32>,

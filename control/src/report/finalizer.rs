@@ -9,12 +9,17 @@ use tidegate_config::project::gateway::CLASS_FINALIZER;
 
 use super::conditions::{collection, get};
 use super::send::{NotWritten, Prepared};
-use super::{FIELD_MANAGER, Lead, READINGS_MAX, Reporter};
+use super::{FIELD_MANAGER, Leadership, READINGS_MAX, Reporter};
 
 impl Reporter {
     /// Adds the finalizer to a class in use, or removes it from an unused one; repeated after a conflict with another
     /// write.
-    pub(super) async fn hold_class(&self, object: &ObjectRef, in_use: bool, lead: &Lead) -> Result<(), NotWritten> {
+    pub(super) async fn hold_class(
+        &self,
+        object: &ObjectRef,
+        in_use: bool,
+        lead: &Leadership,
+    ) -> Result<(), NotWritten> {
         for _ in 0..READINGS_MAX {
             let read = self.send::<Value>(lead, get(object)).await?;
             let Some(patch) = patch(object, &read, in_use) else { return Ok(()) };

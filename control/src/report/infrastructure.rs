@@ -8,14 +8,14 @@ use tokio::time::sleep;
 
 use super::send::{NotWritten, outcome};
 use super::service;
-use super::{LOOK_PAUSE, Lead, PAUSE, Reporter};
+use super::{LOOK_PAUSE, Leadership, PAUSE, Reporter};
 use crate::attachment::{Endpoints, GatewayInfrastructure};
 use crate::queue::Lane;
 use crate::reconcile::DesiredInfrastructure;
 
 impl Reporter {
     /// Writes the desired objects while the queue exists.
-    pub(super) async fn make(&self, lead: &Lead) {
+    pub(super) async fn make(&self, lead: &Leadership) {
         let queue = &self.view.reports.gateways;
         while let Some(gateway) = queue.get().await {
             self.retry_after.over().await;
@@ -34,7 +34,7 @@ impl Reporter {
                 }
                 Err(refusal) => {
                     self.metrics.services.with_label_values(&[outcome::<()>(&Err(refusal.clone()))]).inc();
-                    if let NotWritten::Later(time) = refusal {
+                    if let NotWritten::Throttled(time) = refusal {
                         self.retry_after.begin(time);
                         queue.add_after(gateway.clone(), time, Lane::Slow);
                         gateway.succeeded();
@@ -56,7 +56,7 @@ impl Reporter {
         &self,
         gateway: &ObjectRef,
         made: &DesiredInfrastructure,
-        lead: &Lead,
+        lead: &Leadership,
     ) -> Result<usize, NotWritten> {
         let mut writes = 0;
         for (name, uid) in &made.stale {
@@ -76,7 +76,7 @@ impl Reporter {
         gateway: &ObjectRef,
         (uid, controller): (Uid, &str),
         made: &GatewayInfrastructure,
-        lead: &Lead,
+        lead: &Leadership,
     ) -> Result<(Value, usize), NotWritten> {
         let (name, desired) = (&made.service, service::service(&gateway.name, uid, made));
         let (mut current, mut writes) = (self.read(Kind::Service, name, lead).await?, 0);
@@ -103,7 +103,7 @@ impl Reporter {
         &self,
         made: &GatewayInfrastructure,
         service: &Value,
-        lead: &Lead,
+        lead: &Leadership,
     ) -> Result<usize, NotWritten> {
         let uid = service::uid_of(service).unwrap_or_default();
         let edge = match &made.endpoints {
@@ -133,7 +133,7 @@ impl Reporter {
     }
 
     /// An object, if it exists.
-    async fn read(&self, kind: Kind, name: &ObjectName, lead: &Lead) -> Result<Option<Value>, NotWritten> {
+    async fn read(&self, kind: Kind, name: &ObjectName, lead: &Leadership) -> Result<Option<Value>, NotWritten> {
         match self.send::<Value>(lead, service::get(kind, name)).await {
             Ok(object) => Ok(Some(object)),
             Err(NotWritten::Gone) => Ok(None),
@@ -141,12 +141,18 @@ impl Reporter {
         }
     }
 
-    async fn slices_of(&self, service: &ObjectName, lead: &Lead) -> Result<Vec<Value>, NotWritten> {
+    async fn slices_of(&self, service: &ObjectName, lead: &Leadership) -> Result<Vec<Value>, NotWritten> {
         let mut list = self.send::<Value>(lead, service::slices_of(service)).await?;
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    async fn delete(&self, kind: Kind, name: &ObjectName, current: &Value, lead: &Lead) -> Result<usize, NotWritten> {
+    async fn delete(
+        &self,
+        kind: Kind,
+        name: &ObjectName,
+        current: &Value,
+        lead: &Leadership,
+    ) -> Result<usize, NotWritten> {
         let Some(uid) = service::uid_of(current) else { return Ok(0) };
         match self.send::<IgnoredAny>(lead, service::delete(kind, name, uid)).await {
             Ok(IgnoredAny) => {

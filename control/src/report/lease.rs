@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::FIELD_MANAGER;
-use super::election::{Bid, Election, ElectionTiming, LeaseRecord, Seen};
+use super::election::{Election, ElectionTiming, LeaseRecord, LeaseWrite, ObservedLease};
 use crate::backoff::share;
 use crate::clock;
 
@@ -52,10 +52,12 @@ impl Campaign {
         loop {
             match self.attempt().await {
                 Ok(()) => self.failing = false,
-                Err(why) if self.failing => tracing::debug!(lease = self.name, %why, "the election fails still"),
+                Err(why) if self.failing => {
+                    tracing::debug!(lease = self.name, error = %why, "the election fails still")
+                }
                 Err(why) => {
                     self.failing = true;
-                    tracing::warn!(lease = self.name, %why, "an attempt of the leader election failed; it is retried");
+                    tracing::warn!(lease = self.name, error = %why, "an attempt of the leader election failed; it is retried");
                 }
             }
             let until = self.election.until();
@@ -71,7 +73,7 @@ impl Campaign {
         let Some(bid) = self.election.release(clock::now(), wall_us()) else { return };
         match timeout(RELEASE_MAX, self.write(&bid)).await {
             Ok(Ok(_)) => tracing::info!(lease = self.name, "stepped down"),
-            Ok(Err(why)) => tracing::debug!(lease = self.name, %why, "the Lease is left to run out"),
+            Ok(Err(why)) => tracing::debug!(lease = self.name, error = %why, "the Lease is left to run out"),
             Err(_elapsed) => tracing::debug!(lease = self.name, "the Lease is left to run out"),
         }
     }
@@ -99,7 +101,7 @@ impl Campaign {
         }
     }
 
-    async fn write(&self, bid: &Bid) -> Result<Lease, kube::Error> {
+    async fn write(&self, bid: &LeaseWrite) -> Result<Lease, kube::Error> {
         let mut lease = self.lease.clone();
         let spec = lease.spec.take().unwrap_or_default();
         lease.spec = Some(spec_of(&bid.record, spec));
@@ -118,11 +120,11 @@ impl Campaign {
 }
 
 /// The content of a Lease for the election.
-fn seen(lease: &Lease) -> Seen {
+fn seen(lease: &Lease) -> ObservedLease {
     let spec = lease.spec.clone().unwrap_or_default();
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let us = |time: Option<MicroTime>| time.map_or(0, |MicroTime(time)| time.as_microsecond());
-    Seen {
+    ObservedLease {
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
         record: LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),
@@ -171,13 +173,13 @@ mod tests {
         assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"), "what others keep there stays");
         let lease = Lease { spec: Some(spec), ..Lease::default() };
         let lease: Lease = serde_json::from_value(serde_json::to_value(lease).unwrap()).unwrap();
-        assert_eq!(seen(&lease), Seen { version: String::new(), record });
+        assert_eq!(seen(&lease), ObservedLease { version: String::new(), record });
     }
 
     #[test]
     fn an_empty_lease_has_no_holder() {
         let record =
             LeaseRecord { holder: String::new(), duration: None, acquired_us: 0, renewed_us: 0, transitions: 0 };
-        assert_eq!(seen(&Lease::default()), Seen { version: String::new(), record });
+        assert_eq!(seen(&Lease::default()), ObservedLease { version: String::new(), record });
     }
 }

@@ -3,9 +3,9 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// The outcomes of writes; see [`super::send::outcome`].
-const STATUS: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
-const SERVICE: [&str; 5] = ["written", "gone", "later", "refused", "failed"];
-const EVENT: [&str; 6] = ["written", "known", "gone", "later", "refused", "failed"];
+const STATUS: [&str; 5] = ["written", "gone", "throttled", "refused", "failed"];
+const SERVICE: [&str; 5] = ["written", "gone", "throttled", "refused", "failed"];
+const EVENT: [&str; 6] = ["written", "exists", "gone", "throttled", "refused", "failed"];
 
 /// The metrics.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ use self::lease::Campaign;
 use self::metrics::ReportMetrics;
 use self::send::{NotWritten, Prepared, outcome};
 use crate::clock;
-use crate::queue::{Held, Lane, Workqueue};
+use crate::queue::{Lane, WorkItem, Workqueue};
 use crate::reconcile::Desired;
 use crate::report_queue::Reports;
 use crate::view::{Readiness, View};
@@ -66,9 +66,9 @@ const LATER_MAX: Duration = Duration::from_secs(10);
 
 /// The end of this process's leadership, if it leads.
 #[derive(Clone, Debug)]
-struct Lead(watch::Receiver<Option<Instant>>);
+struct Leadership(watch::Receiver<Option<Instant>>);
 
-impl Lead {
+impl Leadership {
     /// The end of the leadership, if this process leads now.
     fn until(&self) -> Option<Instant> {
         self.0.borrow().filter(|until| clock::now() < *until)
@@ -103,9 +103,9 @@ impl LogFirstFailure {
 
     fn again(&self, what: &str, object: &dyn fmt::Debug, refusal: &NotWritten) {
         if self.0.swap(true, Ordering::Relaxed) {
-            tracing::debug!(?object, why = refusal.why(), "{what}");
+            tracing::debug!(?object, error = refusal.why(), "{what}");
         } else {
-            tracing::warn!(?object, why = refusal.why(), "{what}; it is retried");
+            tracing::warn!(?object, error = refusal.why(), "{what}; it is retried");
         }
     }
 }
@@ -205,7 +205,7 @@ impl Reporter {
         tokio::select! {
             () = stop.cancelled() => {}
             () = campaign.run() => {}
-            () = self.follow(Lead(lead)) => {}
+            () = self.follow(Leadership(lead)) => {}
         }
         // Pending writes are cancelled by now, so that none follows those of the next leader.
         self.begin(false);
@@ -213,7 +213,7 @@ impl Reporter {
     }
 
     /// Queues all objects when the leadership is gained, writes while it lasts, and drops the queues otherwise.
-    async fn follow(&self, mut lead: Lead) {
+    async fn follow(&self, mut lead: Leadership) {
         loop {
             self.begin(false);
             tokio::select! {
@@ -253,20 +253,20 @@ impl Reporter {
     }
 
     /// Runs all writers while the queues exist.
-    async fn write(&self, lead: &Lead) {
+    async fn write(&self, lead: &Leadership) {
         let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
         tokio::join!(statuses, self.tell(lead), self.make(lead));
     }
 
     /// One writer of statuses.
-    async fn write_statuses(&self, lead: &Lead) {
+    async fn write_statuses(&self, lead: &Leadership) {
         while let Some(held) = self.view.reports.statuses.get().await {
             self.write_status(held, lead).await;
         }
     }
 
     /// Writes the status that is desired now, independently of when the key was queued.
-    async fn write_status(&self, held: Held<ObjectRef>, lead: &Lead) {
+    async fn write_status(&self, held: WorkItem<ObjectRef>, lead: &Leadership) {
         self.retry_after.over().await;
         sleep(LOOK_PAUSE).await;
         let Some(desired) = self.view.desired_status(held.clone()).await.flatten() else {
@@ -288,7 +288,7 @@ impl Reporter {
             }
         };
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
-        if let Err(NotWritten::Later(time)) = written {
+        if let Err(NotWritten::Throttled(time)) = written {
             self.retry_after.begin(time);
             self.view.reports.statuses.add_after(held.clone(), time, Lane::Slow);
             held.succeeded();
@@ -315,7 +315,7 @@ impl Reporter {
         object: &ObjectRef,
         said_by: (&str, i64),
         (own, only_in_place_of_ours): (&OwnStatus, bool),
-        lead: &Lead,
+        lead: &Leadership,
     ) -> Result<(), NotWritten> {
         let mut refusal = NotWritten::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
@@ -339,7 +339,7 @@ impl Reporter {
 
     /// Sends a write. A write that could arrive after the end of our leadership is cancelled; the next leader repeats
     /// it.
-    async fn send<T: DeserializeOwned>(&self, lead: &Lead, request: Prepared) -> Result<T, NotWritten> {
+    async fn send<T: DeserializeOwned>(&self, lead: &Leadership, request: Prepared) -> Result<T, NotWritten> {
         let failed = |why: &str| Err(NotWritten::Failed(why.to_owned()));
         let Some(until) = lead.until() else { return failed("the lead is lost") };
         let deadline = until.min(clock::now() + WRITE_MAX);

@@ -27,7 +27,7 @@ pub(super) enum NotWritten {
     /// The object or its namespace does not exist, or is being deleted.
     Gone,
     /// The API server is busy and requests this pause.
-    Later(Duration),
+    Throttled(Duration),
     /// The permission is missing.
     Forbidden(String),
     /// The API server rejects the request for another reason, and would do so again.
@@ -43,7 +43,7 @@ impl NotWritten {
             Self::Exists => "it already exists",
             Self::Conflict => "another client has changed it",
             Self::Gone => "it is gone",
-            Self::Later(_) => "the API server is busy",
+            Self::Throttled(_) => "the API server is busy",
             Self::Forbidden(why) | Self::Refused(why) | Self::Failed(why) => why,
         }
     }
@@ -53,9 +53,9 @@ impl NotWritten {
 pub(super) const fn outcome<T>(result: &Result<T, NotWritten>) -> &'static str {
     match result {
         Ok(_) => "written",
-        Err(NotWritten::Exists) => "known",
+        Err(NotWritten::Exists) => "exists",
         Err(NotWritten::Gone) => "gone",
-        Err(NotWritten::Later(_)) => "later",
+        Err(NotWritten::Throttled(_)) => "throttled",
         Err(NotWritten::Forbidden(_) | NotWritten::Refused(_)) => "refused",
         Err(NotWritten::Conflict | NotWritten::Failed(_)) => "failed",
     }
@@ -87,7 +87,7 @@ fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> NotWritten {
         403 => NotWritten::Forbidden(why()),
         409 if status.reason == "AlreadyExists" => NotWritten::Exists,
         409 => NotWritten::Conflict,
-        429 => NotWritten::Later(asked.or(told).unwrap_or(LATER)),
+        429 => NotWritten::Throttled(asked.or(told).unwrap_or(LATER)),
         // Other credentials, another version or more time may help.
         401 | 408 => NotWritten::Failed(why()),
         400..=499 => NotWritten::Refused(why()),
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn refusals_are_classified() {
-        let later = |seconds| NotWritten::Later(Duration::from_secs(seconds));
+        let later = |seconds| NotWritten::Throttled(Duration::from_secs(seconds));
         let failed = |why: &str| NotWritten::Failed(why.to_owned());
         check(404, r#"{"reason":"NotFound","message":"no"}"#, None, &NotWritten::Gone);
         let going = r#"{"reason":"Forbidden","message":"no","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#;

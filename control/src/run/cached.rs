@@ -16,7 +16,7 @@ use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
-use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, Tell, unknown};
+use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, StateReporter, unknown};
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
 use crate::cluster::source_metrics::SourceMetrics;
@@ -126,7 +126,7 @@ pub(crate) fn follow(
             sink,
             copies: following.copies.clone(),
             identity: identity.clone(),
-            tell: Tell::of(&following.states, kind, &following.metrics),
+            tell: StateReporter::of(&following.states, kind, &following.metrics),
             asked,
             chance: fastrand::Rng::with_seed(seed),
             recovery: recovery.clone(),
@@ -159,7 +159,7 @@ fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     if let (Some(copies), Some(version)) = (&following.copies, &resume) {
         copies.restore(&served, &objects, version);
     }
-    Tell::of(&following.states, &wanted, &following.metrics).tell(|state| {
+    StateReporter::of(&following.states, &wanted, &following.metrics).tell(|state| {
         state.served = Some(served.clone());
         // Without a resourceVersion the later changes are unknown: the kind is served after it is listed.
         if resume.is_some() {
@@ -175,7 +175,7 @@ async fn again_and_again(informer: CachedInformer, restarted: Restarted, stop: C
     while !stop.is_cancelled() {
         let life = informer.clone().run(restarted.take().unwrap_or_default(), stop.clone());
         if let Err(panic) = AssertUnwindSafe(life).catch_unwind().await {
-            tracing::error!(kind = %informer.wanted, why = panic_message(&*panic), "the informer of a cached kind panicked; it restarts");
+            tracing::error!(kind = %informer.wanted, error = panic_message(&*panic), "the informer of a cached kind panicked; it restarts");
             stop.run_until_cancelled(tokio::time::sleep(AGAIN_AFTER)).await;
         }
     }

@@ -65,9 +65,9 @@ fn set_aside(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, sa
     let links: BTreeSet<Key> = last.links.iter().cloned().chain(read).collect();
     let mut report = last.report.map(Arc::unwrap_or_clone).unwrap_or_default();
     // The finding about this panic replaces the one about an earlier panic.
-    report.findings.retain(|finding| !matches!(finding.problem, Problem::SetAside { .. }));
+    report.findings.retain(|finding| !matches!(finding.problem, Problem::ProcessingFailed { .. }));
     let why = for_owner(object.kind, said);
-    report.findings.push(Finding::new(object.clone(), "", Problem::SetAside { why }));
+    report.findings.push(Finding::new(object.clone(), "", Problem::ProcessingFailed { why }));
     Attachment { links: links.into_iter().collect(), report: report.unless_empty(), ..last }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(last.claims.len(), 1);
 
         TRIPS.set(Some(object.clone()));
-        let finding = Finding::new(object.clone(), "", Problem::SetAside { why: "tripped".to_owned() });
+        let finding = Finding::new(object.clone(), "", Problem::ProcessingFailed { why: "tripped".to_owned() });
         for attempt in ["first", "second"] {
             let kept = attach(&after, &options, &topology, &object);
             assert_eq!((&kept.claims, &kept.links), (&last.claims, &last.links), "{attempt} attempt");

@@ -82,7 +82,7 @@ impl<'w> Reader<'w> {
         if certificate.covers(name) {
             return Ok(certificate);
         }
-        Err(Problem::CertificateElsewhere { secret: secret.to_string(), host: name.to_string() })
+        Err(Problem::CertificateNotForHost { secret: secret.to_string(), host: name.to_string() })
     }
 
     /// The certificate in a Secret, whatever its names. `host` is the one that would lack it.

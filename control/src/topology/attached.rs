@@ -9,7 +9,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::Topology;
 use crate::attachment::{Attachment, GatewayListeners, Key};
-use crate::event::ClosedSockets;
+use crate::event::BindFailures;
 
 impl Topology {
     /// The non-empty attachments of the objects after one, in the order of objects.
@@ -39,7 +39,7 @@ impl Topology {
     }
 
     /// The objects with listeners on sockets that cannot be opened only before or only after, or for another reason.
-    pub(crate) fn with_changed_sockets(&self, before: &ClosedSockets, after: &ClosedSockets) -> BTreeSet<ObjectRef> {
+    pub(crate) fn with_changed_sockets(&self, before: &BindFailures, after: &BindFailures) -> BTreeSet<ObjectRef> {
         let all: BTreeSet<&BindKey> = before.keys().chain(after.keys()).collect();
         let changed = all.into_iter().filter(|key| before.get(key) != after.get(key));
         changed.flat_map(|key| self.dependents(&Key::Bind(Box::new(*key)))).cloned().collect()

@@ -89,7 +89,7 @@ fn work_grows_with_hosts_plus_tls_entries_not_with_their_product() {
     check("a Secret that is missing", &same[..1], &[], 1, 0, &["CertificateMissing"]);
     check("the same, in as many entries", &same, &[], 1, 0, &["CertificateMissing"]);
     check("a Secret that is there", &same, &[("s", Some("*.loud.example"))], 0, HOSTS, &[]);
-    check("one for another name", &same, &[("s", Some("else.where"))], HOSTS, 0, &["CertificateElsewhere"]);
+    check("one for another name", &same, &[("s", Some("else.where"))], HOSTS, 0, &["CertificateNotForHost"]);
     check("one of nothing", &same, &[("s", None)], 1, 0, &["CertificateBroken"]);
     let named = |secret: usize| format!("s{secret}");
     let told = ["CertificateMissing", "RuleDropped"];
@@ -109,7 +109,7 @@ fn work_grows_with_hosts_plus_tls_entries_not_with_their_product() {
         &[certificates[0], ("t", Some("h7.loud.example"))],
         HOSTS - 1,
         HOSTS + 1,
-        &["CertificateElsewhere"],
+        &["CertificateNotForHost"],
     );
 }
 

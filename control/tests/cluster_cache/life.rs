@@ -53,7 +53,7 @@ impl Teller {
         self.reached += 1;
         let happened = self.model.at(self.reached);
         let raw = happened.content.map(|content| object(&happened.name, content, self.reached));
-        self.sink.told(&object_name(&happened.name), raw.as_deref(), Some(&version(self.reached)));
+        self.sink.event(&object_name(&happened.name), raw.as_deref(), Some(&version(self.reached)));
     }
 
     /// A list at the latest version when it ends, or before; events are sent meanwhile.

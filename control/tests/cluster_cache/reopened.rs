@@ -210,9 +210,9 @@ fn secrets_by_name_are_stored_one_by_one() {
     let cache = open(options(folder.path()), "by name", false).0.unwrap();
     let sink = cache.sink(&SECRET, false).unwrap();
     for name in ["one", "two", "three"] {
-        sink.told(&ObjectName::new("shop", name), Some(&object(name, 1, 6)), None);
+        sink.event(&ObjectName::new("shop", name), Some(&object(name, 1, 6)), None);
     }
-    sink.told(&ObjectName::new("shop", "two"), None, None);
+    sink.event(&ObjectName::new("shop", "two"), None, None);
     sink.retain(["shop/one".to_owned()]);
     cache.close();
     let (cache, restored) = open(options(folder.path()), "by name", false);

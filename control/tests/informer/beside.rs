@@ -160,10 +160,10 @@ fn a_failed_list_does_not_end_the_watch() {
     let limits = || Limits { backoff_first: MS(100), backoff_max: MS(100), ..patient() };
     for (code, label) in [(403, "403"), (410, "410"), (429, "429"), (500, "500"), (503, "503")] {
         let refused = || Answer::status(code).with("retry-after", "1");
-        check_failing(limits(), vec![refused()], &format!("status_{label}"));
+        check_failing(limits(), vec![refused()], &format!("status-{label}"));
     }
     let mute = Limits { headers: MS(400), ..limits() };
-    check_failing(mute, vec![Answer::Mute, Answer::Mute], "no_headers");
+    check_failing(mute, vec![Answer::Mute, Answer::Mute], "no-headers");
     let stalls = || Answer::steps(vec![Step::Send("{".to_owned()), Step::Hang]);
     check_failing(Limits { list_stall: MS(400), ..limits() }, vec![stalls()], "stalled");
     let cut = Answer::steps(vec![Step::Pause(MS(300)), Step::Cut]);

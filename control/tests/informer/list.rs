@@ -113,7 +113,7 @@ fn a_page_beyond_the_limit_is_requested_in_halves() {
         &Expect {
             events: &["failing: a page of the list exceeds a size limit", "listed@5 a@1 b@2 c@3 d@4"],
             requests: &["list limit=4", "list limit=2", "list limit=2 continue=t", "watch 5"],
-            counted: &["list:page_too_long"],
+            counted: &["list:page-too-long"],
         },
     );
 }

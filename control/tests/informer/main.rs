@@ -171,7 +171,7 @@ fn text(event: &Event) -> String {
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),
         Event::Resolved { name, .. } => format!("resolved {name}"),
-        Event::Unopened { sockets } => format!("sockets not opened: {sockets:?}"),
+        Event::BindFailures { sockets } => format!("sockets not opened: {sockets:?}"),
         Event::ApiServer { sockets } => format!("the API server at {sockets:?}"),
     }
 }

@@ -317,7 +317,7 @@ fn an_event_beyond_the_size_limit_causes_a_list() {
         vec![watching(&[frame("ADDED", &object("b", 6)), long])],
         &["applied b@6", "failing: an event is too long", "listed@9 b@8"],
         &["list", "watch 9"],
-        &["watch:frame_too_long", "why:undecodable"],
+        &["watch:frame-too-long", "why:undecodable"],
     );
 }
 

@@ -44,7 +44,7 @@ enum Turn {
 
 /// A key in work.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct WorkItem {
     since: Instant,
     /// The requests since it was taken.
     again: Option<Place>,
@@ -57,7 +57,7 @@ pub(crate) struct Model {
     pub(crate) now: Instant,
     /// Keys in the order in which they entered their lanes.
     lane: [Vec<Place>; 2],
-    pub(crate) working: BTreeMap<Key, Held>,
+    pub(crate) working: BTreeMap<Key, WorkItem>,
     /// The last batch until it is finished: its keys and the time at which it was taken.
     batch: Option<(u32, Instant)>,
     delayed: BTreeMap<Key, (Instant, u64, Lane)>,
@@ -255,7 +255,7 @@ impl Model {
         let Some(key) = self.queue.get(SHARE, self.now) else { return self.nothing_waits() };
         let turn = self.begin_turn(key)?;
         self.given(key, turn)?;
-        self.working.insert(key, Held { since: self.now, again: None });
+        self.working.insert(key, WorkItem { since: self.now, again: None });
         Ok(())
     }
 

@@ -62,7 +62,7 @@ impl Cluster {
         }
         if die.u32(0..40) == 0 {
             let sockets = (0..die.usize(0..3)).map(|_| (gateways::socket(die), "address in use".into())).collect();
-            return Some(Event::Unopened { sockets: Arc::new(sockets) });
+            return Some(Event::BindFailures { sockets: Arc::new(sockets) });
         }
         let of_any = *die.choice(&[
             Kind::Ingress,

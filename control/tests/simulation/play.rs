@@ -306,6 +306,6 @@ fn kind_of(event: &Event) -> Option<Kind> {
         | Event::Watching { .. }
         | Event::Resolved { .. }
         | Event::ApiServer { .. }
-        | Event::Unopened { .. } => None,
+        | Event::BindFailures { .. } => None,
     }
 }

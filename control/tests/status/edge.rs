@@ -50,9 +50,9 @@ pub(crate) struct Api {
 }
 
 /// A delay that lasts until it is ended.
-pub(crate) struct Held(CancellationToken);
+pub(crate) struct WorkItem(CancellationToken);
 
-impl Held {
+impl WorkItem {
     pub(crate) fn end(self) {
         self.0.cancel();
     }
@@ -119,10 +119,10 @@ impl Api {
         self.lag.send_replace(time);
     }
 
-    pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> Held {
+    pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> WorkItem {
         let end = CancellationToken::new();
         self.slow.send_replace(Some((time, waits, end.clone())));
-        Held(end)
+        WorkItem(end)
     }
 
     async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Value {
@@ -252,7 +252,7 @@ impl Edge {
             options,
             order: tidegate_control::Order::default(),
             limits,
-            unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
+            unopened: tokio::sync::watch::channel(tidegate_control::BindFailures::default()).1,
             cache,
             copies: None,
             cached: Vec::new(),
@@ -298,9 +298,9 @@ impl Edge {
         self.metric("tidegate_status_writes_total", outcome)
     }
 
-    /// Writes of Events by outcome: `written`, `known`, `gone`, `later`, `refused`, `failed`.
-    pub(crate) fn told(&self) -> [i64; 6] {
-        let outcomes = ["written", "known", "gone", "later", "refused", "failed"];
+    /// Writes of Events by outcome: `written`, `known`, `gone`, `throttled`, `refused`, `failed`.
+    pub(crate) fn event_writes(&self) -> [i64; 6] {
+        let outcomes = ["written", "exists", "gone", "throttled", "refused", "failed"];
         outcomes.map(|outcome| self.metric("tidegate_event_writes_total", outcome))
     }
 

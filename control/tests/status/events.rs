@@ -51,13 +51,13 @@ async fn a_finding_becomes_one_event() {
     )
     .await;
     sleep(MOMENT).await;
-    assert_eq!(first.told(), [1, 0, 0, 0, 0, 0]);
+    assert_eq!(first.event_writes(), [1, 0, 0, 0, 0, 0]);
     first.end().await;
 
     let second = Edge::telling(&api, "b");
-    eventually(|| async { second.told() != [0; 6] }).await;
+    eventually(|| async { second.event_writes() != [0; 6] }).await;
     sleep(MOMENT).await;
-    assert_eq!(second.told(), [0, 1, 0, 0, 0, 0], "a new leader finds it told");
+    assert_eq!(second.event_writes(), [0, 1, 0, 0, 0, 0], "a new leader finds it told");
     assert_eq!(api.events_of("bad").await, [event], "and leaves it as it was");
     assert_eq!(told(&api, "others").await, []);
 }
@@ -77,12 +77,12 @@ async fn a_recurring_finding_is_one_event_series() {
     first.end().await;
     // Another leader does not know the series, and continues it.
     let second = Edge::telling(&api, "b");
-    eventually(|| async { second.told()[1] == 1 }).await;
+    eventually(|| async { second.event_writes()[1] == 1 }).await;
     api.create(SERVICES, service("web", "ClusterIP")).await;
     sleep(MOMENT).await;
     api.delete(&format!("{SERVICES}/web")).await;
     is_told(&api, "bad", "ServiceMissing", 4).await;
-    assert_eq!(second.told(), [1, 1, 0, 0, 0, 0]);
+    assert_eq!(second.event_writes(), [1, 1, 0, 0, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,15 +92,21 @@ async fn a_standing_finding_is_repeated_at_long_intervals() {
     let edge = Edge::telling(&api, "a");
     is_told(&api, "bad", "ServiceMissing", 1).await;
     sleep(SECOND * 60 * 19).await;
-    assert_eq!(edge.told(), [1, 0, 0, 0, 0, 0], "in between it is quiet");
+    assert_eq!(edge.event_writes(), [1, 0, 0, 0, 0, 0], "in between it is quiet");
     sleep(SECOND * 60 * 43).await;
-    assert_eq!((told(&api, "bad").await, edge.told()), (vec![("ServiceMissing".to_owned(), 4)], [4, 0, 0, 0, 0, 0]));
+    assert_eq!(
+        (told(&api, "bad").await, edge.event_writes()),
+        (vec![("ServiceMissing".to_owned(), 4)], [4, 0, 0, 0, 0, 0])
+    );
 
     // API servers may delete Events earlier.
     let event = api.events_of("bad").await.remove(0);
     api.delete(&format!("/api/v1/namespaces/default/events/{}", event["metadata"]["name"].as_str().unwrap())).await;
     sleep(SECOND * 60 * 20).await;
-    assert_eq!((told(&api, "bad").await, edge.told()), (vec![("ServiceMissing".to_owned(), 1)], [5, 0, 1, 0, 0, 0]));
+    assert_eq!(
+        (told(&api, "bad").await, edge.event_writes()),
+        (vec![("ServiceMissing".to_owned(), 1)], [5, 0, 1, 0, 0, 0])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +119,7 @@ async fn a_finding_that_is_fixed_at_once_is_not_reported() {
     assert_eq!(edge.view.findings().await.unwrap().len(), 1);
     api.create(SERVICES, service("web", "ClusterIP")).await;
     sleep(MOMENT).await;
-    assert_eq!(edge.told(), [0; 6]);
+    assert_eq!(edge.event_writes(), [0; 6]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,13 +129,13 @@ async fn no_event_is_written_when_events_are_off_or_lists_are_missing() {
     let off = Edge::start(&api, Publish::Nothing, "a");
     eventually(|| async { off.leads() == 1 && off.ready() }).await;
     sleep(MOMENT).await;
-    assert_eq!((off.told(), told(&api, "bad").await), ([0; 6], vec![]));
+    assert_eq!((off.event_writes(), told(&api, "bad").await), ([0; 6], vec![]));
     off.end().await;
     let held = api.slow(SECOND * 600, |request| request.uri().path().ends_with("/secrets"));
     let edge = Edge::telling(&api, "b");
     eventually(|| async { edge.leads() == 1 && edge.ready() }).await;
     sleep(MOMENT).await;
-    assert_eq!(edge.told(), [0; 6], "Secrets are not listed yet");
+    assert_eq!(edge.event_writes(), [0; 6], "Secrets are not listed yet");
     held.end();
     is_told(&api, "bad", "ServiceMissing", 1).await;
 }
@@ -143,9 +149,9 @@ async fn check(refusal: Refusal, first: [i64; 6], dropped: i64) {
     }
     api.refuse(Some(refusal));
     let edge = Edge::telling(&api, "a");
-    eventually(|| async { edge.told() != [0; 6] }).await;
+    eventually(|| async { edge.event_writes() != [0; 6] }).await;
     sleep(SECOND * 60).await;
-    assert_eq!((edge.told(), edge.dropped()), (first, dropped), "{}", refusal.0);
+    assert_eq!((edge.event_writes(), edge.dropped()), (first, dropped), "{}", refusal.0);
     assert_eq!(edge.leads(), 1);
     api.refuse(None);
     sleep(SECOND * 60 * 21).await;
@@ -171,7 +177,7 @@ async fn a_denial_during_the_start_of_an_api_server_is_retried_soon() {
     api.ingress("bad", "tidegate").await;
     api.refuse(Some(FORBIDDEN));
     let edge = Edge::telling(&api, "a");
-    eventually(|| async { edge.told() != [0; 6] }).await;
+    eventually(|| async { edge.event_writes() != [0; 6] }).await;
     sleep(SECOND * 8).await;
     api.refuse(None);
     sleep(SECOND * 9).await;
@@ -210,9 +216,9 @@ async fn events_about_one_object_are_limited() {
     )
     .await;
     let edge = Edge::telling(&api, "a");
-    eventually(|| async { edge.told()[0] == 25 }).await;
+    eventually(|| async { edge.event_writes()[0] == 25 }).await;
     sleep(SECOND * 60 * 10).await;
-    assert_eq!((edge.told(), told(&api, "bad").await.len()), ([25, 0, 0, 0, 0, 0], 25));
+    assert_eq!((edge.event_writes(), told(&api, "bad").await.len()), ([25, 0, 0, 0, 0, 0], 25));
 }
 
 /// More objects than are remembered: the others are only checked, and each check takes a turn of the loop.
@@ -227,7 +233,7 @@ async fn findings_beyond_the_limit_do_not_delay_changes() {
     // A rejected Event counts as reported.
     api.refuse(Some((422, &[], r#"{"kind":"Status","reason":"Invalid"}"#)));
     let edge = Edge::telling(&api, "a");
-    while edge.told()[4] < REMEMBERED as i64 {
+    while edge.event_writes()[4] < REMEMBERED as i64 {
         sleep(SECOND).await;
     }
     eventually(|| async { edge.dropped() > 0 }).await;

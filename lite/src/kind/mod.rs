@@ -1,7 +1,7 @@
 //! The kinds this server knows. The built-in ones are rows of a static table; each served version of a
 //! CustomResourceDefinition adds one more while it is established.
 
-mod replica;
+mod watch_cache;
 mod set;
 mod table;
 
@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-pub use self::replica::ReplicaKind;
 pub(crate) use self::set::{Kinds, Place, Precedence};
 pub(crate) use self::table::{Describe, describe};
+pub use self::watch_cache::WatchCacheKind;
 use crate::custom::Custom;
 
 /// One kind in one version.
@@ -148,7 +148,7 @@ impl KindId {
         BUILT_IN.iter().find(|one| one.0.kind == kind).cloned()
     }
 
-    pub(crate) fn row(&self) -> &Kind {
+    pub(crate) fn kind(&self) -> &Kind {
         &self.0
     }
 

@@ -55,7 +55,7 @@ impl Kinds {
     /// The built-in kinds and these.
     pub(crate) fn with_custom(mut custom: Vec<KindId>) -> Self {
         let rank = |kind: &KindId| {
-            let row = kind.row();
+            let row = kind.kind();
             (row.group.clone(), Precedence::of(&row.version), row.plural.clone())
         };
         custom.sort_by_cached_key(rank);
@@ -65,7 +65,7 @@ impl Kinds {
     /// The kind with this plural name, if it is served.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<KindId> {
         let is = |kind: &&KindId| {
-            let row = kind.row();
+            let row = kind.kind();
             row.group == group && row.version == version && row.plural == plural
         };
         self.0.iter().find(is).cloned()
@@ -83,13 +83,13 @@ impl Kinds {
 
     /// The kinds of one group and version.
     pub(crate) fn of<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a KindId> {
-        self.iter().filter(move |kind| kind.row().group == group && kind.row().version == version)
+        self.iter().filter(move |kind| kind.kind().group == group && kind.kind().version == version)
     }
 
     /// The groups and versions served, each once, in the order of the kinds.
     pub(crate) fn group_versions(&self) -> Vec<(&str, &str)> {
         let mut found = Vec::new();
-        for row in self.iter().map(KindId::row) {
+        for row in self.iter().map(KindId::kind) {
             let pair = (&*row.group, &*row.version);
             if !found.contains(&pair) {
                 found.push(pair);
@@ -100,7 +100,7 @@ impl Kinds {
 }
 
 fn by_name(kind: &KindId) -> (String, String) {
-    (kind.row().group.clone(), kind.row().plural.clone())
+    (kind.kind().group.clone(), kind.kind().plural.clone())
 }
 
 /// The order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then everything else by name.

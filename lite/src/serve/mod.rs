@@ -11,7 +11,7 @@ mod logs;
 mod openapi;
 mod openapi_v2;
 mod page;
-mod passed;
+mod forward_writes;
 mod protobuf;
 mod query;
 mod read;
@@ -24,5 +24,5 @@ mod watch;
 mod writes;
 
 pub use self::body::LiteBody;
-pub use self::passed::{NotPassed, PassOn};
+pub use self::forward_writes::{ForwardError, WriteForwarder};
 pub use self::service::LiteService;

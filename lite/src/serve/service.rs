@@ -18,7 +18,7 @@ use tower::{BoxError, Service};
 
 use super::body::LiteBody;
 use super::form::{self, Form};
-use super::passed::PassOn;
+use super::forward_writes::WriteForwarder;
 use super::query::{self, Query};
 use super::route::{Document, Route};
 use super::{answer, discovery, events, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
@@ -40,11 +40,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct LiteService {
     lite: Lite,
-    pass: Option<PassOn>,
+    forward: Option<WriteForwarder>,
 }
 
 impl Lite {
-    /// The door within the process: a tower service that needs no token and sets no limit on concurrent requests.
+    /// The server within the process: a tower service that needs no token and sets no limit on concurrent requests.
     pub fn service(&self) -> LiteService {
         LiteService::new(self.clone())
     }
@@ -52,13 +52,13 @@ impl Lite {
 
 impl LiteService {
     pub(crate) fn new(lite: Lite) -> Self {
-        Self { lite, pass: None }
+        Self { lite, forward: None }
     }
 
-    /// The same service, which passes on everything except reads.
+    /// The same service, which forwards everything except reads.
     #[must_use]
-    pub fn passing(mut self, pass: Option<PassOn>) -> Self {
-        self.pass = pass;
+    pub fn forwarding(mut self, forward: Option<WriteForwarder>) -> Self {
+        self.forward = forward;
         self
     }
 }
@@ -83,13 +83,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self { lite, pass } = self.clone();
+        let Self { lite, forward } = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let pass = pass.filter(|_| PassOn::takes(&parts));
-            let answered = match (collect(body).await, pass) {
+            let forward = forward.filter(|_| WriteForwarder::takes(&parts));
+            let answered = match (collect(body).await, forward) {
                 (Ok(body), None) => respond(&lite, &parts, &body).await,
-                (Ok(body), Some(pass)) => pass.pass(&parts, &body).await,
+                (Ok(body), Some(forwarder)) => forwarder.forward(&parts, &body).await,
                 (Err(failure), _) => Err(failure),
             };
             Ok(answered.unwrap_or_else(|failure| answer::failure(&failure)))
@@ -126,12 +126,12 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
         query.manager = program(&parts.headers);
     }
     if let Some(kind) = route.kind() {
-        if kind.row().writes != Writes::Made && parts.method != Method::GET {
+        if kind.kind().writes != Writes::Made && parts.method != Method::GET {
             return Err(Failure::method_not_allowed());
         }
         ready(lite, kind).await?;
     }
-    let deprecation = route.kind().and_then(|kind| kind.row().deprecation.clone());
+    let deprecation = route.kind().and_then(|kind| kind.kind().deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
     if parts.method != Method::GET {
         lite.durable().await?;
@@ -149,8 +149,8 @@ async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     let unready = if in_time { None } else { lite.store().read().unready(kind) };
     match unready {
         None => Ok(()),
-        Some(Unready::Unknown) => Err(Failure::too_early(kind.row())),
-        Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.row())),
+        Some(Unready::Unknown) => Err(Failure::too_early(kind.kind())),
+        Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.kind())),
     }
 }
 
@@ -167,10 +167,10 @@ async fn asked(
             let form = Form::accepted(&parts.headers)?;
             let namespace = namespace.as_deref();
             match parts.method {
-                Method::POST if kind.row().question => {
-                    review::answered(kind.row(), &decode(kind.row().built_in(), &parts.headers, body)?)
+                Method::POST if kind.kind().question => {
+                    review::answered(kind.kind(), &decode(kind.kind().built_in(), &parts.headers, body)?)
                 }
-                _ if kind.row().question => Err(Failure::method_not_allowed()),
+                _ if kind.kind().question => Err(Failure::method_not_allowed()),
                 Method::GET if query.watch => watch::watch(lite, &kind, namespace, &query, form).await,
                 Method::GET => read::list(lite, &kind, namespace, &query, form).await,
                 Method::POST => writes::create(
@@ -179,7 +179,7 @@ async fn asked(
                     namespace,
                     &query,
                     form,
-                    &object_of(kind.row().built_in(), &parts.headers, body)?,
+                    &object_of(kind.kind().built_in(), &parts.headers, body)?,
                 ),
                 Method::DELETE => {
                     writes::delete_collection(lite, &kind, namespace, &query, &options(&parts.headers, body)?)
@@ -228,7 +228,7 @@ async fn object(
 /// A watch of a name is a watch of its collection that selects the name.
 fn watch_one(target: &Target, query: &mut Query) -> Result<(), Failure> {
     let name = &target.key.name;
-    let selected = crate::selector::Fields::parse(target.row(), &query.fields)?;
+    let selected = crate::selector::Fields::parse(target.kind(), &query.fields)?;
     if selected.name().is_some_and(|selected| selected != name) {
         return Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"));
     }
@@ -262,7 +262,7 @@ fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Res
 
 /// The type of the object in a PUT to a target.
 fn sent(target: &Target) -> Option<&'static str> {
-    if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.row().built_in() }
+    if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.kind().built_in() }
 }
 
 /// The name of the client program: it owns the fields that it writes without a field manager.

@@ -1,4 +1,4 @@
-//! Requests that change objects: their contents become terms and a target for `write`.
+//! Requests that change objects: their contents become options and a target for `write`.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -15,7 +15,7 @@ use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::patch::Patch;
 use crate::store::Key;
-use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, Terms};
+use crate::write::{self, Config, Deleted, Edit, Policy, Preconditions, Target, WriteOptions};
 
 /// The media type of an apply.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
@@ -23,8 +23,8 @@ pub(super) const APPLY: &str = "application/apply-patch+yaml";
 /// Kinds whose deletion is answered with the object, where others get a Status.
 const RETURNED: &[&str] = &["Pod", "Service"];
 
-fn terms(lite: &Lite, query: &Query) -> Terms {
-    Terms {
+fn write_options(lite: &Lite, query: &Query) -> WriteOptions {
+    WriteOptions {
         dry_run: query.dry_run,
         validation: query.validation,
         faults: Vec::new(),
@@ -41,14 +41,14 @@ pub(super) fn create(
     form: Form,
     (object, faults): &(Value, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
-    if kind.row().namespaced() && namespace.is_none() {
+    if kind.kind().namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
     }
     query.check_manager("CreateOptions", None)?;
     let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
     let target = Target { kind: kind.clone(), key, subresource: None };
-    let terms = Terms { faults: faults.clone(), ..terms(lite, query) };
-    let written = lite.store().write(|state| write::create(state, &target, object.clone(), &terms))?;
+    let options = WriteOptions { faults: faults.clone(), ..write_options(lite, query) };
+    let written = lite.store().write(|state| write::create(state, &target, object.clone(), &options))?;
     Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
 }
 
@@ -87,8 +87,8 @@ fn edit(
     form: Form,
     (edit, faults): (&Edit, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
-    let terms = Terms { faults, ..terms(lite, query) };
-    let (written, created) = lite.store().write(|state| write::apply(state, target, edit, &terms))?;
+    let options = WriteOptions { faults, ..write_options(lite, query) };
+    let (written, created) = lite.store().write(|state| write::apply(state, target, edit, &options))?;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(answer::warn(show(lite, target, &written.object, query, form, code), &written.warnings))
 }
@@ -106,18 +106,18 @@ pub(super) fn delete(
     lite: &Lite,
     target: &Target,
     query: &Query,
-    options: &Value,
+    delete_options: &Value,
 ) -> Result<Response<LiteBody>, Failure> {
-    let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
-    let preconditions = Preconditions::read(options, &query.propagation)?;
-    let deleted = lite.store().write(|state| write::delete(state, target, &terms, &preconditions))?;
+    let options = WriteOptions { dry_run: is_dry(query, delete_options)?, ..write_options(lite, query) };
+    let preconditions = Preconditions::read(delete_options, &query.propagation)?;
+    let deleted = lite.store().write(|state| write::delete(state, target, &options, &preconditions))?;
     Ok(match deleted {
-        Deleted::Gone(object) if target.row().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
+        Deleted::Gone(object) if target.kind().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
             answer::bytes(StatusCode::OK, target.kind.shown(&object).json())
         }
         Deleted::Terminating(object) => answer::bytes(StatusCode::OK, target.kind.shown(&object).json()),
         Deleted::Gone(object) => {
-            let kind = target.row();
+            let kind = target.kind();
             let mut details = json!({"name": target.key.name, "kind": &*kind.plural, "uid": object.metadata("uid")});
             if !kind.group.is_empty() {
                 details["group"] = (&*kind.group).into();
@@ -134,17 +134,17 @@ pub(super) fn delete_collection(
     kind: &KindId,
     namespace: Option<&str>,
     query: &Query,
-    options: &Value,
+    delete_options: &Value,
 ) -> Result<Response<LiteBody>, Failure> {
-    let row = kind.row();
+    let row = kind.kind();
     if row.namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
     }
-    let terms = Terms { dry_run: is_dry(query, options)?, ..terms(lite, query) };
+    let options = WriteOptions { dry_run: is_dry(query, delete_options)?, ..write_options(lite, query) };
     let (selection, part) = select(kind, namespace, query)?;
-    let policy = Policy::read(options, &query.propagation)?;
+    let policy = Policy::read(delete_options, &query.propagation)?;
     let (gone, version) = lite.store().write(|state| {
-        let gone = write::delete_matching(state, kind, &part, &selection, &terms, policy)?;
+        let gone = write::delete_matching(state, kind, &part, &selection, &options, policy)?;
         Ok((gone, state.version()))
     })?;
     let gone: Vec<_> = gone.iter().map(|object| kind.shown(object)).collect();

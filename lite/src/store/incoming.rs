@@ -70,7 +70,7 @@ impl Incoming {
     }
 
     /// A watch event: an object, or its deletion.
-    pub(super) fn told(&mut self, key: Key, object: Option<Arc<Object>>) {
+    pub(super) fn event(&mut self, key: Key, object: Option<Arc<Object>>) {
         self.told.insert(key, object);
     }
 

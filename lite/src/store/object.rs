@@ -108,7 +108,7 @@ impl Object {
 impl KindId {
     /// A stored object as this version of the kind shows it.
     pub(crate) fn shown(&self, object: &Arc<Object>) -> Arc<Object> {
-        let row = self.row();
+        let row = self.kind();
         match row.custom() {
             Some(custom) if custom.storage != row.api_version() => {
                 Arc::new(Object::new(self.read(object.value()), object.version()))
@@ -285,7 +285,7 @@ mod tests {
 
     #[track_caller]
     fn check(before: Option<&str>, after: Option<&str>, expected: Option<(Change, &str)>) {
-        // As in a server of its own, and as in a replica, for watches that were there and for others.
+        // As in a server of its own, and as in a watch cache, for watches that were there and for others.
         let value = |label: &str, version| Object::new(json!({"metadata": {"labels": {"is": label}}}), version);
         check_held(before, after, expected, |label, version| Arc::new(value(label, version)), false);
         for watched in [false, true] {
@@ -311,7 +311,7 @@ mod tests {
         };
         let event = if watched { event.selectable(&[]) } else { event };
         let bytes = event.bytes();
-        let selection = Selection::parse(KindId::built_in("Service").unwrap().row(), "is=in", "").unwrap();
+        let selection = Selection::parse(KindId::built_in("Service").unwrap().kind(), "is=in", "").unwrap();
         let seen = event.seen_by(&selection, &[]);
         assert_eq!(seen, expected.map(|(change, _)| change));
         if let Some((change, label)) = expected {

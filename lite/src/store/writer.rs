@@ -102,7 +102,7 @@ fn run(disk: &Disk, store: &Store, tasks: &Receiver<Task>, progress: &watch::Sen
                 false
             }
             Err(why) => {
-                tracing::error!(%why, "the objects cannot be written to disk; it is retried");
+                tracing::error!(error = %why, "the objects cannot be written to disk; it is retried");
                 progress.send_modify(|progress| progress.failed = Some((batch.version, why)));
                 store.write(|state| state.give_back_journal(batch));
                 true

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Target, Terms};
+use super::{Target, WriteOptions};
 use crate::custom;
 use crate::failure::Failure;
 use crate::fields::fit;
@@ -33,22 +33,22 @@ pub(super) enum Unfit {
 }
 
 /// Checks the shape of an object and drops fields that its kind does not have.
-pub(super) fn fit(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Failure> {
-    fit_text(kind, object, terms).map_err(|why| match why {
+pub(super) fn fit(kind: &Kind, object: &mut Value, options: &WriteOptions) -> Result<Warnings, Failure> {
+    fit_text(kind, object, options).map_err(|why| match why {
         Unfit::Refused(failure) => failure,
         Unfit::Unreadable(why) => unreadable(kind, &why),
     })
 }
 
 /// The same, for callers with error messages of their own for unreadable text.
-pub(super) fn fit_text(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Unfit> {
+pub(super) fn fit_text(kind: &Kind, object: &mut Value, options: &WriteOptions) -> Result<Warnings, Unfit> {
     check_kind(kind, object).map_err(Unfit::Refused)?;
-    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, terms) };
+    let Form::BuiltIn(of) = kind.form else { return fit_custom(kind, object, options) };
     let found = fit::misfits(of, object);
     if let Some(why) = found.mistyped {
         return Err(Unfit::Unreadable(why));
     }
-    let mut texts = unknown(&found.unknown, terms)?;
+    let mut texts = unknown(&found.unknown, options)?;
     fit::settle(of, object);
     texts.extend(drop_twins(&mut object["metadata"]));
     drop_empty(&mut object["metadata"]);
@@ -57,12 +57,12 @@ pub(super) fn fit_text(kind: &Kind, object: &mut Value, terms: &Terms) -> Result
 }
 
 /// Treats the fields that a kind does not have, and the faults of the text: a refusal, warnings, or nothing.
-fn unknown(paths: &[String], terms: &Terms) -> Result<Warnings, Unfit> {
+fn unknown(paths: &[String], options: &WriteOptions) -> Result<Warnings, Unfit> {
     // The real server does not look into fields that are unknown.
     let is_read = |fault: &&Fault| !paths.iter().any(|path| fault.path.starts_with(path.as_str()));
-    let faults = terms.faults.iter().filter(is_read).map(|fault| fault.text.clone());
+    let faults = options.faults.iter().filter(is_read).map(|fault| fault.text.clone());
     let texts = faults.chain(paths.iter().map(|path| format!("unknown field \"{path}\"")));
-    match terms.validation {
+    match options.validation {
         Validation::Strict => {
             let texts: Vec<String> = texts.collect();
             if texts.is_empty() {
@@ -81,7 +81,7 @@ fn unreadable(kind: &Kind, why: &str) -> Failure {
 }
 
 /// Checks an object of a custom kind: its metadata is that of every object, and the rest follows its schema.
-fn fit_custom(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings, Unfit> {
+fn fit_custom(kind: &Kind, object: &mut Value, options: &WriteOptions) -> Result<Warnings, Unfit> {
     let found = fit::misfits("ObjectMeta", &object["metadata"]);
     if let Some(why) = found.mistyped {
         return Err(Unfit::Unreadable(why));
@@ -94,7 +94,7 @@ fn fit_custom(kind: &Kind, object: &mut Value, terms: &Terms) -> Result<Warnings
         paths.extend(custom::fit(&custom.schema, object).map_err(Unfit::Unreadable)?);
     }
     paths.sort();
-    unknown(&paths, terms)
+    unknown(&paths, options)
 }
 
 /// Sets the kind of an object, and drops metadata that this server does not have.
@@ -153,7 +153,7 @@ pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Fai
     if !key.name.is_empty() {
         metadata["name"] = key.name.clone().into();
     }
-    if target.row().namespaced() {
+    if target.kind().namespaced() {
         metadata["namespace"] = key.namespace.clone().into();
     }
     Ok(())

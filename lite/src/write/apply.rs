@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Edit, Target, Terms, Validation, Written, admit, create, update};
+use super::{Edit, Target, Validation, WriteOptions, Written, admit, create, update};
 use crate::apply;
 use crate::failure::Failure;
 use crate::json;
@@ -47,11 +47,16 @@ impl Config {
     }
 
     /// The live object with the configuration applied, owners included.
-    pub(super) fn applied(&self, target: &Target, live: Option<&Value>, terms: &Terms) -> Result<Value, Failure> {
+    pub(super) fn applied(
+        &self,
+        target: &Target,
+        live: Option<&Value>,
+        options: &WriteOptions,
+    ) -> Result<Value, Failure> {
         let config = if target.subresource == Some(Subresource::Scale) {
             // A Scale's replicas are those of its object; its manager owns those and nothing else.
-            scale::applied(target.row(), live.unwrap_or(&Value::Null), &self.value)?;
-            let kind = target.row();
+            scale::applied(target.kind(), live.unwrap_or(&Value::Null), &self.value)?;
+            let kind = target.kind();
             serde_json::json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": target.key.name},
                 "spec": {"replicas": self.value["spec"]["replicas"]},
@@ -60,12 +65,12 @@ impl Config {
             self.check(target)?;
             self.value.clone()
         };
-        owners::as_writer(target, terms, |node, writer| apply::apply(node, live, &config, self.force, writer))
+        owners::as_writer(target, options, |node, writer| apply::apply(node, live, &config, self.force, writer))
     }
 
     /// Refuses a configuration of another version, or one that is not an object.
     fn check(&self, target: &Target) -> Result<(), Failure> {
-        let expected = target.row().api_version();
+        let expected = target.kind().api_version();
         let given = self.value["apiVersion"].as_str().unwrap_or_default();
         if given != expected {
             let (group, kind) = (if given.contains('/') { "" } else { "/" }, &self.value["kind"]);
@@ -120,15 +125,15 @@ pub(crate) fn apply(
     state: &mut State,
     target: &Target,
     edit: &Edit,
-    terms: &Terms,
+    options: &WriteOptions,
 ) -> Result<(Written, bool), Failure> {
     let Edit::Apply(config) = edit else {
-        return update::edit(state, target, edit, terms).map(|written| (written, false));
+        return update::edit(state, target, edit, options).map(|written| (written, false));
     };
     if state.get(&target.kind, &target.key).is_some() {
-        return update::edit(state, target, edit, terms).map(|written| (written, false));
+        return update::edit(state, target, edit, options).map(|written| (written, false));
     }
-    let kind = target.row();
+    let kind = target.kind();
     if target.subresource.is_some() {
         return Err(Failure::not_found(kind, &target.key.name));
     }
@@ -137,14 +142,14 @@ pub(crate) fn apply(
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Failure::conflict(kind, &target.key.name, &why));
     }
-    let mut object = config.applied(target, None, terms)?;
+    let mut object = config.applied(target, None, options)?;
     if object["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
         let name = &target.key.name;
         let why = "was undeterminable: name must be provided";
         return Err(Failure::bad_request(format!("the name of the object ({name} based on URL) {why}")));
     }
-    let warnings = admit::fit(kind, &mut object, terms)?;
+    let warnings = admit::fit(kind, &mut object, options)?;
     admit::check_place(target, &mut object)?;
     let place = Target { key: crate::store::Key { name: String::new(), ..target.key.clone() }, ..target.clone() };
-    create::insert(state, &place, object, terms, &Tracking::Settled, warnings).map(|written| (written, true))
+    create::insert(state, &place, object, options, &Tracking::Settled, warnings).map(|written| (written, true))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Target, Terms, Warnings, Written, admit, class, definition, garbage, ports};
+use super::{Target, Warnings, WriteOptions, Written, admit, class, definition, garbage, ports};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
@@ -19,12 +19,17 @@ const SUFFIX_LENGTH: usize = 5;
 const GENERATED_BASE_MAX_BYTES: usize = 63 - SUFFIX_LENGTH;
 
 /// Creates an object. The target's name is empty; the object brings its own.
-pub(crate) fn create(state: &mut State, target: &Target, mut object: Value, terms: &Terms) -> Result<Written, Failure> {
-    let kind = target.row();
+pub(crate) fn create(
+    state: &mut State,
+    target: &Target,
+    mut object: Value,
+    options: &WriteOptions,
+) -> Result<Written, Failure> {
+    let kind = target.kind();
     definition::check_room(state, target)?;
-    let warnings = admit::fit(kind, &mut object, terms)?;
+    let warnings = admit::fit(kind, &mut object, options)?;
     admit::check_place(target, &mut object)?;
-    insert(state, target, object, terms, &Tracking::Update, warnings)
+    insert(state, target, object, options, &Tracking::Update, warnings)
 }
 
 /// Sets the system fields of a new object, checks it, and stores it.
@@ -32,12 +37,12 @@ pub(super) fn insert(
     state: &mut State,
     target: &Target,
     mut object: Value,
-    terms: &Terms,
+    options: &WriteOptions,
     tracking: &Tracking,
     mut warnings: Warnings,
 ) -> Result<Written, Failure> {
-    let kind = target.row();
-    stamp(kind, &mut object, &terms.moment)?;
+    let kind = target.kind();
+    stamp(kind, &mut object, &options.moment)?;
     // A client cannot set the status, but it may have defaults.
     if let Some(custom) = kind.custom() {
         custom.fill(&mut object);
@@ -54,19 +59,19 @@ pub(super) fn insert(
     warnings.extend(rules::warnings::of(kind, &object, None));
     ports::check(state, target, None, &object, sent.as_ref())?;
     if let Tracking::Update = tracking {
-        owners::track(target, None, &mut object, sent.as_ref(), terms);
+        owners::track(target, None, &mut object, sent.as_ref(), options);
     }
     class::fill_in(state, kind, &mut object);
     if state.get(&target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
     }
-    let object = if terms.dry_run {
+    let object = if options.dry_run {
         Arc::new(Object::unstored(object))
     } else {
-        let stored = state.put(&target.kind, key.clone(), target.kind.stored(object), terms.moment.since_start);
-        garbage::collect(state, &Target { key, ..target.clone() }, &terms.moment);
+        let stored = state.put(&target.kind, key.clone(), target.kind.stored(object), options.moment.since_start);
+        garbage::collect(state, &Target { key, ..target.clone() }, &options.moment);
         if definition::is_kind(kind) {
-            definition::settle(state, &terms.moment);
+            definition::settle(state, &options.moment);
         }
         target.kind.shown(&stored)
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Preconditions, Target, Terms, is_held};
+use super::{Preconditions, Target, WriteOptions, is_held};
 use crate::clock::Moment;
 use crate::definition::{self, CLEANUP, Defined, Names, Used};
 use crate::failure::Failure;
@@ -27,11 +27,11 @@ pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> 
     if !state.serves(&target.kind) {
         return Err(Failure::no_resource());
     }
-    if is_kind(target.row()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
+    if is_kind(target.kind()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
         let why = format!("this server keeps no more than {DEFINITIONS_MAX} CustomResourceDefinitions");
         return Err(Failure::forbidden(why));
     }
-    let Some((_, definition)) = target.row().custom().and_then(|_| find(state, target.row())) else { return Ok(()) };
+    let Some((_, definition)) = target.kind().custom().and_then(|_| find(state, target.kind())) else { return Ok(()) };
     if definition["metadata"]["deletionTimestamp"].is_string() {
         return Err(Failure::terminating_definition());
     }
@@ -163,7 +163,7 @@ fn serve(state: &mut State, kind: &KindId) {
 fn has_names(known: &Defined, definition: &Value) -> bool {
     let names = Names::read(&definition["status"]["acceptedNames"]);
     known.kinds.iter().all(|kind| {
-        let row = kind.row();
+        let row = kind.kind();
         (&row.plural, &row.singular, &row.kind, &row.short)
             == (&names.plural, &names.singular, &names.kind, &names.short)
             && (&row.list_kind, &row.categories) == (&names.list_kind, &names.categories)
@@ -190,17 +190,17 @@ pub(super) fn terminate(marked: &mut Value, moment: &Moment) {
 }
 
 /// Deletes every object of a definition that is being deleted, and the definition if nothing holds it.
-pub(super) fn empty(state: &mut State, name: &str, terms: &Terms) {
+pub(super) fn empty(state: &mut State, name: &str, options: &WriteOptions) {
     if let Some(kind) = state.defined.get(name).and_then(|defined| defined.kinds.first().cloned()) {
         let part = Part::default();
         let keys: Vec<Key> = state.list(&kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
             let target = Target { kind: kind.clone(), key, subresource: None };
             // This cannot be refused: the object exists, under the same lock, and there are no preconditions.
-            drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
+            drop(super::delete::delete(state, &target, options, &Preconditions::default()));
         }
     }
-    close_if_empty(state, name, &terms.moment);
+    close_if_empty(state, name, &options.moment);
 }
 
 /// Removes a definition that is being deleted, if it has no more objects and only its own finalizer holds it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::garbage::{self, Policy};
-use super::{Target, Terms, definition, is_held, namespace};
+use super::{Target, WriteOptions, definition, is_held, namespace};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::KindId;
@@ -31,7 +31,7 @@ impl Preconditions {
     fn check(&self, target: &Target, object: &Object) -> Result<(), Failure> {
         let fails = |what: &str, wanted: &str, found: &str| {
             let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-            Err(Failure::conflict(target.row(), &target.key.name, &why))
+            Err(Failure::conflict(target.kind(), &target.key.name, &why))
         };
         match (&self.uid, &self.version) {
             (Some(uid), _) if uid != object.metadata("uid") => fails("UID", uid, object.metadata("uid")),
@@ -55,10 +55,10 @@ pub(crate) enum Deleted {
 pub(crate) fn delete(
     state: &mut State,
     target: &Target,
-    terms: &Terms,
+    options: &WriteOptions,
     preconditions: &Preconditions,
 ) -> Result<Deleted, Failure> {
-    let kind = target.row();
+    let kind = target.kind();
     let object =
         state.get(&target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     preconditions.check(target, &object)?;
@@ -66,31 +66,31 @@ pub(crate) fn delete(
     let is_namespace = namespace::is_kind(kind);
     let is_definition = definition::is_kind(kind);
     let held = is_held(object.value()) || is_definition;
-    if terms.dry_run {
+    if options.dry_run {
         return Ok(if held || is_namespace { Deleted::Terminating(object) } else { Deleted::Gone(object) });
     }
     if is_definition {
-        let marked = mark(state, target, object, &terms.moment, None);
-        definition::empty(state, &target.key.name, terms);
+        let marked = mark(state, target, object, &options.moment, None);
+        definition::empty(state, &target.key.name, options);
         return Ok(Deleted::Terminating(marked));
     }
     if is_namespace {
-        let marked = mark(state, target, object, &terms.moment, None);
-        namespace::empty(state, &target.key.name, terms);
+        let marked = mark(state, target, object, &options.moment, None);
+        namespace::empty(state, &target.key.name, options);
         return Ok(Deleted::Terminating(marked));
     }
     match preconditions.policy {
         Policy::Background => {}
-        Policy::Orphan => garbage::orphan(state, target, object.metadata("uid"), &terms.moment),
+        Policy::Orphan => garbage::orphan(state, target, object.metadata("uid"), &options.moment),
         Policy::Foreground => {
-            garbage::foreground(state, target, &terms.moment);
+            garbage::foreground(state, target, &options.moment);
             return Ok(Deleted::Terminating(state.get(&target.kind, &target.key).cloned().unwrap_or(object)));
         }
     }
     if held {
-        return Ok(Deleted::Terminating(mark(state, target, object, &terms.moment, None)));
+        return Ok(Deleted::Terminating(mark(state, target, object, &options.moment, None)));
     }
-    Ok(match garbage::remove(state, &target.kind, &target.key, &terms.moment) {
+    Ok(match garbage::remove(state, &target.kind, &target.key, &options.moment) {
         Some(last) => Deleted::Gone(last),
         None => Deleted::Gone(object),
     })
@@ -112,7 +112,7 @@ pub(super) fn mark(
     if !going {
         marked["metadata"]["deletionTimestamp"] = moment.timestamp().into();
         marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-        if target.row().generation {
+        if target.kind().generation {
             let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
             marked["metadata"]["generation"] = generation.into();
         }
@@ -122,10 +122,10 @@ pub(super) fn mark(
         finalizers.push(finalizer.into());
         marked["metadata"]["finalizers"] = finalizers.into();
     }
-    if definition::is_kind(target.row()) {
+    if definition::is_kind(target.kind()) {
         definition::terminate(&mut marked, moment);
     }
-    crate::rules::fill_in(target.row(), &mut marked, Some(object.value()), state.serial());
+    crate::rules::fill_in(target.kind(), &mut marked, Some(object.value()), state.serial());
     state.put(&target.kind, target.key.clone(), marked, moment.since_start)
 }
 
@@ -133,11 +133,11 @@ pub(super) fn mark(
 pub(super) fn take(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
     let at = moment.since_start;
     let last = state.remove(kind, key, at)?;
-    if kind.row().namespaced() {
+    if kind.kind().namespaced() {
         namespace::close_if_empty(state, &key.namespace, at);
     }
-    if kind.row().custom().is_some() {
-        definition::close_if_empty(state, &kind.row().qualified(), moment);
+    if kind.kind().custom().is_some() {
+        definition::close_if_empty(state, &kind.kind().qualified(), moment);
     }
     Some(last)
 }
@@ -148,7 +148,7 @@ pub(crate) fn delete_matching(
     kind: &KindId,
     part: &Part,
     selection: &Selection,
-    terms: &Terms,
+    options: &WriteOptions,
     policy: Policy,
 ) -> Result<Vec<Arc<Object>>, Failure> {
     let preconditions = Preconditions { policy, ..Preconditions::default() };
@@ -158,7 +158,7 @@ pub(crate) fn delete_matching(
         let target = Target { kind: kind.clone(), key: key.clone(), subresource: None };
         // Dependents of another one have gone with it.
         if state.get(kind, key).is_some() {
-            delete(state, &target, terms, &preconditions)?;
+            delete(state, &target, options, &preconditions)?;
         }
     }
     Ok(found.into_iter().map(|(_, object)| object).collect())

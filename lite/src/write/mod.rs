@@ -39,14 +39,14 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn row(&self) -> &Kind {
-        self.kind.row()
+    pub(crate) fn kind(&self) -> &Kind {
+        self.kind.kind()
     }
 }
 
-/// The terms of a write, from its request.
+/// The options of a write, from its request.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct WriteOptions {
     /// Check everything and change nothing.
     pub(crate) dry_run: bool,
     pub(crate) validation: Validation,

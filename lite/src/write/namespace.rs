@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Preconditions, Target, Terms, is_held};
+use super::{Preconditions, Target, WriteOptions, is_held};
 use crate::failure::Failure;
 use crate::kind::{Kind, KindId};
 use crate::store::{Key, Object, Part, State};
@@ -46,7 +46,7 @@ pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Fa
 }
 
 pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
-    if is_kind(target.row()) && BUILT_IN.contains(&target.key.name.as_str()) {
+    if is_kind(target.kind()) && BUILT_IN.contains(&target.key.name.as_str()) {
         let message = format!("namespaces \"{}\" is forbidden: this namespace may not be deleted", target.key.name);
         return Err(Failure::forbidden(message));
     }
@@ -54,18 +54,18 @@ pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
 }
 
 /// Deletes everything in a namespace, and the namespace if nothing holds it.
-pub(super) fn empty(state: &mut State, namespace: &str, terms: &Terms) {
+pub(super) fn empty(state: &mut State, namespace: &str, options: &WriteOptions) {
     let part = Part { namespace: Some(namespace.to_owned()), name: None };
     let kinds = state.kinds().clone();
-    for kind in kinds.places().filter(|kind| kind.row().namespaced()) {
+    for kind in kinds.places().filter(|kind| kind.kind().namespaced()) {
         let keys: Vec<Key> = state.list(kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
             let target = Target { kind: kind.clone(), key, subresource: None };
             // This cannot be refused: the object exists, under the same lock, and there are no preconditions.
-            drop(super::delete::delete(state, &target, terms, &Preconditions::default()));
+            drop(super::delete::delete(state, &target, options, &Preconditions::default()));
         }
     }
-    close_if_empty(state, namespace, terms.moment.since_start);
+    close_if_empty(state, namespace, options.moment.since_start);
 }
 
 /// Removes a namespace that is being deleted and is empty.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Target, Terms};
+use super::{Target, WriteOptions};
 use crate::apply::{self, Fields, Node, Writer};
 use crate::fields::schema::Shape;
 use crate::kind::{Kind, Subresource};
@@ -62,23 +62,23 @@ fn without_empty(mut event: Value) -> Value {
 /// The fields that a request to a target cannot change.
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
-        None if target.row().has(Subresource::Status) => Fields::named(&[&["status"]]),
+        None if target.kind().has(Subresource::Status) => Fields::named(&[&["status"]]),
         None | Some(Subresource::Scale | Subresource::Log) => Fields::default(),
         Some(Subresource::Status) => Fields::named(&[&["spec"], &["metadata"]]),
     }
 }
 
 /// Calls `act` with the writer, and with the root of the kind's objects.
-pub(super) fn as_writer<T>(target: &Target, terms: &Terms, act: impl FnOnce(Node<'_>, &Writer<'_>) -> T) -> T {
-    let (api_version, time, reset) = (target.row().api_version(), terms.moment.timestamp(), reset(target));
+pub(super) fn as_writer<T>(target: &Target, options: &WriteOptions, act: impl FnOnce(Node<'_>, &Writer<'_>) -> T) -> T {
+    let (api_version, time, reset) = (target.kind().api_version(), options.moment.timestamp(), reset(target));
     let writer = Writer {
-        manager: &terms.manager,
+        manager: &options.manager,
         api_version: &api_version,
         subresource: target.subresource.map_or("", Subresource::name),
         time: &time,
         reset: &reset,
     };
-    let kind = target.row();
+    let kind = target.kind();
     match (kind.built_in(), kind.custom()) {
         (Some(name), _) => act(Node::root(&Node::shape_of(name)), &writer),
         (None, Some(custom)) => act(Node::custom(&custom.schema), &writer),
@@ -87,17 +87,24 @@ pub(super) fn as_writer<T>(target: &Target, terms: &Terms, act: impl FnOnce(Node
 }
 
 /// Updates the owners in the metadata of `new` for its changes. `sent` is the result of [`sent`].
-pub(super) fn track(target: &Target, old: Option<&Value>, new: &mut Value, sent: Option<&Value>, terms: &Terms) {
+pub(super) fn track(
+    target: &Target,
+    old: Option<&Value>,
+    new: &mut Value,
+    sent: Option<&Value>,
+    options: &WriteOptions,
+) {
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let given = metadata.remove("managedFields").filter(|_| target.subresource.is_none());
     let given = given.filter(|entries| !entries.is_null());
-    let bare = match (sent, target.row().built_in()) {
+    let bare = match (sent, target.kind().built_in()) {
         (Some(sent), _) => Some(without_given_out(new.clone(), sent)),
         (None, Some("Event")) => Some(without_empty(new.clone())),
         (None, _) => None,
     };
     let compared = bare.as_ref().unwrap_or(new);
-    let entries = as_writer(target, terms, |node, writer| apply::track(node, (old, compared), given.as_ref(), writer));
+    let entries =
+        as_writer(target, options, |node, writer| apply::track(node, (old, compared), given.as_ref(), writer));
     if let (Some(entries), Some(metadata)) = (entries, new.get_mut("metadata").and_then(Value::as_object_mut)) {
         metadata.insert("managedFields".to_owned(), entries);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::admit::Unfit;
 use super::owners;
-use super::{Config, Target, Terms, Warnings, Written, admit, definition, garbage, is_held, namespace, ports};
+use super::{Config, Target, Warnings, WriteOptions, Written, admit, definition, garbage, is_held, namespace, ports};
 use crate::causes::Causes;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
@@ -33,19 +33,24 @@ const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
 
 /// Changes an object. A change that leaves it equal stores nothing and notifies no watch.
-pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Terms) -> Result<Written, Failure> {
-    let kind = target.row();
+pub(crate) fn edit(
+    state: &mut State,
+    target: &Target,
+    edit: &Edit,
+    options: &WriteOptions,
+) -> Result<Written, Failure> {
+    let kind = target.kind();
     let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     let old = target.kind.shown(old);
-    let mut new = edited(target, edit, old.value(), terms)?;
+    let mut new = edited(target, edit, old.value(), options)?;
     // A body has its limit, but many patches can make one large object.
     if new.to_string().len() > OBJECT_MAX_BYTES {
         return Err(Failure::too_large(OBJECT_MAX_BYTES));
     }
     // Existing fields cannot be told from those of a patch, so the result is checked as a whole.
     let mut warnings = match edit {
-        Edit::Patch(patch) => patched(kind, patch, &mut new, terms)?,
-        Edit::Replace(_) | Edit::Apply(_) => admit::fit(kind, &mut new, terms)?,
+        Edit::Patch(patch) => patched(kind, patch, &mut new, options)?,
+        Edit::Replace(_) | Edit::Apply(_) => admit::fit(kind, &mut new, options)?,
     };
     admit::check_place(target, &mut new)?;
     check_preconditions(kind, &target.key.name, edit, &new, old.value())?;
@@ -69,7 +74,7 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
     new["metadata"]["managedFields"] = entries;
     match edit {
         Edit::Apply(_) => {}
-        Edit::Replace(_) | Edit::Patch(_) => owners::track(target, Some(old.value()), &mut new, sent.as_ref(), terms),
+        Edit::Replace(_) | Edit::Patch(_) => owners::track(target, Some(old.value()), &mut new, sent.as_ref(), options),
     }
     owners::keep_times(&mut new, old.value());
     if new == *old.value() {
@@ -79,50 +84,50 @@ pub(crate) fn edit(state: &mut State, target: &Target, edit: &Edit, terms: &Term
         let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         new["metadata"]["generation"] = generation.into();
     }
-    let object = if terms.dry_run { Arc::new(Object::unstored(new)) } else { store(state, target, new, terms) };
+    let object = if options.dry_run { Arc::new(Object::unstored(new)) } else { store(state, target, new, options) };
     Ok(Written { object, warnings })
 }
 
 /// Checks the shape of a patched object. One that cannot be read is the patch's fault.
-fn patched(kind: &Kind, patch: &Patch, new: &mut Value, terms: &Terms) -> Result<Warnings, Failure> {
+fn patched(kind: &Kind, patch: &Patch, new: &mut Value, options: &WriteOptions) -> Result<Warnings, Failure> {
     let text = patch.shown(new);
-    admit::fit_text(kind, new, terms).map_err(|why| match why {
+    admit::fit_text(kind, new, options).map_err(|why| match why {
         Unfit::Refused(failure) => failure,
         Unfit::Unreadable(why) => Failure::invalid_patch(&text, &why),
     })
 }
 
-fn edited(target: &Target, edit: &Edit, old: &Value, terms: &Terms) -> Result<Value, Failure> {
+fn edited(target: &Target, edit: &Edit, old: &Value, options: &WriteOptions) -> Result<Value, Failure> {
     if let Edit::Apply(config) = edit {
-        return config.applied(target, Some(old), terms);
+        return config.applied(target, Some(old), options);
     }
     if target.subresource == Some(Subresource::Scale) {
-        let old_scale = scale::of(target.row(), old);
+        let old_scale = scale::of(target.kind(), old);
         let new_scale = match edit {
             Edit::Replace(new) => new.clone(),
             Edit::Patch(patch) => patch.apply(Some("Scale"), &old_scale)?,
             Edit::Apply(config) => config.value().clone(),
         };
-        return scale::applied(target.row(), old, &new_scale);
+        return scale::applied(target.kind(), old, &new_scale);
     }
     match edit {
         Edit::Replace(new) => Ok(new.clone()),
-        Edit::Patch(patch) => patch.apply(target.row().built_in(), old),
-        Edit::Apply(config) => config.applied(target, Some(old), terms),
+        Edit::Patch(patch) => patch.apply(target.kind().built_in(), old),
+        Edit::Apply(config) => config.applied(target, Some(old), options),
     }
 }
 
 /// The removal of the last finalizer from an object that is being deleted removes the object.
-fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<Object> {
-    let at = terms.moment.since_start;
-    if definition::is_kind(target.row()) {
+fn store(state: &mut State, target: &Target, new: Value, options: &WriteOptions) -> Arc<Object> {
+    let at = options.moment.since_start;
+    if definition::is_kind(target.kind()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
-        definition::settle(state, &terms.moment);
-        definition::close_if_empty(state, &target.key.name, &terms.moment);
+        definition::settle(state, &options.moment);
+        definition::close_if_empty(state, &target.key.name, &options.moment);
         return object;
     }
     let new = target.kind.stored(new);
-    if namespace::is_kind(target.row()) {
+    if namespace::is_kind(target.kind()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
         namespace::close_if_empty(state, &target.key.name, at);
         return object;
@@ -130,10 +135,10 @@ fn store(state: &mut State, target: &Target, new: Value, terms: &Terms) -> Arc<O
     let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
     if !ends {
         let object = target.kind.shown(&state.put(&target.kind, target.key.clone(), new, at));
-        garbage::collect(state, target, &terms.moment);
+        garbage::collect(state, target, &options.moment);
         return object;
     }
-    let last = garbage::remove(state, &target.kind, &target.key, &terms.moment);
+    let last = garbage::remove(state, &target.kind, &target.key, &options.moment);
     last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
 }
 

@@ -1,6 +1,6 @@
 //! The grammar check of a chunked body that passes through, which also finds its end: of requests in both drivers, and
-//! of responses in the full one. Pingora accepts chunk sizes without digits, any bytes after them, and trailers of 64
-//! KiB; another parser may read another body from those bytes, and a smuggled message after it.
+//! of responses in the Pingora driver. Pingora accepts chunk sizes without digits, any bytes after them, and trailers
+//! of 64 KiB; another parser may read another body from those bytes, and a smuggled message after it.
 
 use std::io;
 

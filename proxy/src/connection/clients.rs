@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
 
-use crate::budget::{Budget, BudgetLimits, Cost, Taken};
+use crate::budget::{Budget, BudgetLimits, Cost, Usage};
 
 /// The marker of a removed client in `places`: a connection or flow that finds it looks the client up again.
 const FORGOTTEN: u64 = u64::MAX;
@@ -33,7 +33,7 @@ pub(crate) struct Clients {
 #[derive(Debug, Default)]
 struct ClientUse {
     /// The cost of its connections and requests. Flows have a separate budget and share.
-    taken: Taken,
+    taken: Usage,
     /// The counts of connections and flows in one number, so that a client is removed only if it has neither.
     places: AtomicU64,
     requests: AtomicU32,
@@ -41,12 +41,12 @@ struct ClientUse {
 
 /// A kind of place in [`ClientUse::places`]: connections are counted in the lower half and flows in the upper one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PlaceOf {
+enum PlaceKind {
     Connection,
     Flow,
 }
 
-impl PlaceOf {
+impl PlaceKind {
     const fn one(self) -> u64 {
         match self {
             Self::Connection => 1,
@@ -111,7 +111,7 @@ impl Clients {
     /// Counts a connection of a client; `None` if the client has too many already.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPlace> {
         let address = subscriber(peer);
-        let held = self.counted(address, PlaceOf::Connection, |connections| connections <= self.connections_max)?;
+        let held = self.counted(address, PlaceKind::Connection, |connections| connections <= self.connections_max)?;
         // From here on, dropping the place removes the connection.
         let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
         self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
@@ -120,11 +120,11 @@ impl Clients {
     /// Counts a flow of a client; `None` if `may` refuses the new number of flows.
     pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPlace> {
         let address = subscriber(peer);
-        let held = self.counted(address, PlaceOf::Flow, may)?;
+        let held = self.counted(address, PlaceKind::Flow, may)?;
         Some(FlowPlace { clients: Arc::clone(self), address, held })
     }
 
-    fn counted(&self, address: IpAddr, place: PlaceOf, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
+    fn counted(&self, address: IpAddr, place: PlaceKind, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
         let clients = self.by_address.pin();
         loop {
             let held = clients.get_or_insert_with(address, Arc::default);
@@ -137,7 +137,7 @@ impl Clients {
     }
 
     /// Removes a place from the count.
-    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PlaceOf) {
+    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PlaceKind) {
         let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
         if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
             self.by_address.pin().remove_if(address, |_, held| held.is_forgotten()).ok();
@@ -151,7 +151,7 @@ impl Clients {
 }
 
 impl ClientUse {
-    fn count(&self, place: PlaceOf, may: impl Fn(u32) -> bool) -> CountOutcome {
+    fn count(&self, place: PlaceKind, may: impl Fn(u32) -> bool) -> CountOutcome {
         let more = |places: u64| {
             let count = u32::try_from(place.among(places)).unwrap_or(u32::MAX).saturating_add(1);
             (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + place.one())
@@ -224,14 +224,14 @@ impl Drop for ClientCharge {
 
 impl Drop for FlowPlace {
     fn drop(&mut self) {
-        self.clients.leave(&self.address, &self.held, PlaceOf::Flow);
+        self.clients.leave(&self.address, &self.held, PlaceKind::Flow);
     }
 }
 
 impl Drop for ClientPlace {
     fn drop(&mut self) {
         self.held.taken.sub(self.cost);
-        self.clients.leave(&self.address, &self.held, PlaceOf::Connection);
+        self.clients.leave(&self.address, &self.held, PlaceKind::Connection);
     }
 }
 
@@ -301,7 +301,7 @@ mod tests {
         assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
         let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         assert!(!place.held.is_forgotten());
-        assert_eq!(PlaceOf::Connection.among(place.held.places.load(Relaxed)), 1);
+        assert_eq!(PlaceKind::Connection.among(place.held.places.load(Relaxed)), 1);
     }
 
     #[test]

@@ -37,12 +37,12 @@ impl Refusal {
     /// Its name in metrics.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::HeadTooSlow => "head_too_slow",
-            Self::HeadTooLarge => "head_too_large",
-            Self::AmbiguousLength => "ambiguous_length",
-            Self::BareLineFeed => "bare_line_feed",
-            Self::MalformedRequestLine => "malformed_request_line",
-            Self::PlainOnTls => "plain_on_tls",
+            Self::HeadTooSlow => "head-too-slow",
+            Self::HeadTooLarge => "head-too-large",
+            Self::AmbiguousLength => "ambiguous-length",
+            Self::BareLineFeed => "bare-line-feed",
+            Self::MalformedRequestLine => "malformed-request-line",
+            Self::PlainOnTls => "plain-http-on-tls",
         }
     }
 

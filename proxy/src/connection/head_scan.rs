@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A head that only the full driver accepts, or, with a `bare` line, neither.
+    /// A head that only the Pingora driver accepts, or, with a `bare` line, neither.
     fn lax(len: usize, lines: usize, bare: bool) -> Option<WholeHead> {
         whole(len, lines, Follows::Bytes(0)).map(|head| WholeHead { bare, strict: false, ..head })
     }

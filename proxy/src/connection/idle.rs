@@ -71,7 +71,7 @@ pub(crate) struct Activity {
 
 /// A request of an HTTP/2 connection, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Activity>);
+pub(crate) struct ActiveRequest(Arc<Activity>);
 
 /// The budget to which a cost was charged.
 #[derive(Debug)]
@@ -124,9 +124,9 @@ impl Activity {
     }
 
     /// The connection has one more request, of several at the same time.
-    pub(crate) fn enter(self: &Arc<Self>) -> Busy {
+    pub(crate) fn enter(self: &Arc<Self>) -> ActiveRequest {
         self.requests.fetch_add(1, Relaxed);
-        Busy(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 
     /// Since when it is idle; `None` while it has a request.
@@ -135,7 +135,7 @@ impl Activity {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.note(crate::clock::now());
         self.0.requests.fetch_sub(1, Relaxed);

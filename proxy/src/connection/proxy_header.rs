@@ -29,21 +29,21 @@ const V2_REST_MAX: usize = 4096;
 
 /// The addresses of a connection in its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ConnectionAddresses {
     /// The source address.
     pub(crate) source: SocketAddr,
     /// The destination address.
     pub(crate) destination: SocketAddr,
 }
 
-impl From<v2::IPv4> for Ends {
+impl From<v2::IPv4> for ConnectionAddresses {
     fn from(it: v2::IPv4) -> Self {
         let source = (it.source_address, it.source_port).into();
         Self { source, destination: (it.destination_address, it.destination_port).into() }
     }
 }
 
-impl From<v2::IPv6> for Ends {
+impl From<v2::IPv6> for ConnectionAddresses {
     fn from(it: v2::IPv6) -> Self {
         let source = (it.source_address, it.source_port).into();
         Self { source, destination: (it.destination_address, it.destination_port).into() }
@@ -86,7 +86,7 @@ impl From<io::Error> for HeaderFailure {
 
 /// Reads the header of a new connection; `None` if it has no TCP addresses: the connection is the load balancer's own,
 /// such as a health check, or the load balancer does not know them.
-pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, HeaderFailure> {
+pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<ConnectionAddresses>, HeaderFailure> {
     let mut header = Vec::with_capacity(V1_MAX);
     while header.len() < BEGINNING {
         some(stream, &mut header, BEGINNING).await?;
@@ -99,7 +99,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> Result<Option<Ends>, HeaderF
 }
 
 /// Reads the rest of a version 1 line, whose length is unknown until its end.
-async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>, HeaderFailure> {
+async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<ConnectionAddresses>, HeaderFailure> {
     while !line.ends_with(b"\n") {
         let mut ahead = [0; V1_MAX];
         let room = ahead.get_mut(line.len()..).filter(|room| !room.is_empty()).ok_or(HeaderFailure::Malformed)?;
@@ -117,7 +117,7 @@ async fn first(stream: &mut TcpStream, mut line: Vec<u8>) -> Result<Option<Ends>
 }
 
 /// Reads the rest of a version 2 header, which has a length field.
-async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<Ends>, HeaderFailure> {
+async fn second(stream: &mut TcpStream, mut header: Vec<u8>) -> Result<Option<ConnectionAddresses>, HeaderFailure> {
     while header.len() < V2_FIXED {
         some(stream, &mut header, V2_FIXED).await?;
     }
@@ -162,13 +162,13 @@ mod tests {
 
     use super::*;
 
-    const TCP4: Ends = Ends {
+    const TCP4: ConnectionAddresses = ConnectionAddresses {
         source: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)), 4711),
         destination: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)), 443),
     };
 
     /// Returns the result of reading these bytes, and the bytes left for later readers.
-    async fn played(pieces: &[&[u8]]) -> (Result<Option<Ends>, HeaderFailure>, Vec<u8>) {
+    async fn played(pieces: &[&[u8]]) -> (Result<Option<ConnectionAddresses>, HeaderFailure>, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = async {
@@ -194,7 +194,7 @@ mod tests {
 
     /// The result is the same for all bytes at once and one by one (a long rest in larger pieces); later bytes stay
     /// unread.
-    async fn check(header: &[u8], want: Result<Option<Ends>, HeaderFailure>) {
+    async fn check(header: &[u8], want: Result<Option<ConnectionAddresses>, HeaderFailure>) {
         let shown = header.escape_ascii().to_string();
         let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
         let (got, rest) = played(&[&whole]).await;
@@ -221,7 +221,10 @@ mod tests {
 
     #[tokio::test]
     async fn lines_of_the_first_version() {
-        let tcp6 = Ends { source: "[2001:db8::7]:4711".parse().unwrap(), destination: "[::1]:443".parse().unwrap() };
+        let tcp6 = ConnectionAddresses {
+            source: "[2001:db8::7]:4711".parse().unwrap(),
+            destination: "[::1]:443".parse().unwrap(),
+        };
         check(b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 443\r\n", Ok(Some(TCP4))).await;
         check(b"PROXY TCP6 2001:db8::7 ::1 4711 443\r\n", Ok(Some(tcp6))).await;
         check(b"PROXY UNKNOWN\r\n", Ok(None)).await;
@@ -249,7 +252,10 @@ mod tests {
             &[0x12, 0x67, 0x01, 0xbb],
         ]
         .concat();
-        let tcp6 = Ends { source: "[2001:db8::7]:4711".parse().unwrap(), destination: "[::1]:443".parse().unwrap() };
+        let tcp6 = ConnectionAddresses {
+            source: "[2001:db8::7]:4711".parse().unwrap(),
+            destination: "[::1]:443".parse().unwrap(),
+        };
         check(&binary(1, 0x11, &V4), Ok(Some(TCP4))).await;
         check(&binary(1, 0x21, &v6), Ok(Some(tcp6))).await;
         // The name of an AWS endpoint after the addresses, and much padding.

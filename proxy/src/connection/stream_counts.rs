@@ -36,8 +36,8 @@ impl Abuse {
     /// Its name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::TooManyResets => "too_many_resets",
-            Self::MalformedRequests => "malformed_requests",
+            Self::TooManyResets => "too-many-resets",
+            Self::MalformedRequests => "malformed-requests",
         }
     }
 }

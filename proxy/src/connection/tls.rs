@@ -228,12 +228,12 @@ impl HandshakeFailure {
         match self {
             Self::Timeout => "timeout",
             Self::Closed => "closed",
-            Self::PlainHttp => "plain_http",
+            Self::PlainHttp => "plain-http",
             Self::Refused => "refused",
             Self::Incompatible => "incompatible",
             Self::Malformed => "malformed",
-            Self::UnknownName => "unknown_name",
-            Self::ClientCertificate => "client_certificate",
+            Self::UnknownName => "unknown-name",
+            Self::ClientCertificate => "client-certificate",
         }
     }
 

@@ -12,8 +12,8 @@ use crate::observe::datagram_metrics::Dropped;
 use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::stream;
-use crate::upstream::attempt::{Attempts, LoopFacts};
-use crate::upstream::balance::Draw;
+use crate::upstream::attempt::{Attempts, OwnAddresses};
+use crate::upstream::balance::Random;
 use crate::upstream::connect;
 
 /// The maximum number of endpoints tried for one flow. Without a datagram, only the route to the endpoint can be
@@ -21,7 +21,7 @@ use crate::upstream::connect;
 const TRIES_MAX: usize = 3;
 
 /// The chosen endpoint of a flow.
-pub(super) struct Chosen {
+pub(super) struct ChosenEndpoint {
     pub(super) endpoint: EndpointId,
     pub(super) socket: UdpSocket,
     /// The flow counts as in flight at the endpoint until these are dropped.
@@ -37,12 +37,12 @@ pub(super) fn choose(
     snapshot: &Snapshot,
     local: IpAddr,
     shared: &Shared,
-) -> Result<Chosen, Dropped> {
-    let mut draw = Draw::new(fastrand::u64(..));
+) -> Result<ChosenEndpoint, Dropped> {
+    let mut draw = Random::new(fastrand::u64(..));
     let share = stream::share(route, &mut draw).ok_or(Dropped::NoEndpoint)?;
     let target = share.to.as_ref().ok_or(Dropped::InvalidBackend)?;
     let backend = snapshot.backend(&target.backend).ok_or(Dropped::NoEndpoint)?;
-    let here = LoopFacts { listening: &shared.listening_udp, local: Some(local) };
+    let here = OwnAddresses { listening: &shared.listening_udp, local: Some(local) };
     let mut attempts = Attempts::default();
     while attempts.count() < TRIES_MAX {
         let now = clock::now();
@@ -51,7 +51,7 @@ pub(super) fn choose(
             break;
         };
         match socket::connected(chosen.address) {
-            Ok(socket) => return Ok(Chosen { endpoint: chosen.id, socket, attempts }),
+            Ok(socket) => return Ok(ChosenEndpoint { endpoint: chosen.id, socket, attempts }),
             Err(error) if is_ours(&error) => return Err(Dropped::Full),
             Err(_) => attempts.refused(now, Some(shared.endpoints.moment(now))),
         }

@@ -198,7 +198,7 @@ fn is_too_large(error: &io::Error) -> bool {
 }
 
 /// A flow in the thread that began it. Dropping it ends, counts and logs the flow.
-pub(super) struct Running {
+pub(super) struct LocalFlow {
     pub(super) flow: Arc<Flow>,
     pub(super) attempts: Attempts,
     /// The flow's place among those of its client.
@@ -210,7 +210,7 @@ pub(super) struct Running {
 }
 
 /// Passes answers to the client until the flow is over. When its bind drains, a shorter idle time applies.
-pub(super) async fn carry(mut running: Running, socket: Arc<ClientSocket>, mut draining: watch::Receiver<bool>) {
+pub(super) async fn carry(mut running: LocalFlow, socket: Arc<ClientSocket>, mut draining: watch::Receiver<bool>) {
     let flow = Arc::clone(&running.flow);
     let short = running.traffic.options.drain.flow_silence;
     tokio::select! {
@@ -221,7 +221,7 @@ pub(super) async fn carry(mut running: Running, socket: Arc<ClientSocket>, mut d
 }
 
 /// Passes answers on until the endpoint refuses a datagram.
-async fn answers(running: &mut Running, socket: &ClientSocket) {
+async fn answers(running: &mut LocalFlow, socket: &ClientSocket) {
     let flow = Arc::clone(&running.flow);
     while flow.upstream.readable().await.is_ok() {
         for _ in 0..IN_A_ROW {
@@ -262,7 +262,7 @@ async fn silence(flow: &Flow, short: Duration, draining: &mut watch::Receiver<bo
     }
 }
 
-impl Running {
+impl LocalFlow {
     fn down(&mut self, bytes: &[u8], socket: &ClientSocket) {
         let FlowKey { client, local, .. } = self.flow.key;
         if self.attempts.last().is_some_and(|attempt| attempt.connect.is_none()) {
@@ -276,7 +276,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for LocalFlow {
     fn drop(&mut self) {
         // The task was aborted, unless the flow has ended by itself.
         let aborted = if self.entry.gave_way() { FlowEnd::Evicted } else { FlowEnd::Cut };

@@ -11,8 +11,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::SCRATCH;
-use super::endpoint::{Chosen, choose};
-use super::flow::{Flow, FlowKey, Flows, Running, Sent, carry};
+use super::endpoint::{ChosenEndpoint, choose};
+use super::flow::{Flow, FlowKey, Flows, LocalFlow, Sent, carry};
 use super::socket::{ClientSocket, Received};
 use crate::budget::Cost;
 use crate::clock;
@@ -168,7 +168,7 @@ impl Port {
         let snapshot = traffic.published.pin();
         let route = snapshot.stream(&self.bind).ok_or(Dropped::NoRoute)?;
         let client = traffic.flow_client(key.client.ip())?;
-        let Chosen { endpoint, socket, attempts } = choose(route, &snapshot, key.local, &traffic.shared)?;
+        let ChosenEndpoint { endpoint, socket, attempts } = choose(route, &snapshot, key.local, &traffic.shared)?;
         let now = clock::now();
         let activity = Activity::new(traffic.epoch, now);
         let series = traffic.shared.metrics.flows.flow(&self.bind, &route.origin.object);
@@ -186,7 +186,7 @@ impl Port {
         let entry = Entry::new(ChargedTo::Flow(Arc::clone(budget)));
         let place = entry.place();
         let (series, traffic, all) = (Arc::clone(&self.series), Arc::clone(&self.traffic), Arc::clone(&self.all));
-        let running = Running { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic, all };
+        let running = LocalFlow { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic, all };
         let task = self.tasks.spawn(carry(running, Arc::clone(&self.socket), self.draining.subscribe()));
         self.flows.insert(task.id(), Owned { flow: Arc::clone(&flow), astray: None });
         idle::register(place, activity, task, Cost::FLOW);

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::connection::Shutdown;
 use crate::connection::clients::ClientPlace;
 use crate::connection::idle::Activity;
-use crate::connection::proxy_header::{self, Ends, HeaderFailure};
+use crate::connection::proxy_header::{self, ConnectionAddresses, HeaderFailure};
 use crate::connection::transport::has_arrived;
 
 /// An accepted TCP connection.
@@ -91,7 +91,8 @@ pub(crate) async fn open(
     };
     let forwards = told.is_some() || !proxy_header;
     let reached = || SocketAddr::new(local.ip(), traffic.port_of(&bind).unwrap_or(local.port()));
-    let Ends { source: peer, destination } = told.unwrap_or_else(|| Ends { source: peer, destination: reached() });
+    let ConnectionAddresses { source: peer, destination } =
+        told.unwrap_or_else(|| ConnectionAddresses { source: peer, destination: reached() });
     if proxy_header {
         client = traffic
             .client(peer.ip(), Cost::of_connection(bind.protocol))
@@ -107,11 +108,14 @@ async fn ends(
     peer: SocketAddr,
     until: Instant,
     traffic: &Traffic,
-) -> Result<Option<Ends>, HeaderFailure> {
+) -> Result<Option<ConnectionAddresses>, HeaderFailure> {
     let read = timeout_at(until.into(), proxy_header::read(stream));
     let ends = read.await.unwrap_or(Err(HeaderFailure::Timeout))?;
     let believed = traffic.trusts(peer.ip());
-    let canonical = |ends: Ends| Ends { source: canonical(ends.source), destination: canonical(ends.destination) };
+    let canonical = |ends: ConnectionAddresses| ConnectionAddresses {
+        source: canonical(ends.source),
+        destination: canonical(ends.destination),
+    };
     Ok(ends.filter(|_| believed).map(canonical))
 }
 

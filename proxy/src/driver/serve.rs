@@ -57,7 +57,7 @@ enum Arrival {
 
 /// A connection with a known protocol.
 enum Established {
-    /// Requests. The connection is boxed: it is large, and the full driver takes and returns boxes.
+    /// Requests. The connection is boxed: it is large, and the Pingora driver takes and returns boxes.
     Requests(Box<Conn>, Expected),
     /// Bytes that are passed on.
     Bytes(Box<TlsBytes>),
@@ -182,8 +182,8 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
             Arrival::Head(head) => {
                 activity.begin();
                 let native = head.strict && native::serves(&traffic.options);
-                match if native { native::carry(&mut conn, head.len, traffic).await } else { Next::Full } {
-                    Next::Full => match http1(conn, &head, traffic, &shutdown).await {
+                match if native { native::carry(&mut conn, head.len, traffic).await } else { Next::Pingora } {
+                    Next::Pingora => match http1(conn, &head, traffic, &shutdown).await {
                         Some(back) => conn = back,
                         None => return,
                     },

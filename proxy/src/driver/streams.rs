@@ -20,7 +20,7 @@ use pingora::server::ShutdownWatch;
 use tidegate_config::published::Published;
 use tokio::time::{sleep, timeout};
 
-use crate::connection::idle::Busy;
+use crate::connection::idle::ActiveRequest;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::connection::stream_counts::{Abuse, OpenStream};
 use crate::connection::{Conn, ConnectionFacts};
@@ -147,9 +147,9 @@ impl Streams {
         }));
     }
 
-    /// The same with the full driver. The task is another one, because a task keeps the memory of everything that it
+    /// The same with the Pingora driver. The task is another one, because a task keeps the memory of everything that it
     /// ever awaited.
-    fn start_full(self: &Arc<Self>, session: HttpSession, open: (OpenStream, Busy), shutdown: ShutdownWatch) {
+    fn start_full(self: &Arc<Self>, session: HttpSession, open: (OpenStream, ActiveRequest), shutdown: ShutdownWatch) {
         let streams = Arc::clone(self);
         tokio::spawn(Box::pin(async move {
             let request = streams.proxy.process_new_http(ServerSession::new_http2(session), &shutdown);

@@ -17,7 +17,7 @@ use crate::connection::tls::Tls;
 use crate::observe::connection_metrics::{ConnectionMetrics, RefusalReason};
 use crate::observe::datagram_metrics::Dropped;
 use crate::options::Options;
-use crate::shared::{CostGuard, Shared};
+use crate::shared::{ChargedCost, Shared};
 
 /// The shared state of the connections of a thread.
 pub(crate) struct Traffic {
@@ -89,7 +89,7 @@ impl Traffic {
 
     /// Charges a further cost of a connection to the process and its client, until the returned value is dropped.
     /// `None` if one of them has no room: the connection is counted as refused.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<CostGuard> {
+    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<ChargedCost> {
         self.shared.room_for(client, cost).inspect_err(|refused| self.metrics.refused(*refused)).ok()
     }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::clock;
 
 #[derive(Default)]
-struct Made {
+struct CachedDate {
     until: Option<Instant>,
     text: String,
 }
 
 thread_local! {
-    static MADE: RefCell<Made> = RefCell::default();
+    static MADE: RefCell<CachedDate> = RefCell::default();
 }
 
 /// Calls `show` with the date, which may be up to a second old.

@@ -12,7 +12,7 @@ pub(crate) enum FramingFault {
     /// Several lengths, an invalid one, or a length beside a transfer coding.
     Ambiguous,
     /// Another transfer coding than `chunked`, or several.
-    UnknownCoding,
+    UnknownTransferCoding,
 }
 
 /// The framing headers of a request.
@@ -74,7 +74,7 @@ impl FramingHeaders {
             (Occurrences::Nothing, Occurrences::Nothing) => Ok(Framing::None),
             (Occurrences::Nothing, Occurrences::Once(length)) => Ok(Framing::Length(length)),
             (Occurrences::Once(()), Occurrences::Nothing) => Ok(Framing::Chunked),
-            (Occurrences::Invalid, Occurrences::Nothing) => Err(FramingFault::UnknownCoding),
+            (Occurrences::Invalid, Occurrences::Nothing) => Err(FramingFault::UnknownTransferCoding),
             (Occurrences::Nothing, Occurrences::Invalid) | (_, Occurrences::Once(_) | Occurrences::Invalid) => {
                 Err(FramingFault::Ambiguous)
             }
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn transfer_codings_other_than_chunked_are_refused() {
         for coding in ["", "gzip", "gzip, chunked", "chunked, chunked", "identity", "chunked;a=b", "\"chunked\""] {
-            check(&[], &[coding], Err(FramingFault::UnknownCoding));
+            check(&[], &[coding], Err(FramingFault::UnknownTransferCoding));
         }
-        check(&[], &["chunked", "chunked"], Err(FramingFault::UnknownCoding));
-        check(&[], &["gzip", "chunked"], Err(FramingFault::UnknownCoding));
+        check(&[], &["chunked", "chunked"], Err(FramingFault::UnknownTransferCoding));
+        check(&[], &["gzip", "chunked"], Err(FramingFault::UnknownTransferCoding));
     }
 
     #[test]

@@ -78,14 +78,14 @@ fn unbound(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// The socket of a bind, which the bind's task owns.
-enum Watched {
+enum BindSocket {
     Connections(Weak<TcpListener>),
     Datagrams(Weak<ClientSocket>),
 }
 
 /// An open bind of this thread.
 struct OpenBind {
-    socket: Watched,
+    socket: BindSocket,
     /// Its local address.
     address: SocketAddr,
     ending: watch::Sender<Option<Instant>>,
@@ -98,8 +98,10 @@ impl OpenBind {
     fn listens(&self) -> bool {
         let there = |socket: &TcpListener| socket.local_addr().is_ok_and(|address| address == self.address);
         match &self.socket {
-            Watched::Connections(socket) => socket.upgrade().is_some_and(|socket| listening(&socket) && there(&socket)),
-            Watched::Datagrams(socket) => socket.upgrade().is_some_and(|socket| socket.is_there()),
+            BindSocket::Connections(socket) => {
+                socket.upgrade().is_some_and(|socket| listening(&socket) && there(&socket))
+            }
+            BindSocket::Datagrams(socket) => socket.upgrade().is_some_and(|socket| socket.is_there()),
         }
     }
 }
@@ -240,12 +242,12 @@ impl Sockets<'_> {
         let (socket, address, task) = match key.protocol {
             BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => {
                 let listener = Arc::new(TcpListener::from_std(socket.into())?);
-                let watched = Watched::Connections(Arc::downgrade(&listener));
+                let watched = BindSocket::Connections(Arc::downgrade(&listener));
                 (watched, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, told)))
             }
             BindProtocol::Udp => {
                 let socket = Arc::new(ClientSocket::new(socket)?);
-                let watched = Watched::Datagrams(Arc::downgrade(&socket));
+                let watched = BindSocket::Datagrams(Arc::downgrade(&socket));
                 let flows = Arc::clone(&self.binder.flows);
                 (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
             }

@@ -45,7 +45,7 @@ pub(crate) enum DriverUsed {
     /// [`crate::driver::native`].
     Native,
     /// [`crate::driver::pingora`].
-    Full,
+    Pingora,
 }
 
 /// The outcome for the session of a request.
@@ -97,7 +97,7 @@ struct ObjectSeries {
     classes: [IntCounter; 5],
     duration: Histogram,
     /// The number of requests at the last two samples, the later one first.
-    sounded: [AtomicU64; 2],
+    samples: [AtomicU64; 2],
 }
 
 fn histogram(name: &str, help: &str) -> HistogramOpts {
@@ -129,7 +129,8 @@ impl Metrics {
         let connects = add(registry, IntCounterVec::new(connects, &["result"])?)?;
         let sessions = Opts::new("tidegate_sessions_total", "Responses of routes with session persistence.");
         let sessions = add(registry, IntCounterVec::new(sessions, &["outcome"])?)?;
-        let answers = Opts::new("tidegate_answers_total", "Requests that no endpoint answered completely, by reason.");
+        let answers =
+            Opts::new("tidegate_requests_by_reason_total", "Requests that no endpoint answered completely, by reason.");
         let answers = add(registry, IntCounterVec::new(answers, &["reason"])?)?;
         let connect_duration =
             histogram("tidegate_upstream_connect_duration_seconds", "Time to open a connection to an endpoint.");
@@ -144,7 +145,7 @@ impl Metrics {
             unrouted: series(""),
             other: series("other"),
             in_flight: add(registry, IntGauge::new("tidegate_requests_in_flight", "Requests in flight.")?)?,
-            drivers: ["native", "full"].map(|driver| drivers.with_label_values(&[driver])),
+            drivers: ["native", "pingora"].map(|driver| drivers.with_label_values(&[driver])),
             connects: ["opened", "reused", "failed", "timeout"].map(|result| connects.with_label_values(&[result])),
             connect_duration: add(registry, Histogram::with_opts(connect_duration)?)?,
             retries: add(registry, IntCounter::new("tidegate_upstream_retries_total", "Retries of requests.")?)?,
@@ -208,18 +209,18 @@ impl Metrics {
         self.answers[reason as usize].inc();
     }
 
-    /// Samples the number of requests of each object, for [`Metrics::lately`]. To be called periodically.
-    pub(crate) fn sound(&self) {
+    /// Samples the number of requests of each object, for [`Metrics::used_recently`]. To be called periodically.
+    pub(crate) fn sample_requests(&self) {
         for series in self.objects.pin().values() {
-            let [later, earlier] = &series.sounded;
+            let [later, earlier] = &series.samples;
             earlier.store(later.swap(series.requests(), Relaxed), Relaxed);
         }
     }
 
     /// Returns `true` if the routes of an object had requests since the sample before the last.
-    pub(crate) fn lately(&self, object: &ObjectRef) -> bool {
+    pub(crate) fn used_recently(&self, object: &ObjectRef) -> bool {
         let objects = self.objects.pin();
-        objects.get(object).is_some_and(|series| series.requests() != series.sounded[1].load(Relaxed))
+        objects.get(object).is_some_and(|series| series.requests() != series.samples[1].load(Relaxed))
     }
 
     fn series(&self, object: &ObjectRef) -> Arc<ObjectSeries> {
@@ -271,7 +272,7 @@ impl ObjectSeries {
         Self {
             classes: CLASSES.map(|class| requests.with_label_values(&[kind, namespace, name, object, class])),
             duration: durations.with_label_values(&labels),
-            sounded: [AtomicU64::new(0), AtomicU64::new(0)],
+            samples: [AtomicU64::new(0), AtomicU64::new(0)],
         }
     }
 
@@ -344,8 +345,8 @@ mod tests {
         for _ in 0..2 {
             metrics.finished(Some(&web), 204, Duration::ZERO);
             for lately in [true, true, false, false] {
-                assert_eq!((metrics.lately(&web), metrics.lately(&other)), (lately, false));
-                metrics.sound();
+                assert_eq!((metrics.used_recently(&web), metrics.used_recently(&other)), (lately, false));
+                metrics.sample_requests();
             }
         }
     }
@@ -369,7 +370,7 @@ mod tests {
             r#"tidegate_requests_total{class="1xx",kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#,
             r#"tidegate_requests_total{class="5xx",kind="Ingress",name="old",namespace="shop",object="Ingress shop/old"} 1"#,
             r#"tidegate_requests_total{class="4xx",kind="",name="",namespace="",object=""} 1"#,
-            r#"tidegate_answers_total{reason="internal"} 1"#,
+            r#"tidegate_requests_by_reason_total{reason="internal"} 1"#,
             r#"tidegate_request_duration_seconds_count{kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#,
         ] {
             assert!(before.contains(line), "{line} in {before}");

@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AnyOr, Cors, DirectResponse, Head, HeaderEdits};
 
-use crate::request::answer::Answer;
+use crate::request::local_reply::LocalReply;
 
 type Header = (HeaderName, HeaderValue);
 
@@ -47,7 +47,7 @@ pub(crate) fn edits<H: Head + ?Sized>(cors: &Cors, head: &H) -> HeaderEdits {
 
 /// The answer to a preflight, without the headers that [`edits`] adds to every response; `None` if the request is not
 /// one.
-pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answer> {
+pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<LocalReply> {
     let method = head.header(ACCESS_CONTROL_REQUEST_METHOD.as_str()).filter(|_| Cors::is_preflight(head))?;
     let mut headers: Vec<Header> = Vec::new();
     if allowed_origin(cors, head).is_some() {
@@ -65,7 +65,7 @@ pub(crate) fn preflight<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<Answe
         headers.push((ACCESS_CONTROL_MAX_AGE, HeaderValue::from(cors.max_age_s)));
     }
     let (headers, body) = (headers.into(), [].into());
-    Some(Answer::direct(&Arc::new(DirectResponse { status: 200, headers, content_type: None, body })))
+    Some(LocalReply::direct(&Arc::new(DirectResponse { status: 200, headers, content_type: None, body })))
 }
 
 /// A list in the form of a header; `None` for an empty one.
@@ -84,7 +84,7 @@ mod tests {
     use tidegate_config::model::{CorsOrigin, HostPattern, Scheme};
 
     use super::*;
-    use crate::request::answer::Content;
+    use crate::request::local_reply::Content;
     use crate::sample::Sample;
 
     fn policy(credentials: bool, stars: bool) -> Cors {
@@ -108,9 +108,9 @@ mod tests {
 
     #[track_caller]
     fn check_preflight(cors: &Cors, head: &Sample, want: Option<&[(&str, &str)]>) {
-        let answer = preflight(cors, head);
-        let got = answer.map(|answer| {
-            let Content::Given(response) = answer.content else { panic!("{answer:?}") };
+        let reply = preflight(cors, head);
+        let got = reply.map(|reply| {
+            let Content::Given(response) = reply.content else { panic!("{reply:?}") };
             assert!(response.status == 200 && response.body.is_empty());
             let text = |(name, value): &Header| (name.to_string(), value.to_str().unwrap().to_owned());
             response.headers.iter().map(text).collect::<Vec<_>>()

@@ -15,18 +15,18 @@ use crate::http::compression::Negotiation;
 use crate::http::names::HeaderNames;
 use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::cors;
-use crate::request::exchange::{Answered, Arrived, End, Exchange, Matched};
+use crate::request::exchange::{Arrived, End, Exchange, Matched, Replied};
 use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult, Grants};
 use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
 use crate::request::guard::{Admitted, GuardResult, Inbound, admit};
-use crate::request::hygiene::{Protocol, ValidRequest};
+use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
+use crate::request::validate::{Protocol, ValidRequest};
 use crate::shared::Shared;
 use crate::upstream::attempt::has_usable;
-use crate::upstream::balance::{self, Draw};
+use crate::upstream::balance::{self, Random};
 
 /// The decision about a request.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Decided {
     /// It goes to an endpoint.
     Forwards(Forwarding),
     /// The edge answers it.
-    Answers(Answered),
+    Reply(Replied),
     /// It is not complete: a guard needs the answer of an authorisation service.
     Asks(Box<Pending>),
 }
@@ -51,13 +51,13 @@ pub(crate) struct Pending {
 /// A call of an authorisation service.
 #[derive(Debug)]
 struct PendingCheck {
-    at: At,
+    at: CheckedBy,
     auth_check: AuthCheck,
 }
 
 /// The caller of the authorisation service.
 #[derive(Debug)]
-enum At {
+enum CheckedBy {
     /// The guard of the route at this index.
     Guard(usize),
     /// The share at this index, which was chosen after the guards of the route allowed the request.
@@ -89,7 +89,7 @@ impl Decided {
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
         match self {
             Self::Forwards(forwarding) => forwarding.record(Some(head), end),
-            Self::Answers(answered) => answered.record(head, end),
+            Self::Reply(replied) => replied.record(head, end),
             Self::Asks(_) => {}
         }
     }
@@ -114,7 +114,7 @@ impl Arrived {
             }
             Err(Unrouted { request, reason }) => {
                 exchange.request = request;
-                Decided::Answers(Answered::new(exchange, reason.into()))
+                Decided::Reply(Replied::new(exchange, reason.into()))
             }
         }
     }
@@ -162,11 +162,13 @@ impl Pending {
             Ok(CheckResult::Allowed(grants)) => {
                 undecided.grant(grants, head);
                 match at {
-                    At::Guard(place) => undecided.guards(&valid, place + 1, head),
-                    At::Share(admitted, place) => undecided.select_target(admitted, place, head).map(Step::Selected),
+                    CheckedBy::Guard(place) => undecided.guards(&valid, place + 1, head),
+                    CheckedBy::Share(admitted, place) => {
+                        undecided.select_target(admitted, place, head).map(Step::Selected)
+                    }
                 }
             }
-            Ok(CheckResult::Denied(response)) => Err(Answer::denied(response)),
+            Ok(CheckResult::Denied(response)) => Err(LocalReply::denied(response)),
             Ok(CheckResult::Failed(failure)) => Err(failure.into()),
             Err(reason) => Err(reason.into()),
         };
@@ -187,7 +189,7 @@ impl Undecided {
         Self { exchange, request, matched, effective, session: None, held_bytes: 0, draw: chance as u64 }
     }
 
-    /// The request with its route, for an answer of the edge's own.
+    /// The request with its route, for a local reply.
     fn into_exchange(self) -> Exchange {
         let Self { mut exchange, request, matched, .. } = self;
         (exchange.request, exchange.matched) = (Some(request), Some(matched));
@@ -195,7 +197,7 @@ impl Undecided {
     }
 
     /// The state after the steps.
-    fn settle(mut self, step: Result<Step, Answer>, valid: ValidRequest<'_>) -> Decided {
+    fn settle(mut self, step: Result<Step, LocalReply>, valid: ValidRequest<'_>) -> Decided {
         match step {
             Ok(Step::Selected(selected)) => {
                 let Self { mut exchange, request, matched, effective, session, draw, .. } = self;
@@ -208,7 +210,7 @@ impl Undecided {
                 self.exchange.matched = Some(self.matched.clone());
                 Decided::Asks(Box::new(Pending { undecided: self, valid: valid.to_owned(), check }))
             }
-            Err(answer) => Decided::Answers(Answered::new(self.into_exchange(), answer)),
+            Err(reply) => Decided::Reply(Replied::new(self.into_exchange(), reply)),
         }
     }
 
@@ -227,7 +229,7 @@ impl Undecided {
         valid: &ValidRequest<'_>,
         from: usize,
         head: &H,
-    ) -> Result<Step, Answer> {
+    ) -> Result<Step, LocalReply> {
         let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
         let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
         let facts = &exchange.facts;
@@ -236,7 +238,7 @@ impl Undecided {
         let inbound = Inbound { client: &request.client, listener, port };
         match admit((route, from), &self.effective, &inbound, valid, head, has_endpoint)? {
             GuardResult::Admitted(admitted) => self.choose_share(admitted, valid, head),
-            GuardResult::Asks(place, service) => self.asks(&service, valid, At::Guard(place), head),
+            GuardResult::Asks(place, service) => self.asks(&service, valid, CheckedBy::Guard(place), head),
         }
     }
 
@@ -246,26 +248,26 @@ impl Undecided {
         admitted: Admitted,
         valid: &ValidRequest<'_>,
         head: &H,
-    ) -> Result<Step, Answer> {
+    ) -> Result<Step, LocalReply> {
         let shares = admitted.shares();
         let snapshot = &self.exchange.arrived.snapshot;
         let (session, returning) = Session::of(admitted.route(), |target| snapshot.backend_of(target), head);
         self.session = session;
-        let place = returning.or_else(|| balance::share(shares, |share| share.weight, &mut Draw::new(self.draw)));
+        let place = returning.or_else(|| balance::share(shares, |share| share.weight, &mut Random::new(self.draw)));
         self.exchange.share = place;
         let Some((place, share)) = place.and_then(|place| Some((place, shares.get(place)?))) else {
             return Err(Reason::NoEndpoints.into());
         };
         if let Some(cors) = Cors::of(&share.filters) {
             self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
-            if let Some(answer) = cors::preflight(cors, head) {
-                return Err(answer);
+            if let Some(reply) = cors::preflight(cors, head) {
+                return Err(reply);
             }
         }
         match &share.external_auth {
             Some(service) => {
                 let service = Arc::clone(service);
-                self.asks(&service, valid, At::Share(admitted, place), head)
+                self.asks(&service, valid, CheckedBy::Share(admitted, place), head)
             }
             None => self.select_target(admitted, place, head).map(Step::Selected),
         }
@@ -273,10 +275,10 @@ impl Undecided {
 
     /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection. The
     /// request is charged.
-    fn select_target<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<SelectedTarget, Answer> {
+    fn select_target<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<SelectedTarget, LocalReply> {
         let target = match admitted.shares().get(share).map(|share| &share.to) {
             Some(Destination::Target(target)) => Arc::clone(target),
-            Some(Destination::Status(status)) => return Err(Answer::status(*status)),
+            Some(Destination::Status(status)) => return Err(LocalReply::status(*status)),
             None => return Err(Reason::NoEndpoints.into()),
         };
         let backend = Arc::clone(self.usable(&target).ok_or(Reason::NoEndpoints)?);
@@ -290,7 +292,7 @@ impl Undecided {
     /// The backend of a target, if it has an endpoint.
     fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
         let backend = self.exchange.arrived.snapshot.backend_of(target);
-        backend.filter(|backend| has_usable(backend, &[], self.exchange.here()))
+        backend.filter(|backend| has_usable(backend, &[], self.exchange.own_addresses()))
     }
 
     /// Prepares the call of an authorisation service.
@@ -298,9 +300,9 @@ impl Undecided {
         &self,
         service: &Arc<ExternalAuth>,
         valid: &ValidRequest<'_>,
-        at: At,
+        at: CheckedBy,
         head: &H,
-    ) -> Result<Step, Answer> {
+    ) -> Result<Step, LocalReply> {
         let max = u64::from(service.body_bytes_max);
         if max > 0 && valid.content_length.is_some_and(|bytes| bytes > max) {
             return Err(Reason::BodyTooLarge.into());
@@ -308,7 +310,7 @@ impl Undecided {
         let (shared, facts) = (self.exchange.shared(), &self.exchange.facts);
         let failed = |failure| {
             shared.external_auth.count(Outcome::Failed(failure));
-            Answer::from(failure)
+            LocalReply::from(failure)
         };
         let backend = self.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
         let _charge = CallCharge::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;

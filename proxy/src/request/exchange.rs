@@ -1,7 +1,7 @@
 //! The state that a request has from its head to its end, whatever is decided about it: the part that its entry in the
-//! access log and an answer of the edge's own need.
+//! access log and a local reply need.
 
-mod answered;
+mod replied;
 mod record;
 mod rendering;
 
@@ -18,12 +18,12 @@ use crate::observe::metrics::DriverUsed;
 use crate::request::external_auth::Grants;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
-use crate::shared::{CostGuard, Shared};
-use crate::upstream::attempt::LoopFacts;
+use crate::shared::{ChargedCost, Shared};
+use crate::upstream::attempt::OwnAddresses;
 
-pub(crate) use answered::Answered;
 pub(crate) use record::End;
 pub(super) use record::Ended;
+pub(crate) use replied::Replied;
 
 /// A request whose head has arrived. It counts as in flight until this is dropped.
 #[derive(Debug)]
@@ -107,8 +107,8 @@ impl Exchange {
     }
 
     /// The addresses of this process, for its connection.
-    pub(crate) fn here(&self) -> LoopFacts<'_> {
-        self.shared().here(self.facts.local.ip())
+    pub(crate) fn own_addresses(&self) -> OwnAddresses<'_> {
+        self.shared().own_addresses(self.facts.local.ip())
     }
 
     /// Returns `true` if it requests an upgrade and may have it.
@@ -116,11 +116,11 @@ impl Exchange {
         self.request.as_ref().is_some_and(|request| request.upgrade.is_some())
     }
 
-    /// Charges an answer of the edge's own that the client does not take at once, until the returned value is dropped.
+    /// Charges a local reply that the client does not take at once, until the returned value is dropped.
     ///
     /// # Errors
     /// The process or the client has no room.
-    pub(crate) fn room_for_answer(&self) -> Result<CostGuard, RefusalReason> {
+    pub(crate) fn room_for_answer(&self) -> Result<ChargedCost, RefusalReason> {
         self.shared().room_for(self.facts.client.as_ref(), Cost::ANSWER)
     }
 }

@@ -18,14 +18,14 @@ use tidegate_config::model::{Backend, Effective, Head, Target};
 use crate::http::compression::Negotiation;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::exchange::{End, Ended, Exchange};
 use crate::request::guard::Admitted;
+use crate::request::local_reply::LocalReply;
 use crate::request::mirror::Copies;
 use crate::request::phase::RequestFacts;
 use crate::shared::Shared;
 use crate::upstream::attempt::{AttemptOutcome, Attempts};
-use crate::upstream::balance::Draw;
+use crate::upstream::balance::Random;
 use copies::begin_copies;
 
 pub(crate) use attempt::UpstreamAttempt;
@@ -64,8 +64,8 @@ pub(crate) struct Forwarding {
     body_bytes: u64,
     /// Whether the client has sent the whole request.
     is_whole: bool,
-    /// The edge's own answer, once it has failed.
-    answer: Option<Box<Answer>>,
+    /// The local reply, once it has failed.
+    reply: Option<Box<LocalReply>>,
     /// The last field: with it, the request no longer counts as in flight.
     exchange: Exchange,
 }
@@ -112,7 +112,7 @@ impl Forwarding {
             session,
             body_bytes: 0,
             is_whole: false,
-            answer: None,
+            reply: None,
             exchange,
         }
     }
@@ -130,7 +130,7 @@ impl Forwarding {
         self.due = self.head_end();
         // Each attempt sends the body from its beginning.
         self.body_bytes = 0;
-        let (here, chance) = (self.exchange.here(), (now, &mut Draw::new(draw)));
+        let (here, chance) = (self.exchange.own_addresses(), (now, &mut Random::new(draw)));
         let (balance, states) = (self.effective.balance, &self.exchange.shared().endpoints);
         let endpoint = self.attempts.next(&self.backend, balance, here, states, chance);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
@@ -224,7 +224,7 @@ impl Forwarding {
         match status {
             502..=504 => AttemptOutcome::Unable,
             _ if self.body_bytes > 0 => AttemptOutcome::Slowed,
-            _ => AttemptOutcome::Answer,
+            _ => AttemptOutcome::Response,
         }
     }
 
@@ -240,14 +240,14 @@ impl Forwarding {
     }
 
     /// The request failed. Returns the answer for the case that no response has begun. An earlier answer stays.
-    pub(crate) fn failed(&mut self, reason: Reason) -> &Answer {
+    pub(crate) fn failed(&mut self, reason: Reason) -> &LocalReply {
         self.due = None;
-        self.answer.get_or_insert_with(|| Box::new(reason.into()))
+        self.reply.get_or_insert_with(|| Box::new(reason.into()))
     }
 
-    /// The edge's own answer, once the request has failed.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
-        self.answer.as_deref()
+    /// The local reply, once the request has failed.
+    pub(crate) fn reply(&self) -> Option<&LocalReply> {
+        self.reply.as_deref()
     }
 
     /// Returns the charges and records the request; without its head if that is lost. Only the first call counts.
@@ -257,7 +257,7 @@ impl Forwarding {
         if let Some(copies) = self.copies.take() {
             copies.abandon(self.shared());
         }
-        let ended = Ended { answer: self.answer.as_deref(), attempts: Some(&self.attempts) };
+        let ended = Ended { reply: self.reply.as_deref(), attempts: Some(&self.attempts) };
         self.exchange.record(head, ended, end);
     }
 }
@@ -266,9 +266,9 @@ impl Drop for Forwarding {
     /// A request that is dropped before its end is recorded as abandoned, or as timed out after its deadline.
     fn drop(&mut self) {
         if !self.exchange.is_recorded() {
-            let end = End::abandoned();
-            let reason = self.in_time(Reason::Abandoned, end.now);
-            self.answer = Some(Box::new(reason.into()));
+            let end = End::aborted();
+            let reason = self.in_time(Reason::Aborted, end.now);
+            self.reply = Some(Box::new(reason.into()));
             if self.is_endpoint_timeout(reason, end.now) {
                 self.judge(AttemptOutcome::Broken, end.now);
             }

@@ -11,11 +11,11 @@ use tidegate_config::model::{
 };
 
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::client::Client;
 use crate::request::cors;
-use crate::request::hygiene::ValidRequest;
+use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
+use crate::request::validate::ValidRequest;
 
 /// A route whose guards a request has passed: the witness that the steps towards an endpoint require.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     valid: &ValidRequest<'_>,
     head: &H,
     has_endpoint: impl Fn(&Route) -> bool,
-) -> Result<GuardResult, Answer> {
+) -> Result<GuardResult, LocalReply> {
     let Inbound { client, listener, .. } = *inbound;
     let attributes = RequestAttributes {
         address: Some(client.address),
@@ -77,7 +77,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
     };
     let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
     let decision = match preflight {
-        Some(answer) => stops_preflight(route, from, effective, &attributes, has_endpoint).ok_or(answer)?,
+        Some(reply) => stops_preflight(route, from, effective, &attributes, has_endpoint).ok_or(reply)?,
         None => decide(route, from, effective, &attributes, has_endpoint),
     };
     match decision {
@@ -89,7 +89,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
             Err(away(status, location(scheme, &valid.host, None, head.path(), head)))
         }
         Decision::Redirected(redirect) => Err(elsewhere(route, redirect, inbound, valid, head)),
-        Decision::Answered(response) => Err(Answer::direct(response)),
+        Decision::Responded(response) => Err(LocalReply::direct(response)),
     }
 }
 
@@ -110,7 +110,7 @@ fn elsewhere<H: Head + ?Sized>(
     inbound: &Inbound<'_>,
     valid: &ValidRequest<'_>,
     head: &H,
-) -> Answer {
+) -> LocalReply {
     let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
     let host = redirect.host.as_deref().unwrap_or(&valid.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
@@ -147,8 +147,8 @@ fn location<H: Head + ?Sized>(
 }
 
 /// A redirect without a valid target is refused.
-fn away(status: u16, location: Option<HeaderValue>) -> Answer {
-    location.map_or_else(|| Reason::MalformedRequest.into(), |location| Answer::redirect(status, location))
+fn away(status: u16, location: Option<HeaderValue>) -> LocalReply {
+    location.map_or_else(|| Reason::MalformedRequest.into(), |location| LocalReply::redirect(status, location))
 }
 
 #[cfg(test)]
@@ -182,8 +182,8 @@ mod tests {
         let listener = ListenerName("http".into());
         let inbound = Inbound { client, listener: &listener, port: Some("8080") };
         let got = admit((&Arc::new(route), 0), &effective, &inbound, &valid, head, has_endpoint);
-        let got = got.map(|_| ()).map_err(|answer| {
-            (answer.status, answer.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
+        let got = got.map(|_| ()).map_err(|reply| {
+            (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
         assert_eq!(got, want.map_err(|(status, location)| (status, location.to_owned())));
     }
@@ -274,8 +274,8 @@ mod tests {
         let valid = ValidRequest { host: "a.test".into(), path, content_length: None };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, port: came_to };
-        let answer = elsewhere(&route, &redirect, &inbound, &valid, &head);
-        assert_eq!(answer.location().unwrap().to_str().unwrap(), want);
+        let reply = elsewhere(&route, &redirect, &inbound, &valid, &head);
+        assert_eq!(reply.location().unwrap().to_str().unwrap(), want);
     }
 
     #[test]

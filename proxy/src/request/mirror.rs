@@ -15,15 +15,15 @@ use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
 use crate::observe::mirror_metrics::Outcome;
 use crate::shared::Shared;
-use crate::upstream::attempt::LoopFacts;
-use crate::upstream::balance::Draw;
+use crate::upstream::attempt::OwnAddresses;
+use crate::upstream::balance::Random;
 
 /// The maximum size of a buffered body; a larger request is not mirrored.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// The destination of a copy, and its charge.
 #[derive(Debug)]
-struct Destined {
+struct CopyTarget {
     target: Arc<Target>,
     backend: Arc<Backend>,
     _charge: Charge,
@@ -32,16 +32,16 @@ struct Destined {
 /// Copies in preparation: the received part of the request, and the targets.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    to: Vec<Destined>,
+    to: Vec<CopyTarget>,
     head: Option<CopiedHead>,
     body: Vec<u8>,
     is_large: bool,
     /// The random source for choosing endpoints.
-    draw: Draw,
+    draw: Random,
 }
 
 /// The mirrors among the filters that are selected at random, each by itself.
-pub(crate) fn drawn<'f>(filters: impl Iterator<Item = &'f Filter>, draw: &mut Draw) -> Vec<&'f Mirror> {
+pub(crate) fn drawn<'f>(filters: impl Iterator<Item = &'f Filter>, draw: &mut Random) -> Vec<&'f Mirror> {
     let mirrors = filters.filter_map(|filter| match filter {
         Filter::Mirror(mirror) => Some(mirror),
         Filter::RequestHeaders(_)
@@ -58,7 +58,7 @@ impl Copies {
     pub(crate) fn begin(
         mirrors: &[&Mirror],
         shared: &Shared,
-        draw: Draw,
+        draw: Random,
         backend_of: impl Fn(&Mirror) -> Option<Arc<Backend>>,
     ) -> Option<Self> {
         let mut to = Vec::new();
@@ -69,7 +69,7 @@ impl Copies {
                 Some(_) if !shared.budget.charge_spare(Cost::MIRROR) => shared.mirrors.count(Outcome::NoRoom),
                 Some(backend) => {
                     let (target, _charge) = (Arc::clone(&mirror.to), shared.budget.keep(Cost::MIRROR));
-                    to.push(Destined { target, backend, _charge });
+                    to.push(CopyTarget { target, backend, _charge });
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Copies {
     }
 
     /// Sends the copies, after the request is complete.
-    pub(crate) fn send(mut self, shared: &Arc<Shared>, here: LoopFacts<'_>) {
+    pub(crate) fn send(mut self, shared: &Arc<Shared>, here: OwnAddresses<'_>) {
         let Some(head) = self.head.filter(|_| !self.is_large) else {
             self.to.iter().for_each(|_| shared.mirrors.count(Outcome::TooLarge));
             return;
@@ -130,14 +130,14 @@ mod tests {
     }
 
     fn copies() -> Copies {
-        Copies { to: Vec::new(), head: None, body: Vec::new(), is_large: false, draw: Draw::new(1) }
+        Copies { to: Vec::new(), head: None, body: Vec::new(), is_large: false, draw: Random::new(1) }
     }
 
     #[test]
     fn each_mirror_is_chosen_independently() {
         let filters = [mirror(1, 1), mirror(0, 1), mirror(20, 100), mirror(1, 1000), Filter::Host("x".into())];
         let mut counts = [0_u32; 4];
-        let mut draw = Draw::new(7);
+        let mut draw = Random::new(7);
         for _ in 0..10_000 {
             for mirror in drawn(filters.iter(), &mut draw) {
                 let place = filters.iter().position(|own| matches!(own, Filter::Mirror(own) if own == mirror)).unwrap();

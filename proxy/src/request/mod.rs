@@ -2,17 +2,17 @@
 //! and the types of the states of a request, which call them: a [`phase::Routed`] one is [`decide`]d upon, and then
 //! goes to an endpoint ([`forwarding`]) or is answered here ([`exchange`]). None uses sessions of drivers.
 
-pub(crate) mod answer;
+pub(crate) mod local_reply;
 pub(crate) mod client;
 mod cors;
 pub(crate) mod decide;
 pub(crate) mod exchange;
 pub(crate) mod external_auth;
-pub(crate) mod form;
+pub(crate) mod reply_format;
 pub(crate) mod forwarding;
 pub(crate) mod grpc;
 pub(crate) mod guard;
-pub(crate) mod hygiene;
+pub(crate) mod validate;
 mod mirror;
 mod outcome;
 mod path_rewrite;

@@ -15,7 +15,7 @@ pub(crate) const TOKENS_MAX: usize = 4;
 
 /// The destination of a returning client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Returning {
+pub(crate) struct SessionEndpoint {
     /// The index of the share of its session.
     pub(crate) share: usize,
     /// Its endpoint; `None` if that no longer exists.
@@ -31,7 +31,7 @@ pub(crate) fn returning<'b, H: Head + ?Sized>(
     backend_of: impl Fn(&'b Target) -> Option<&'b Arc<Backend>>,
     head: &H,
     now_s: u32,
-) -> Option<Returning> {
+) -> Option<SessionEndpoint> {
     let mut orphan = None;
     for text in presented(policy, head) {
         let token = policy.key.open(&text).filter(|token| lasts(token, policy.absolute_timeout, now_s));
@@ -42,10 +42,10 @@ pub(crate) fn returning<'b, H: Head + ?Sized>(
             continue;
         };
         if backend.of_session(token.endpoint).is_some() {
-            return Some(Returning { share, endpoint: Some(token.endpoint) });
+            return Some(SessionEndpoint { share, endpoint: Some(token.endpoint) });
         }
         let is_open = shares.get(share).is_some_and(|share| share.weight > 0) && !backend.endpoints.is_empty();
-        orphan = orphan.or(is_open.then_some(Returning { share, endpoint: None }));
+        orphan = orphan.or(is_open.then_some(SessionEndpoint { share, endpoint: None }));
     }
     orphan
 }

@@ -1,4 +1,4 @@
-//! The phases of a request before anything is decided about it: hygiene and route give a [`Routed`], by which the
+//! The phases of a request before anything is decided about it: validation and routing give a [`Routed`], by which the
 //! driver is chosen. They have no side effects, so that each can be repeated by the other driver.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate_config::model::{Head, ListenerName, Route, Snapshot};
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::{Client, client};
-use crate::request::hygiene::{self, HeadFacts, Protocol, ValidRequest};
+use crate::request::validate::{self, HeadFacts, Protocol, ValidRequest};
 use crate::request::{rewrite, route};
 use crate::shared::Shared;
 
@@ -77,7 +77,7 @@ pub(crate) fn route<'h, H: Head>(
     head: &'h H,
     line: &HeadFacts<'_>,
 ) -> Result<Routed<'h>, Unrouted> {
-    let valid = hygiene::check(head, line, &shared.options, snapshot.edge().request_head)?;
+    let valid = validate::check(head, line, &shared.options, snapshot.edge().request_head)?;
     let request = RequestFacts {
         client: client(head, facts.peer, facts.tls.is_some(), facts.trusted(snapshot)),
         protocol: line.protocol,

@@ -1,4 +1,4 @@
-//! The edits of a response before it reaches the client, and the form of answers of the edge's own.
+//! The edits of a response before it reaches the client, and the form of local replies.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::http::edits::Edits;
 use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
-use crate::request::answer::{Answer, Content};
 use crate::request::external_auth::Grants;
-use crate::request::form::Form;
 use crate::request::grpc;
+use crate::request::local_reply::{Content, LocalReply};
+use crate::request::reply_format::ReplyFormat;
 use crate::request::request_id::RequestId;
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -74,8 +74,8 @@ pub(crate) struct Labels<'a> {
     pub(crate) correlation: Option<&'a HeaderValue>,
     /// Whether responses without `Server` get one.
     pub(crate) server: bool,
-    /// The form of answers of the edge's own.
-    pub(crate) form: Form,
+    /// The form of local replies.
+    pub(crate) form: ReplyFormat,
 }
 
 /// The head of an endpoint's response.
@@ -144,7 +144,7 @@ pub(crate) fn apply(own: &HeaderEdits, edits: &mut Edits) {
     own.add.iter().for_each(|(name, value)| edits.add(name.clone(), value));
 }
 
-/// An answer of the edge's own, ready to be written.
+/// A local reply, ready to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rendered {
     /// Its status.
@@ -157,13 +157,13 @@ pub(crate) struct Rendered {
 
 /// Renders an answer: the direct response of the route; else status, reason and request id, so that a user can report
 /// the request to the operator, in the form for the client. The filters and the grants apply last.
-pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
-    let status = answer.status;
-    let is_grpc = labels.form == Form::Grpc && status >= 400;
-    let (mut headers, body) = match &answer.content {
-        content if is_grpc => (trailers_only(status, answer.reason, content, labels), Bytes::new()),
+pub(crate) fn render(reply: &LocalReply, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
+    let status = reply.status;
+    let is_grpc = labels.form == ReplyFormat::Grpc && status >= 400;
+    let (mut headers, body) = match &reply.content {
+        content if is_grpc => (trailers_only(status, reply.reason, content, labels), Bytes::new()),
         Content::Given(response) => ready(response),
-        Content::Explained | Content::Redirect(_) => explained(answer, labels),
+        Content::Explained | Content::Redirect(_) => explained(reply, labels),
     };
     // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only a 304 may have the length.
     let bodiless = matches!(status, 204 | 304);
@@ -171,9 +171,9 @@ pub(crate) fn render(answer: &Answer, labels: &Labels<'_>, method: &str, filters
         headers.push((CONTENT_LENGTH, HeaderValue::from(body.len())));
     }
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
-    headers.extend(answer.location().map(|location| (LOCATION, location.clone())));
-    headers.extend(answer.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
-    let unbacked = matches!(answer.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
+    headers.extend(reply.location().map(|location| (LOCATION, location.clone())));
+    headers.extend(reply.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
+    let unbacked = matches!(reply.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
     filters.of_response(scope, status).for_each(|own| edit(own, &mut headers, frames));
     // A service grants headers of the endpoint's response: its content is not that of this answer.
@@ -223,19 +223,19 @@ fn trailers_only(
     headers
 }
 
-fn explained(answer: &Answer, labels: &Labels<'_>) -> Parts {
-    let (status, reason, request) = (answer.status, answer.reason.as_str(), labels.request_id.as_str());
+fn explained(reply: &LocalReply, labels: &Labels<'_>) -> Parts {
+    let (status, reason, request) = (reply.status, reply.reason.as_str(), labels.request_id.as_str());
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
     let mut headers = Vec::with_capacity(8);
     let body = match labels.form {
-        Form::Json(media_type) if status >= 400 => {
+        ReplyFormat::Json(media_type) if status >= 400 => {
             headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
             // A cache must not give it to clients that want text. The text is for everybody, and says nothing.
             headers.push((VARY, HeaderValue::from_static("accept")));
             let problem = Problem { title, status, reason, request };
             serde_json::to_string(&problem).unwrap_or_default() + "\n"
         }
-        Form::Text | Form::Json(_) | Form::Grpc => {
+        ReplyFormat::Text | ReplyFormat::Json(_) | ReplyFormat::Grpc => {
             headers.push((CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")));
             format!("{status} {title}\nreason: {reason}\nrequest: {request}\n")
         }
@@ -260,7 +260,7 @@ fn describes(name: &HeaderName) -> bool {
     frames(name) || name.as_str().starts_with("content-") || name.as_str().starts_with("grpc-")
 }
 
-/// Edits the headers of an answer of the edge's own, except the kept ones.
+/// Edits the headers of a local reply, except the kept ones.
 fn edit(own: &HeaderEdits, headers: &mut Vec<(HeaderName, HeaderValue)>, is_kept: fn(&HeaderName) -> bool) {
     let removed = |name: &HeaderName| own.remove.contains(name) || own.set.iter().any(|(set, _)| set == name);
     headers.retain(|(name, _)| is_kept(name) || !removed(name));

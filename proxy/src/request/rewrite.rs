@@ -15,11 +15,11 @@ use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
 };
-use crate::request::hygiene::Protocol;
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
 use crate::request::respond::{self, Filters};
+use crate::request::validate::Protocol;
 
 /// Set by ingress-nginx; endpoints may rely on it.
 const SCHEME: &[u8] = b"x-scheme";

@@ -17,7 +17,7 @@ use crate::observe::stream_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::upstream::attempt::Attempts;
-use crate::upstream::balance::{self, Draw};
+use crate::upstream::balance::{self, Random};
 use crate::upstream::connect;
 use crate::upstream::tls::{self, Alpn};
 
@@ -43,11 +43,11 @@ pub(super) async fn connect(
     from: &Origin,
     shared: &Shared,
 ) -> Result<(Endpoint, Attempts), Outcome> {
-    let mut draw = Draw::new(fastrand::u64(..));
+    let mut draw = Random::new(fastrand::u64(..));
     let share = share(route, &mut draw).ok_or(Outcome::NoEndpoint)?;
     let target = share.to.as_ref().ok_or(Outcome::InvalidBackend)?;
     let backend = snapshot.backend(&target.backend).ok_or(Outcome::NoEndpoint)?;
-    let here = shared.here(from.local.ip());
+    let here = shared.own_addresses(from.local.ip());
     let end = clock::now() + route.connect_timeout;
     let mut attempts = Attempts::default();
     let mut outcome = Outcome::NoEndpoint;
@@ -77,7 +77,7 @@ pub(super) async fn connect(
 }
 
 /// The share of a connection or flow of a route, chosen by weight; `None` if no weight is above 0.
-pub(crate) fn share<'r>(route: &'r StreamRoute, draw: &mut Draw) -> Option<&'r WeightedBackend> {
+pub(crate) fn share<'r>(route: &'r StreamRoute, draw: &mut Random) -> Option<&'r WeightedBackend> {
     route.backends.get(balance::share(&route.backends, |share: &WeightedBackend| share.weight, draw)?)
 }
 

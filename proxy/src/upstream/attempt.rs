@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
 
-use crate::upstream::balance::{self, Draw, EndpointFacts};
+use crate::upstream::balance::{self, EndpointFacts, Random};
 use crate::upstream::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
 use crate::upstream::own_addresses::Listening;
 
@@ -20,7 +20,7 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AttemptOutcome {
     /// It answered in time.
-    Answer,
+    Response,
     /// It answered, but the client's own body may have caused the delay.
     Slowed,
     /// It answered that it cannot serve.
@@ -63,7 +63,7 @@ pub(crate) struct Attempt {
 
 /// The facts for detecting a way back to the edge.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LoopFacts<'a> {
+pub(crate) struct OwnAddresses<'a> {
     /// The addresses on which the process listens.
     pub(crate) listening: &'a Listening,
     /// The address that the request came in over.
@@ -75,7 +75,7 @@ struct AttemptFacts<'a> {
     states: &'a EndpointStates,
     refused: &'a [EndpointId],
     broke: &'a [EndpointId],
-    here: LoopFacts<'a>,
+    here: OwnAddresses<'a>,
     now: Moment,
 }
 
@@ -94,12 +94,12 @@ impl EndpointFacts for AttemptFacts<'_> {
 }
 
 /// Returns `true` if an endpoint has not refused before and is not an address of the edge.
-fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: LoopFacts<'_>) -> bool {
+fn usable(endpoint: &Endpoint, refused: &[EndpointId], here: OwnAddresses<'_>) -> bool {
     !refused.contains(&endpoint.id) && !here.listening.leads_back(endpoint.address, here.local)
 }
 
 /// Returns `true` if a backend has an endpoint that is not among the refused ones and not an address of the edge.
-pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: LoopFacts<'_>) -> bool {
+pub(crate) fn has_usable(backend: &Backend, refused: &[EndpointId], here: OwnAddresses<'_>) -> bool {
     backend.endpoints.iter().any(|endpoint| usable(endpoint, refused, here))
 }
 
@@ -115,9 +115,9 @@ impl Attempts {
         &mut self,
         backend: &'b Backend,
         balance: Balance,
-        here: LoopFacts<'_>,
+        here: OwnAddresses<'_>,
         states: &EndpointStates,
-        (now, draw): (Instant, &mut Draw),
+        (now, draw): (Instant, &mut Random),
     ) -> Option<&'b Endpoint> {
         self.leave();
         let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
@@ -179,14 +179,14 @@ impl Attempts {
         attempt.first_byte = (outcome != AttemptOutcome::Broken).then_some(latency);
         let Some(state) = attempt.state() else { return };
         match outcome {
-            AttemptOutcome::Answer => state.measured(latency, moment),
+            AttemptOutcome::Response => state.measured(latency, moment),
             AttemptOutcome::Unable | AttemptOutcome::Broken => state.measured(latency.max(FAILURE_LATENCY), moment),
             AttemptOutcome::Slowed => {}
         }
     }
 
     /// Returns `true` if a backend has an endpoint that has not refused.
-    pub(crate) fn leaves(&self, backend: &Backend, here: LoopFacts<'_>) -> bool {
+    pub(crate) fn leaves(&self, backend: &Backend, here: OwnAddresses<'_>) -> bool {
         has_usable(backend, &self.refused, here)
     }
 
@@ -251,21 +251,23 @@ mod tests {
         listening
     }
 
-    const fn here(listening: &Listening) -> LoopFacts<'_> {
-        LoopFacts { listening, local: None }
+    const fn own_addresses(listening: &Listening) -> OwnAddresses<'_> {
+        OwnAddresses { listening, local: None }
     }
 
     fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {
-        let chance = (clock::now(), &mut Draw::new(seed));
+        let chance = (clock::now(), &mut Random::new(seed));
         let listening = listening();
-        attempts.next(backend, Balance::PowerOfTwo, here(&listening), states, chance).map(|endpoint| endpoint.address)
+        attempts
+            .next(backend, Balance::PowerOfTwo, own_addresses(&listening), states, chance)
+            .map(|endpoint| endpoint.address)
     }
 
     #[test]
     fn no_attempt_leads_to_the_edge_itself() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let (loops, other) = (backend(&[LOCAL]), backend(&[LOCAL, ([10, 0, 0, 1], 80)]));
-        assert!(!Attempts::default().leaves(&loops, here(&listening())));
+        assert!(!Attempts::default().leaves(&loops, own_addresses(&listening())));
         assert_eq!(next(&mut Attempts::default(), &loops, &states, 1), None);
         for seed in 0..50 {
             assert_eq!(next(&mut Attempts::default(), &other, &states, seed), Some(([10, 0, 0, 1], 80).into()));
@@ -282,7 +284,7 @@ mod tests {
         };
         let mut attempts = Attempts::default();
         let first = next(&mut attempts, &backend, &states, 1);
-        assert_eq!((in_flight(), attempts.leaves(&backend, here(&listening()))), (1, true));
+        assert_eq!((in_flight(), attempts.leaves(&backend, own_addresses(&listening()))), (1, true));
         let now = clock::now();
         attempts.refused(now, Some(states.moment(now)));
         assert_eq!(in_flight(), 0);
@@ -366,7 +368,7 @@ mod tests {
 
     #[test]
     fn fast_failures_do_not_attract_requests() {
-        check_latency(AttemptOutcome::Answer, Some(Duration::from_millis(20)), true);
+        check_latency(AttemptOutcome::Response, Some(Duration::from_millis(20)), true);
         check_latency(AttemptOutcome::Slowed, None, true);
         check_latency(AttemptOutcome::Unable, Some(FAILURE_LATENCY), true);
         check_latency(AttemptOutcome::Broken, Some(FAILURE_LATENCY), false);

@@ -11,9 +11,9 @@ const DRAWS: usize = 4;
 
 /// A seeded random source (`SplitMix64`).
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(u64);
+pub(crate) struct Random(u64);
 
-impl Draw {
+impl Random {
     /// A source with this seed.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
@@ -46,7 +46,7 @@ pub(crate) trait EndpointFacts {
 }
 
 /// Chooses one of the shares by weight, and returns its index; `None` if no weight is above 0.
-pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut Draw) -> Option<usize> {
+pub(crate) fn share<S>(shares: &[S], weight_of: impl Fn(&S) -> u32, draw: &mut Random) -> Option<usize> {
     if let [only] = shares {
         return (weight_of(only) > 0).then_some(0);
     }
@@ -66,7 +66,7 @@ pub(crate) fn endpoint<'e>(
     balance: Balance,
     known: &impl EndpointFacts,
     turn: u64,
-    draw: &mut Draw,
+    draw: &mut Random,
 ) -> Option<&'e Endpoint> {
     let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.is_ejected(endpoint.id);
     let usable = |endpoint: &Endpoint| known.usable(endpoint);
@@ -86,7 +86,7 @@ fn better<'e>(
     endpoints: &'e [Endpoint],
     accept: &impl Fn(&Endpoint) -> bool,
     known: &impl EndpointFacts,
-    draw: &mut Draw,
+    draw: &mut Random,
 ) -> Option<&'e Endpoint> {
     let first = drawn(endpoints, accept, draw)?;
     let other = |endpoint: &Endpoint| endpoint.id != first.id && accept(endpoint);
@@ -100,13 +100,17 @@ fn in_turn<'e>(
     endpoints: &'e [Endpoint],
     turn: usize,
     accept: &impl Fn(&Endpoint) -> bool,
-    draw: &mut Draw,
+    draw: &mut Random,
 ) -> Option<&'e Endpoint> {
     let own = endpoints.get(turn).filter(|endpoint| accept(endpoint));
     own.or_else(|| drawn(endpoints, accept, draw))
 }
 
-fn drawn<'e>(endpoints: &'e [Endpoint], accept: &impl Fn(&Endpoint) -> bool, draw: &mut Draw) -> Option<&'e Endpoint> {
+fn drawn<'e>(
+    endpoints: &'e [Endpoint],
+    accept: &impl Fn(&Endpoint) -> bool,
+    draw: &mut Random,
+) -> Option<&'e Endpoint> {
     let blind = (0..DRAWS).find_map(|_| endpoints.get(draw.below(endpoints.len())).filter(|e| accept(e)));
     blind.or_else(|| {
         // The first one behind a random place would have the share of all unusable ones before it, too.
@@ -153,7 +157,7 @@ mod tests {
     fn shares(pods: &[Endpoint], facts: &Facts, balance: Balance) -> Vec<u64> {
         let mut shares = vec![0; pods.len()];
         for turn in 0..4000 {
-            let chosen = endpoint(pods, balance, facts, turn, &mut Draw::new(turn));
+            let chosen = endpoint(pods, balance, facts, turn, &mut Random::new(turn));
             let place = pods.iter().position(|pod| Some(pod) == chosen).unwrap();
             shares[place] += 1;
         }
@@ -190,7 +194,7 @@ mod tests {
                 let tried = pods.iter().take(tried.into()).map(|pod| pod.id).collect();
                 let facts = Facts { tried, ..Facts::default() };
                 for (balance, seed) in [Balance::PowerOfTwo, Balance::RoundRobin].into_iter().zip(0..200) {
-                    let chosen = endpoint(&pods, balance, &facts, seed, &mut Draw::new(seed));
+                    let chosen = endpoint(&pods, balance, &facts, seed, &mut Random::new(seed));
                     assert_eq!(chosen.is_none(), facts.tried.len() == pods.len());
                     assert!(chosen.is_none_or(|pod| !facts.tried.contains(&pod.id)));
                 }
@@ -210,8 +214,8 @@ mod tests {
             let only_ejected = Facts { ejected: ejected.clone(), tried: [pods[2].id].into(), ..Facts::default() };
             assert_eq!(shares(&pods, &only_ejected, balance)[2], 0);
         }
-        assert!(endpoint(&[], Balance::PowerOfTwo, &Facts::default(), 0, &mut Draw::new(0)).is_none());
-        assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Draw::new(0)).is_none());
+        assert!(endpoint(&[], Balance::PowerOfTwo, &Facts::default(), 0, &mut Random::new(0)).is_none());
+        assert!(endpoint(&[], Balance::RoundRobin, &Facts::default(), 7, &mut Random::new(0)).is_none());
     }
 
     /// The share of the first of two live endpoints in percent, beside this number of ejected ones before, between or
@@ -243,7 +247,7 @@ mod tests {
     fn round_robin_takes_turns() {
         let pods = pods(3);
         let order: Vec<_> = (0..6)
-            .map(|turn| endpoint(&pods, Balance::RoundRobin, &Facts::default(), turn, &mut Draw::new(9)).unwrap().id)
+            .map(|turn| endpoint(&pods, Balance::RoundRobin, &Facts::default(), turn, &mut Random::new(9)).unwrap().id)
             .collect();
         assert_eq!(order[..3], order[3..]);
         assert_eq!(order[..3], pods.iter().map(|pod| pod.id).collect::<Vec<_>>());
@@ -258,12 +262,12 @@ mod tests {
         let targets = [("a", 3), ("b", 0), ("c", 1)].map(|(name, weight)| weighted(name, AppProtocol::Http, weight));
         let mut shares = BTreeMap::new();
         for seed in 0..4000 {
-            let chosen = share(&targets, weight, &mut Draw::new(seed)).unwrap();
+            let chosen = share(&targets, weight, &mut Random::new(seed)).unwrap();
             *shares.entry(["a", "b", "c"][chosen]).or_insert(0) += 1;
         }
         assert!((2900..3100).contains(&shares["a"]), "{shares:?}");
         assert!(!shares.contains_key("b"));
-        assert!(share(&targets[1..2], weight, &mut Draw::new(0)).is_none());
-        assert!(share(&[], weight, &mut Draw::new(0)).is_none());
+        assert!(share(&targets[1..2], weight, &mut Random::new(0)).is_none());
+        assert!(share(&[], weight, &mut Random::new(0)).is_none());
     }
 }

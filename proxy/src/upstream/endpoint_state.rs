@@ -10,7 +10,7 @@ use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::budget::Cost;
 use crate::sweep_trigger::SweepTrigger;
-use crate::upstream::service_state::{AtService, ServiceState};
+use crate::upstream::service_state::{RequestAtService, ServiceState};
 
 /// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
@@ -194,8 +194,8 @@ impl EndpointStates {
         turn
     }
 
-    /// Counts a request in flight at a Service port; `None` if it may have no more, by [`AtService::enter`].
-    pub(crate) fn enter_service(&self, backend: &BackendKey, cost: Cost, max: (u32, Cost)) -> Option<AtService> {
+    /// Counts a request in flight at a Service port; `None` if it may have no more, by [`RequestAtService::enter`].
+    pub(crate) fn enter_service(&self, backend: &BackendKey, cost: Cost, max: (u32, Cost)) -> Option<RequestAtService> {
         let services = self.services.pin();
         let service = match services.get(backend) {
             Some(service) => service,
@@ -204,7 +204,7 @@ impl EndpointStates {
                 services.get_or_insert_with(backend.clone(), Arc::default)
             }
         };
-        AtService::enter(service, cost, max)
+        RequestAtService::enter(service, cost, max)
     }
 
     /// The number of endpoints that are ejected now.

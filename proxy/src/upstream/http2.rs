@@ -23,7 +23,7 @@ use crate::http::response::HEAD_BYTES_MAX;
 use crate::options::UpstreamLimits;
 use crate::reason::Reason;
 pub(crate) use opening::connect;
-use state::{Ends, State, Turns};
+use state::{OverOnDrop, State, Yielding};
 
 /// The number of response bytes that an endpoint may send on a stream before the client has taken them.
 const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
@@ -221,9 +221,9 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<St
         .reset_stream_duration(RESET_STREAMS.1)
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     let state = Arc::new(State::new(clock::now()));
-    let shaken = timeout_at(end.into(), builder.handshake(Turns::new(stream, Arc::clone(&state)))).await;
+    let shaken = timeout_at(end.into(), builder.handshake(Yielding::new(stream, Arc::clone(&state)))).await;
     let (send, connection) = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|_| Reason::ConnectFailed)?;
-    let (ends, (last, over)) = (Ends::new(&state), oneshot::channel::<()>());
+    let (ends, (last, over)) = (OverOnDrop::new(&state), oneshot::channel::<()>());
     tokio::spawn(async move {
         let _ends = ends;
         tokio::select! {

@@ -44,7 +44,7 @@ pub(crate) enum FailureStage {
         replayable: bool,
     },
     /// The endpoint answered with a status that was not sent to the client yet; 504 for a timeout of the attempt.
-    Answered {
+    Responded {
         /// The status.
         status: u16,
         /// Whether all bytes that were read of the body can be sent again.
@@ -60,7 +60,7 @@ pub(crate) fn again(failed: &Failed<'_>) -> bool {
         FailureStage::Connecting { others } => others,
         FailureStage::Unprocessed { replayable } => replayable,
         FailureStage::Unanswered { idempotent, replayable, .. } => idempotent && replayable,
-        FailureStage::Answered { status, replayable } => replayable && failed.statuses.binary_search(&status).is_ok(),
+        FailureStage::Responded { status, replayable } => replayable && failed.statuses.binary_search(&status).is_ok(),
         FailureStage::Later => false,
     };
     harmless && failed.tries < failed.tries_max
@@ -100,10 +100,10 @@ mod tests {
             check(1, FailureStage::Unanswered { reused, idempotent: false, replayable: true }, false);
         }
         check(1, FailureStage::Later, false);
-        check(1, FailureStage::Answered { status: 503, replayable: true }, true);
-        check(2, FailureStage::Answered { status: 503, replayable: true }, false);
-        check(1, FailureStage::Answered { status: 503, replayable: false }, false);
-        check(1, FailureStage::Answered { status: 502, replayable: true }, false);
+        check(1, FailureStage::Responded { status: 503, replayable: true }, true);
+        check(2, FailureStage::Responded { status: 503, replayable: true }, false);
+        check(1, FailureStage::Responded { status: 503, replayable: false }, false);
+        check(1, FailureStage::Responded { status: 502, replayable: true }, false);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::budget::{Cost, Taken};
+use crate::budget::{Cost, Usage};
 
 /// The maximum share of retries in the requests in flight, in percent.
 const RETRIES_PERCENT: u64 = 20;
@@ -16,13 +16,13 @@ const RETRIES_MIN: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
     /// The costs of the requests in flight. Each is one file, so that the files are their number.
-    in_flight: Taken,
+    in_flight: Usage,
     retries: AtomicU32,
 }
 
 /// One request in flight at a Service port, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct AtService {
+pub(crate) struct RequestAtService {
     state: Arc<ServiceState>,
     cost: Cost,
 }
@@ -31,7 +31,7 @@ pub(crate) struct AtService {
 #[derive(Debug)]
 pub(crate) struct Retrying(Arc<ServiceState>);
 
-impl AtService {
+impl RequestAtService {
     /// Counts a request of this cost; `None` if there are `requests_max` already, or if all of them would cost more
     /// than `cost_max`. One request is always possible.
     pub(crate) fn enter(state: &Arc<ServiceState>, cost: Cost, (requests_max, cost_max): (u32, Cost)) -> Option<Self> {
@@ -74,7 +74,7 @@ impl AtService {
     }
 }
 
-impl Drop for AtService {
+impl Drop for RequestAtService {
     fn drop(&mut self) {
         self.state.in_flight.sub(self.cost);
     }
@@ -96,7 +96,8 @@ mod tests {
     #[track_caller]
     fn check_places(cost: Cost, max: (u32, Cost), want: usize) {
         let state = Arc::default();
-        let requests: Vec<AtService> = (0..9).filter_map(|_| AtService::enter(&state, cost, max)).collect();
+        let requests: Vec<RequestAtService> =
+            (0..9).filter_map(|_| RequestAtService::enter(&state, cost, max)).collect();
         assert_eq!(requests.len(), want, "{cost:?} {max:?}");
     }
 
@@ -114,12 +115,12 @@ mod tests {
     #[test]
     fn a_tunnel_makes_room_for_requests() {
         let (state, max) = (Arc::default(), (8, Cost::new(8, 320)));
-        let mut first = AtService::enter(&state, Cost::FULL_REQUEST, max).unwrap();
-        assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_none());
+        let mut first = RequestAtService::enter(&state, Cost::FULL_REQUEST, max).unwrap();
+        assert!(RequestAtService::enter(&state, Cost::FULL_REQUEST, max).is_none());
         first.shrink(Cost::TUNNEL);
         assert!(!first.grow(Cost::COMPRESSION, max.1) && first.grow(Cost::new(0, 256), max.1));
         first.shrink(Cost::TUNNEL);
-        assert!(AtService::enter(&state, Cost::FULL_REQUEST, max).is_some());
+        assert!(RequestAtService::enter(&state, Cost::FULL_REQUEST, max).is_some());
         drop(first);
         assert_eq!(state.in_flight.now(), Cost::default());
     }
@@ -127,8 +128,8 @@ mod tests {
     #[track_caller]
     fn check_budget(in_flight: usize, want: usize) {
         let state = Arc::default();
-        let requests: Vec<AtService> =
-            (0..in_flight).filter_map(|_| AtService::enter(&state, Cost::NATIVE_REQUEST, ALL)).collect();
+        let requests: Vec<RequestAtService> =
+            (0..in_flight).filter_map(|_| RequestAtService::enter(&state, Cost::NATIVE_REQUEST, ALL)).collect();
         let mut retries: Vec<Retrying> = (0..in_flight).filter_map(|_| requests[0].begin_retry()).collect();
         assert_eq!(retries.len(), want, "{in_flight}");
         // A retry that has ended makes room for another one.

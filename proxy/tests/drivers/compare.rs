@@ -83,7 +83,7 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
             one.lines.remove(b"connection".as_slice());
             other.lines.remove(b"connection".as_slice());
         } else if may_stop(case, full) && number + 1 == full.client.len() {
-            // See `stops_early`: the full driver may announce a close that the native one does not.
+            // See `stops_early`: the Pingora driver may announce a close that the native one does not.
             let closes = |same: &mut Same| same.lines.remove(b"connection".as_slice());
             if let (Some(says), _) = (closes(&mut one), closes(&mut other)) {
                 other.lines.insert(b"connection".to_vec(), says.clone());
@@ -105,7 +105,7 @@ fn stops_early(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     may_stop(case, full) && own && full.closed && full.rest.is_empty() && native.client.len() > full.client.len()
 }
 
-/// Returns `true` if the full driver may close the connection after its last response, see [`stops_early`].
+/// Returns `true` if the Pingora driver may close the connection after its last response, see [`stops_early`].
 fn may_stop(case: &Case, full: &Outcome) -> bool {
     let failed = |last: &Message| matches!(last.status(), 502 | 504) && last.values("x-request-id").next().is_some();
     has_body(case) || full.client.last().is_some_and(failed)

@@ -103,7 +103,7 @@ fn counted(registry: &Registry) -> BTreeMap<String, u64> {
     for family in registry.gather() {
         let labels: &[&str] = match family.name() {
             "tidegate_requests_total" => &["object", "class"],
-            "tidegate_answers_total" => &["reason"],
+            "tidegate_requests_by_reason_total" => &["reason"],
             _ => continue,
         };
         for metric in family.get_metric() {
@@ -164,7 +164,7 @@ async fn check(over: Over) {
     cases.retain(|case| !case.is_answered_early());
     cases.retain(|case| !over.is_http2() || !http2::requests(case).is_empty());
     assert!(cases.len() > 200, "{} cases", cases.len());
-    let (native, full) = tokio::join!(Logged::start(Driver::Both, over), Logged::start(Driver::Full, over));
+    let (native, full) = tokio::join!(Logged::start(Driver::Both, over), Logged::start(Driver::Pingora, over));
     let (native, full) = tokio::join!(native.play(&cases), full.play(&cases));
     let missing = |lines: &BTreeMap<String, Value>| {
         let ids = cases.iter().map(id).filter(|id| !lines.contains_key(id));
@@ -173,7 +173,7 @@ async fn check(over: Over) {
     assert_eq!([missing(&native), missing(&full)], [const { Vec::<String>::new() }; 2]);
     // A difference that decision 0015 lists: requests that only the native driver refuses.
     let listed = |one: &Value, other: &Value| {
-        // Over HTTP/2 the full driver aborts a switch of protocols.
+        // Over HTTP/2 the Pingora driver aborts a switch of protocols.
         let sent_on = [101, 200, if over.is_http2() { 499 } else { 101 }];
         one["status"] == 502 && sent_on.iter().any(|status| other["status"] == *status)
     };

@@ -160,7 +160,7 @@ async fn alone(wavering: &[Wavering], over: Over, one: Set, other: Set) -> Vec<C
 }
 
 fn full(options: &mut Options) {
-    options.driver = Driver::Full;
+    options.driver = Driver::Pingora;
 }
 
 /// The cases with the number or name of the environment variable; all cases without it.

@@ -199,7 +199,7 @@ impl Side {
     fn carried(&self) -> [u64; 2] {
         let families = self.bed.registry.gather();
         let family = families.iter().find(|family| family.name() == "tidegate_requests_by_driver_total");
-        ["native", "full"].map(|driver| {
+        ["native", "pingora"].map(|driver| {
             let metrics = family.iter().flat_map(|family| family.get_metric());
             let own = metrics.filter(|metric| metric.get_label().iter().any(|label| label.value() == driver));
             own.map(|metric| metric.get_counter().get_value() as u64).sum()

@@ -28,12 +28,12 @@ async fn a_missing_route_or_endpoint_is_a_404_or_503() {
     let bed = Bed::start(Model::to(&[])).await;
     check(&bed.get("a.test", "/", "").await, 503, "no-endpoints");
     check(&bed.get("b.test", "/", "").await, 404, "no-route");
-    bed.until_metric(r#"tidegate_answers_total{reason="no-endpoints"} 1"#).await;
+    bed.until_metric(r#"tidegate_requests_by_reason_total{reason="no-endpoints"} 1"#).await;
 }
 
 #[tokio::test]
 async fn a_client_that_asks_for_json_gets_json_from_both_drivers() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
         let answer = bed.get("a.test", "/", "Accept: text/html;q=0.5, application/json\r\n").await;
         let id = answer.header("x-request-id").unwrap();
@@ -60,7 +60,7 @@ async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
 
 #[tokio::test]
 async fn an_answer_in_place_of_100_continue_ends_the_connection() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
         for (host, status) in [("a.test", 503), ("b.test", 404)] {
             let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nExpect: 100-continue\r\n");
@@ -111,7 +111,7 @@ async fn the_full_driver_keeps_a_connection_after_the_failure_of_an_http2_endpoi
     let post = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n";
     for (protocol, ends) in [(AppProtocol::H2c, false), (AppProtocol::Http, true)] {
         let model = || Model::default().route("a.test", route("web", protocol)).backend("web", &[closed_port()]);
-        let bed = Bed::with(model(), |options| options.driver = Driver::Full).await;
+        let bed = Bed::with(model(), |options| options.driver = Driver::Pingora).await;
         assert_eq!(answered(&bed, &format!("{get}\r\n")).await, (502, ends), "{protocol:?}");
         let upgrade = format!("{get}Connection: upgrade\r\nUpgrade: websocket\r\n\r\n");
         for closes in [upgrade, format!("{get}Connection: close\r\n\r\n"), format!("{post}\r\nabc")] {
@@ -150,7 +150,7 @@ async fn a_truncated_response_is_counted_as_broken() {
     let bed = Bed::start(Model::to(&[upstream.address])).await;
     let answer = bed.get("a.test", "/", "").await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "half"));
-    bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
+    bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-broken"} 1"#).await;
 }
 
 /// The response for an HTTP/1.0 client, up to the end of its connection; the endpoint's connection may end earlier.

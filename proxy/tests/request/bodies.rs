@@ -70,11 +70,11 @@ async fn the_rest_of_a_body_after_an_early_answer_is_no_request() {
     let ended = format!("{REST}\r\n0\r\n\r\n");
     for (driver, framing, rest) in [
         (Driver::Both, &*length, REST),
-        (Driver::Full, &length, REST),
+        (Driver::Pingora, &length, REST),
         (Driver::Both, "Transfer-Encoding: chunked\r\n\r\n", &chunk),
-        (Driver::Full, "Transfer-Encoding: chunked\r\n\r\n", &chunk),
+        (Driver::Pingora, "Transfer-Encoding: chunked\r\n\r\n", &chunk),
         (Driver::Both, &*begun, &*ended),
-        (Driver::Full, &begun, &ended),
+        (Driver::Pingora, &begun, &ended),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let model = Model::to(&[listener.local_addr().unwrap()]);
@@ -97,7 +97,7 @@ async fn the_rest_of_a_body_after_an_early_answer_is_no_request() {
 
 #[tokio::test]
 async fn the_rest_of_a_body_after_an_early_answer_is_awaited_only_for_a_while() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         for (framing, body) in [("Content-Length: 9", "0123"), ("Transfer-Encoding: chunked", "8\r\n0123")] {
             for answered in ["Content-Length: 0\r\n\r\n", "Content-Length: 2\r\n\r\nno"] {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -181,7 +181,7 @@ async fn heads(head: &'static str) -> SocketAddr {
 async fn a_bodyless_compressible_response_keeps_the_connection() {
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
     let unmodified = "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nContent-Length: 5000\r\n\r\n";
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         for (method, head, coding) in [("HEAD", page, Some("gzip")), ("GET", unmodified, None)] {
             let model = Model::default().route("a.test", compressed(AppProtocol::Http));
             let model = model.backend("web", &[heads(head).await]);
@@ -243,7 +243,7 @@ async fn compression_stops_under_memory_pressure_and_refuses_no_stream() {
     // A connection takes 8 KiB, a request 64 or 256, an encoder 376. Twenty requests are less than half of what there
     // is.
     check_streams(Driver::Both, 8_000, 25, 4).await;
-    check_streams(Driver::Full, 16_000, 25, 6).await;
+    check_streams(Driver::Pingora, 16_000, 25, 6).await;
     check_streams(Driver::Both, 16_000, 5, 1).await;
     check_streams(Driver::Both, 16_000, 100, 8).await;
 }

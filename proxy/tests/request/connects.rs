@@ -62,7 +62,7 @@ async fn timeouts_of_a_request_bound_its_connecting() {
                 assert_eq!(ask(&bed, http2, "GET", "").await, 504, "{what}");
                 let took = began.elapsed();
                 assert!((MOMENT..PATIENCE / 2).contains(&took), "{what}: after {took:?}");
-                bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+                bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
                 bed.until_metric("tidegate_requests_in_flight 0").await;
             }
         }
@@ -79,7 +79,7 @@ async fn the_connect_timeout_has_a_reason_of_its_own() {
             let began = now();
             assert_eq!(ask(&bed, http2, "GET", "").await, 504, "{driver:?}, HTTP/2: {http2}, {protocol:?}");
             assert!((MOMENT..PATIENCE / 2).contains(&began.elapsed()), "after {:?}", began.elapsed());
-            bed.until_metric(r#"tidegate_answers_total{reason="connect-timeout"} 1"#).await;
+            bed.until_metric(r#"tidegate_requests_by_reason_total{reason="connect-timeout"} 1"#).await;
             bed.until_metric("tidegate_requests_in_flight 0").await;
         }
     }
@@ -107,7 +107,7 @@ async fn a_request_whose_client_disconnects_while_connecting_ends() {
                 drop(stream);
                 bed.until_metric(none).await;
             }
-            bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+            bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
         }
     }
 }

@@ -11,7 +11,7 @@ use tidegate_proxy::Driver;
 use super::bed::{Answer, Bed, Model, route};
 use super::upstream::{Reply, Upstream};
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn cors() -> Filter {
     let host = HostPattern::Exact("www.foo.com".into());

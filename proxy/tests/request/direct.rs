@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use super::bed::{Bed, Model, answer, answer_without_body, closed_port, route};
 use super::upstream::Upstream;
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn set(name: HeaderName, value: &'static str) -> HeaderEdits {
     HeaderEdits { set: [(name, HeaderValue::from_static(value))].into(), ..HeaderEdits::default() }
@@ -45,7 +45,7 @@ async fn a_direct_response_answers_every_method_and_keeps_the_connection() {
             ("GET", "", "", "<p>back soon"),
         ];
         // Pingora ends a connection after a request with a body that the edge answers itself.
-        let count = if driver == Driver::Full { 3 } else { 4 };
+        let count = if driver == Driver::Pingora { 3 } else { 4 };
         for (method, lines, sent, body) in requests.into_iter().take(count) {
             let request = format!("{method} / HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n{sent}");
             stream.write_all(request.as_bytes()).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_direct_response_answers_every_method_and_keeps_the_connection() {
             let values = ["content-type", "content-length", "retry-after", "x-request-id"].map(|name| got.header(name));
             assert_eq!(values, [Some("text/html"), Some("12"), Some("60"), None], "{driver:?}: {method}");
         }
-        bed.until_metric(&format!(r#"tidegate_answers_total{{reason="direct-response"}} {count}"#)).await;
+        bed.until_metric(&format!(r#"tidegate_requests_by_reason_total{{reason="direct-response"}} {count}"#)).await;
     }
 }
 

@@ -210,7 +210,7 @@ async fn a_denial_reaches_the_client_with_its_headers_and_its_body() {
         assert_eq!((got.status, got.header("grpc-status").as_str(), got.body.as_str()), (200, "16", ""), "{what}");
         assert!(upstream.is_quiet(), "{what}");
         until_counted(&bed, "denied", "", 3).await;
-        bed.until_metric(r#"tidegate_answers_total{reason="external-auth-denied"} 3"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="external-auth-denied"} 3"#).await;
     }
 }
 
@@ -289,7 +289,7 @@ async fn a_body_up_to_the_limit_is_shown_and_forwarded_whole() {
 async fn a_body_that_is_announced_as_too_large_is_not_awaited() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let bed = bed(&over_http(&[], &[], 10), upstream.address, &[auth.address], by(driver)).await;
         let answer = bed.ask("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 11\r\n\r\n").await;
         assert_eq!(answer.status, 413, "{driver:?}: {}", answer.body);
@@ -302,7 +302,7 @@ async fn the_timeout_of_a_request_bounds_the_wait_for_the_body_of_a_check() {
     let mut upstream = Upstream::echo().await;
     let mut auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
     let limit = Some(Duration::from_millis(300));
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         for settings in [
             Settings { request_timeout: limit, ..Settings::default() },
             Settings { total_timeout: limit, ..Settings::default() },
@@ -326,7 +326,7 @@ async fn the_timeout_of_a_request_bounds_the_wait_for_the_body_of_a_check() {
 async fn a_client_that_expects_100_continue_gets_it_before_the_question() {
     let mut upstream = Upstream::echo().await;
     let auth = Upstream::start(|_| reply("200 OK", &[], "")).await;
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let bed = bed(&over_http(&[], &[], 10), upstream.address, &[auth.address], by(driver)).await;
         let mut stream = bed.connect().await;
         let head = "POST / HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";

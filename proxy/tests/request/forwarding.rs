@@ -78,7 +78,7 @@ async fn underscore_spellings_of_the_forwarded_headers_are_removed() {
         }
     }
     lines += "CDN_Loop: forged\r\nX_Own: kept\r\n";
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
         bed.get("a.test", "/", &lines).await;

@@ -127,7 +127,7 @@ async fn http2_clients_reach_http1_endpoints() {
 
 #[tokio::test]
 async fn cookies_reach_http1_endpoints_as_one_line() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
         for (cookies, want) in [(&["a=b"][..], "a=b"), (&["a=b", "c=d; e=f", "g=h"], "a=b; c=d; e=f; g=h")] {
@@ -164,7 +164,7 @@ async fn grpc_clients_get_failures_as_trailers_only() {
     let (upstream, _seen) = grpc_like().await;
     let moment = Some(Duration::from_millis(200));
     let settings = Settings { request_timeout: moment, ..Settings::default() };
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let model = model(upstream, settings.clone()).route("c.test", route("nobody", AppProtocol::Http));
         let bed = Bed::with(model, |options| options.driver = driver).await;
         let mut send = client(&bed).await;
@@ -176,7 +176,7 @@ async fn grpc_clients_get_failures_as_trailers_only() {
             let request = Request::post(format!("http://{host}{path}")).header("content-type", "application/grpc");
             let (response, _body) = send.send_request(request.body(()).unwrap(), false).unwrap();
             let response = timeout(PATIENCE, response).await.unwrap();
-            // The full driver resets the stream of an overdue response.
+            // The Pingora driver resets the stream of an overdue response.
             let Ok(response) = response else {
                 assert_eq!(path, "/silent", "{driver:?}: {host}");
                 continue;
@@ -233,7 +233,7 @@ async fn targets_with_spaces_or_control_characters_are_reset() {
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     const PROTOCOL_ERROR: [u8; 4] = [0, 0, 0, 1];
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
         for target in

@@ -76,7 +76,7 @@ async fn beds() -> Vec<(Driver, Bed, TcpListener)> {
 /// Beds whose route has these settings.
 async fn beds_with(settings: &Settings, set: impl Fn(&mut Options)) -> Vec<(Driver, Bed, TcpListener)> {
     let mut beds = Vec::new();
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoints = [listener.local_addr().unwrap()];
         let mut route = route("web", AppProtocol::H2c);
@@ -321,7 +321,7 @@ async fn a_pause_of_the_client_is_not_the_endpoints_fault() {
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         let _asked = served.asked().await;
         assert_eq!(response(answered).await.status(), 408, "{driver:?}");
-        bed.until_metric("tidegate_answers_total{reason=\"body-stalled\"} 1").await;
+        bed.until_metric("tidegate_requests_by_reason_total{reason=\"body-stalled\"} 1").await;
         // The connection is still in use.
         let answered = client.send_request(get("/"), true).unwrap().0;
         ok(served.asked().await.1);

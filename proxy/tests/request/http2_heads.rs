@@ -62,7 +62,7 @@ async fn ask(client: &mut h2::client::SendRequest<Bytes>, path: &str) -> Option<
 
 #[tokio::test]
 async fn invalid_heads_and_trailers_of_endpoints_reach_no_client() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (address, mut connections) = endpoint().await;
         let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &[address]);
         let bed = Bed::with(model, |options| options.driver = driver).await;

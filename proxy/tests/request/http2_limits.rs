@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::bed::{Bed, Model, PATIENCE};
 use super::upstream::{Reply, Upstream};
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;

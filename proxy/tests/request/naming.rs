@@ -9,7 +9,7 @@ use tidegate_proxy::{Driver, Options};
 use super::bed::{Bed, Model, closed_port};
 use super::upstream::{Reply, Upstream};
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 async fn driven(driver: Driver, model: Model) -> Bed {
     Bed::with(model, |options| options.driver = driver).await
@@ -93,7 +93,8 @@ async fn responses_without_a_server_header_get_ours_unless_it_is_off() {
         Reply::Send(format!("HTTP/1.1 200 OK\r\n{server}Content-Length: 0\r\n\r\n"))
     })
     .await;
-    for (driver, on) in [(Driver::Both, true), (Driver::Both, false), (Driver::Full, true), (Driver::Full, false)] {
+    for (driver, on) in [(Driver::Both, true), (Driver::Both, false), (Driver::Pingora, true), (Driver::Pingora, false)]
+    {
         let set = |options: &mut Options| (options.driver, options.server_header) = (driver, on);
         let bed = Bed::with(Model::to(&[upstream.address]), set).await;
         let own = on.then_some("tidegate");

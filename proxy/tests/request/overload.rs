@@ -41,12 +41,12 @@ async fn check_full(driver: Driver, own: Option<u32>, usual: u32) {
         assert_eq!(answer(client).await.status, 200);
     }
     assert_eq!(bed.get("a.test", "/", "").await.status, 200, "{driver:?} {own:?}");
-    bed.until_metric(r#"tidegate_answers_total{reason="service-overloaded"} 1"#).await;
+    bed.until_metric(r#"tidegate_requests_by_reason_total{reason="service-overloaded"} 1"#).await;
 }
 
 #[tokio::test]
 async fn requests_per_service_are_limited_by_its_own_or_the_default_limit() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         check_full(driver, Some(2), 1024).await;
         check_full(driver, None, 2).await;
     }
@@ -75,7 +75,7 @@ async fn check_part(driver: Driver, set: impl FnOnce(&mut BudgetLimits)) {
 
 #[tokio::test]
 async fn one_service_gets_at_most_half_of_the_memory_and_a_quarter_of_the_files() {
-    for (driver, cost_kib) in [(Driver::Both, 64), (Driver::Full, 256)] {
+    for (driver, cost_kib) in [(Driver::Both, 64), (Driver::Pingora, 256)] {
         check_part(driver, |budget| budget.memory_kib = 8 * cost_kib).await;
         check_part(driver, |budget| budget.files = 16).await;
     }
@@ -95,7 +95,7 @@ async fn a_limit_of_zero_means_unlimited() {
 
 #[tokio::test]
 async fn a_request_without_room_leaves_its_connection_open() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let upstream = Upstream::echo().await;
         let bed = Bed::with(two_services(&upstream, Some(1)), |options| options.driver = driver).await;
         let (mut busy, mut other) = (bed.connect().await, bed.connect().await);
@@ -113,7 +113,7 @@ async fn a_request_without_room_leaves_its_connection_open() {
 
 #[tokio::test]
 async fn a_request_makes_room_at_its_end_and_not_with_its_connection() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let upstream = Upstream::echo().await;
         let bed = Bed::with(two_services(&upstream, Some(1)), |options| options.driver = driver).await;
         let mut clients = [bed.connect().await, bed.connect().await];

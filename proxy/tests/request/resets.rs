@@ -35,7 +35,7 @@ async fn silent() -> (TcpListener, Arc<AtomicUsize>) {
 
 #[tokio::test]
 async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (listener, connections) = silent().await;
         let bed = Bed::with(Model::to(&[listener.local_addr().unwrap()]), |options| options.driver = driver).await;
         let counted = Arc::clone(&connections);
@@ -67,7 +67,7 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
         timeout(PATIENCE, flood).await.expect("it is never ended");
         let error = timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap_err();
         assert_eq!((error.is_go_away(), error.reason()), (true, Some(Reason::ENHANCE_YOUR_CALM)), "{driver:?}");
-        bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 1"#).await;
+        bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too-many-resets"} 1"#).await;
         bed.until_metric("tidegate_requests_in_flight 0").await;
         let connections = connections.load(Relaxed);
         assert!((1..=CONNECTIONS_MAX).contains(&connections), "{driver:?}: {connections} connections to the endpoint");
@@ -78,7 +78,7 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
 
 #[tokio::test]
 async fn a_client_that_resets_forty_percent_of_its_streams_is_served() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (listener, _) = silent().await;
         let upstream = Upstream::echo().await;
         let model = Model::to(&[upstream.address])
@@ -110,13 +110,13 @@ async fn a_client_that_resets_forty_percent_of_its_streams_is_served() {
             });
             assert!(join_all(answers).await.into_iter().all(|status| status == 200), "{driver:?}");
         }
-        assert!(bed.metrics().contains(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 0"#));
+        assert!(bed.metrics().contains(r#"tidegate_http2_connections_ended_total{reason="too-many-resets"} 0"#));
     }
 }
 
 #[tokio::test]
 async fn a_client_that_waits_for_its_answers_is_served() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
         let send = client(&bed, 64 << 10).await;

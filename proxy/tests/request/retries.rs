@@ -86,7 +86,7 @@ async fn a_post_is_never_sent_twice() {
 
 /// Each driver, with clients of HTTP/1.1 and of HTTP/2.
 pub const WAYS: [(Driver, bool); 4] =
-    [(Driver::Both, false), (Driver::Both, true), (Driver::Full, false), (Driver::Full, true)];
+    [(Driver::Both, false), (Driver::Both, true), (Driver::Pingora, false), (Driver::Pingora, true)];
 
 /// An incomplete response head.
 const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Le";
@@ -170,7 +170,7 @@ async fn a_response_that_has_begun_is_not_retried() {
     }
     // An interim response counts as one. It is not forwarded to HTTP/2 clients.
     let upstream = Upstream::start(|_| Reply::SendAndClose("HTTP/1.1 103 Early Hints\r\n\r\n".to_owned())).await;
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let mut other = Upstream::echo().await;
         let model = in_turn(&[upstream.address, other.address], 2);
         let bed = Bed::with(model, |options| options.driver = driver).await;
@@ -199,7 +199,7 @@ async fn attempts_are_limited_by_the_route() {
             let bed = Bed::with(in_turn(&addresses, tries_max), |options| options.driver = driver).await;
             assert_eq!(ask(&bed, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
             bed.until_metric(&format!("tidegate_upstream_retries_total {}", tries_max - 1)).await;
-            bed.until_metric(r#"tidegate_answers_total{reason="upstream-broken"} 1"#).await;
+            bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-broken"} 1"#).await;
             let asked: Vec<_> = upstreams.into_iter().map(|mut upstream| !upstream.is_quiet()).collect();
             assert_eq!(asked, [true, tries_max > 1, tries_max > 1, false], "each is asked once, in turn");
         }

@@ -113,7 +113,7 @@ async fn a_policy_of_zero_attempts_disables_retries() {
 async fn retries_are_limited_by_the_budget_of_the_service() {
     let retry = RetryPolicy { statuses: [503].into(), attempts: 100, backoff: Duration::from_secs(60) };
     let settings = Settings { retry: Some(Arc::new(retry)), ..Settings::default() };
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         // Three retries are always allowed; with 20 requests in flight it is four.
         for (held, allowed) in [(0, 3), (17, 4)] {
             let mut upstream = Upstream::start(|seen| match seen.line.split(' ').nth(1) {
@@ -155,7 +155,7 @@ async fn the_total_timeout_bounds_retries() {
         let began = now();
         assert_eq!(ask(&bed, http2, "GET", "").await, 504, "{driver:?}, HTTP/2: {http2}");
         assert!(began.elapsed() >= MOMENT);
-        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
     }
 }
 

@@ -50,7 +50,7 @@ pub fn model(address: SocketAddr, tls: Option<UpstreamTls>) -> Model {
     Model::default().route("a.test", route).backend("web", &[address])
 }
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 #[tokio::test]
 async fn an_endpoint_certificate_is_verified_only_if_configured() {
@@ -63,7 +63,7 @@ async fn an_endpoint_certificate_is_verified_only_if_configured() {
         let bed = start(None).await;
         let answer = bed.get("a.test", "/", "").await;
         assert_eq!((answer.status, answer.body.as_str()), (200, "a.test"));
-        let carried = if driver == Driver::Both { "native" } else { "full" };
+        let carried = if driver == Driver::Both { "native" } else { "pingora" };
         bed.until_metric(&format!(r#"tidegate_requests_by_driver_total{{driver="{carried}"}} 1"#)).await;
         let answer = start(Some(named.clone())).await.get("a.test", "/", "").await;
         assert_eq!((answer.status, answer.body.as_str()), (200, "b.test"));
@@ -138,7 +138,8 @@ async fn requests_to_secure_endpoints_are_counted_in_flight() {
             }
             drop(stream);
             bed.until_metric("tidegate_requests_in_flight 0").await;
-            bed.until_metric(&format!(r#"tidegate_answers_total{{reason="client-gone"}} {}"#, count + 1)).await;
+            bed.until_metric(&format!(r#"tidegate_requests_by_reason_total{{reason="client-gone"}} {}"#, count + 1))
+                .await;
         }
     }
 }

@@ -17,7 +17,7 @@ use tidegate_proxy::Driver;
 use super::bed::{Answer, Bed, Model, PATIENCE, closed_port, route};
 use super::upstream::{Reply, Upstream};
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn by(carrier: SessionCarrier, absolute_timeout: Option<Duration>) -> Settings {
     let key = SessionKey::of_rule(Uid::parse("6f1de5f4-3f0c-4d5e-9a1c-2f6a0c1b7d3e").unwrap(), "");

@@ -11,7 +11,7 @@ use tidegate_proxy::Driver;
 use super::bed::{Bed, Model};
 use super::upstream::Upstream;
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn edits(set: &'static str, add: &'static str) -> HeaderEdits {
     let pair = |name, value| [(HeaderName::from_static(name), HeaderValue::from_static(value))].into();

@@ -25,7 +25,7 @@ const STEPS_MAX: u32 = 100;
 /// Longer than it takes to notice a slow client.
 const LONG: Duration = Duration::from_millis(2000);
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn held_to(driver: Driver, enforce: Enforce) -> impl FnOnce(&mut Options) {
     move |options| {
@@ -62,7 +62,7 @@ async fn a_body_that_trickles_over_http1_is_answered_408() {
         tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
         let said = trickle(&mut stream).await;
         assert!(said.starts_with("HTTP/1.1 408 ") && said.to_lowercase().contains("connection: close"), "{said}");
-        bed.until_metric(r#"tidegate_answers_total{reason="body-stalled"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="body-stalled"} 1"#).await;
     }
 }
 
@@ -85,7 +85,7 @@ async fn a_body_that_trickles_over_http2_is_answered_408() {
             () = trickle => unreachable!(),
         };
         assert_eq!(status, 408, "{driver:?}");
-        bed.until_metric(r#"tidegate_answers_total{reason="body-stalled"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="body-stalled"} 1"#).await;
     }
 }
 
@@ -136,7 +136,7 @@ async fn a_reader_that_trickles_over_http1_is_disconnected() {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
         pour(listener.accept().await.unwrap().0);
         stream.read_exact(&mut [0; 100]).await.unwrap();
-        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
         bed.until_metric(r#"tidegate_connections_active{protocol="http"} 0"#).await;
     }
 }
@@ -147,7 +147,7 @@ async fn a_reader_that_trickles_over_http2_is_reset() {
         let (bed, listener) = by_hand(|options| {
             held_to(driver, Enforce::Always)(options);
             // Pingora allows this long for a whole piece, which ends the wait for a client that reads only a part.
-            options.client.write_stall = if driver == Driver::Full { LONG } else { PATIENCE };
+            options.client.write_stall = if driver == Driver::Pingora { LONG } else { PATIENCE };
         })
         .await;
         let (answered, _) = client(&bed, 16 << 10).await.send_request(get("/"), true).unwrap();
@@ -164,7 +164,7 @@ async fn a_reader_that_trickles_over_http2_is_reset() {
         });
         let error = error.await.expect("the edge waits for ever");
         assert!(error.is_reset() && error.reason() != Some(Reason::NO_ERROR), "{driver:?}: {error}");
-        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
     }
 }
 
@@ -191,11 +191,11 @@ async fn sip(answered: h2::client::ResponseFuture) {
 
 #[tokio::test]
 async fn the_full_driver_counts_small_pieces_that_are_read_too_slowly() {
-    let (bed, listener) = bed(Driver::Full, Enforce::Always).await;
+    let (bed, listener) = bed(Driver::Pingora, Enforce::Always).await;
     let (answered, _) = client(&bed, 1000).await.send_request(get("/"), true).unwrap();
     let pieces = drip(listener.accept().await.unwrap().0);
     timeout(PATIENCE, sip(answered)).await.expect("the edge waits for ever");
-    bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+    bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
     timeout(PATIENCE, pieces).await.expect("the endpoint is held").unwrap();
 }
 
@@ -295,7 +295,7 @@ async fn slow_readers_are_disconnected_once_half_of_the_budget_is_used() {
         assert!(!slow.is_finished(), "{driver:?}: without pressure");
         let held = press(&bed, 1).await;
         timeout(PATIENCE, slow).await.expect("the edge waits for ever").unwrap();
-        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
         release(&bed, held).await;
         let slow = slow_reader(&bed, &listener).await;
         sleep(2 * LONG).await;

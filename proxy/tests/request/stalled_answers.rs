@@ -1,4 +1,4 @@
-//! HTTP/2 clients that do not take the edge's own answers: each keeps the head of its request alive.
+//! HTTP/2 clients that do not take local replies: each keeps the head of its request alive.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::bed::{Bed, Model, PATIENCE, answer};
 use super::streams::{response, rest};
 use super::timeouts::now;
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 /// The charges in KiB of a connection, of HTTP/2 on it, and of an answer that waits.
 const CONNECTION: usize = 8;
@@ -121,7 +121,7 @@ async fn resets_of_answers_that_wait_count_as_resets() {
         timeout(PATIENCE, flood).await.expect("it is never ended");
         let error = timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap_err();
         assert_eq!((error.is_go_away(), error.reason()), (true, Some(Reason::ENHANCE_YOUR_CALM)), "{driver:?}");
-        bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too_many_resets"} 1"#).await;
+        bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too-many-resets"} 1"#).await;
         bed.until_metric("tidegate_requests_in_flight 0\n").await;
     }
 }

@@ -102,8 +102,8 @@ async fn check_lives(bed: &Bed, send: &mut SendRequest<Bytes>, listener: &TcpLis
 fn check_native(bed: &Bed) {
     let metrics = bed.metrics();
     assert!(
-        !metrics.contains(r#"tidegate_requests_by_driver_total{driver="full"} "#)
-            || metrics.contains(r#"{driver="full"} 0"#)
+        !metrics.contains(r#"tidegate_requests_by_driver_total{driver="pingora"} "#)
+            || metrics.contains(r#"{driver="pingora"} 0"#)
     );
 }
 
@@ -344,12 +344,12 @@ async fn requests_beyond_plain_http_use_the_full_driver() {
     for (name, value, driver) in [
         ("accept", "*/*", "native"),
         ("content-type", "application/json", "native"),
-        ("content-type", "application/grpc", "full"),
-        ("content-type", "application/gRPC-web+proto", "full"),
+        ("content-type", "application/grpc", "pingora"),
+        ("content-type", "application/gRPC-web+proto", "pingora"),
         ("te", "trailers", "native"),
         ("trailer", "x-sum", "native"),
         ("expect", "100-continue", "native"),
-        ("expect", "something else", "full"),
+        ("expect", "something else", "pingora"),
         ("proxy-authorization", "x", "native"),
     ] {
         let upstream = Upstream::echo().await;
@@ -363,7 +363,7 @@ async fn requests_beyond_plain_http_use_the_full_driver() {
 
 #[tokio::test]
 async fn our_answers_to_head_end_the_stream() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let bed = Bed::with(Model::to(&[]), |options| options.driver = driver).await;
         let request = Request::head("http://a.test/").body(()).unwrap();
         let (answered, _) = client(&bed, 64 << 10).await.send_request(request, true).unwrap();

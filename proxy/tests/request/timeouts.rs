@@ -50,7 +50,7 @@ async fn the_response_timeout_applies_to_upgrades() {
 #[tokio::test]
 async fn the_timeout_of_a_request_does_not_outlive_it() {
     let upstream = Upstream::echo().await;
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let settings = Settings { request_timeout: Some(4 * MOMENT), ..Settings::default() };
         let bed = Bed::with(timed(upstream.address, settings), |options| options.driver = driver).await;
         let mut stream = bed.connect().await;
@@ -122,7 +122,7 @@ async fn a_slow_request_body_does_not_stop_the_request_timeout() {
 
 #[tokio::test]
 async fn an_overdue_response_ends_only_its_http2_stream() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let upstream = Upstream::start(|seen| match seen.line.as_str() {
             "GET /silent HTTP/1.1" => Reply::Silence,
             _ => Reply::ok("here"),
@@ -141,11 +141,11 @@ async fn an_overdue_response_ends_only_its_http2_stream() {
         // Pingora cannot send a response here; it can only close the connection.
         match driver {
             Driver::Both => assert_eq!(silent.unwrap().status(), 504),
-            Driver::Full => assert!(silent.unwrap_err().is_reset()),
+            Driver::Pingora => assert!(silent.unwrap_err().is_reset()),
         }
         assert!(began.elapsed() >= MOMENT);
         assert_eq!(timeout(PATIENCE, ask("/")).await.unwrap().unwrap().status(), 200);
-        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
         bed.until_metric("tidegate_requests_in_flight 0").await;
     }
 }

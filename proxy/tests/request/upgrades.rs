@@ -15,7 +15,7 @@ use super::bed::{Bed, Model, PATIENCE, answer};
 use super::secure_upstreams::{acceptor, model};
 use super::upstream::Upstream;
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 /// Sends every message back.
 async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin) {
@@ -82,7 +82,7 @@ async fn outlives(model: Model, driver: Driver, moment: Duration) {
     socket.close(None).await.unwrap();
     while timeout(PATIENCE, socket.next()).await.unwrap().is_some_and(|message| message.is_ok()) {}
     bed.until_metric(r#"tidegate_requests_total{class="1xx",kind="Ingress",name="web",namespace="shop",object="Ingress shop/web"} 1"#).await;
-    let carried = if driver == Driver::Both { "native" } else { "full" };
+    let carried = if driver == Driver::Both { "native" } else { "pingora" };
     bed.until_metric(&format!(r#"tidegate_requests_by_driver_total{{driver="{carried}"}} 1"#)).await;
     bed.until_metric("tidegate_requests_in_flight 0").await;
 }
@@ -106,7 +106,7 @@ async fn an_idle_tunnel_ends_after_its_own_timeout() {
         let (mut socket, _) = tokio_tungstenite::client_async("ws://a.test/", bed.connect().await).await.unwrap();
         let end = timeout(PATIENCE, socket.next()).await.expect("the tunnel stays open");
         assert!(end.is_none_or(|message| message.is_err()));
-        bed.until_metric(r#"tidegate_answers_total{reason="tunnel-idle"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="tunnel-idle"} 1"#).await;
     }
 }
 

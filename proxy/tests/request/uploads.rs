@@ -20,7 +20,7 @@ async fn impatient(driver: Driver, endpoint: std::net::SocketAddr) -> Bed {
     Bed::with(timed(endpoint, settings), set).await
 }
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 #[tokio::test]
 async fn the_time_of_an_upload_does_not_count_against_the_endpoint() {
@@ -53,7 +53,7 @@ async fn a_client_that_resets_its_connection_during_an_upload_is_gone() {
         bed.until_metric("tidegate_requests_in_flight 1").await;
         client.set_zero_linger().unwrap();
         drop(client);
-        bed.until_metric(r#"tidegate_answers_total{reason="client-gone"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="client-gone"} 1"#).await;
     }
 }
 
@@ -86,7 +86,7 @@ async fn a_response_that_stalls_after_an_upload_is_aborted() {
         // A reset instead of a close is accepted too.
         drop(timeout(PATIENCE, client.read_to_end(&mut bytes)).await.expect("it stays open"));
         assert!(bytes.ends_with(b"\r\n\r\nhello"), "{driver:?}: {}", String::from_utf8_lossy(&bytes));
-        bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
     }
 }
 
@@ -115,7 +115,7 @@ async fn an_endpoint_that_stops_reading_a_body_is_given_up() {
 
 #[tokio::test]
 async fn a_stream_with_a_stalled_body_ends() {
-    for (driver, status) in [(Driver::Both, 408), (Driver::Full, 504)] {
+    for (driver, status) in [(Driver::Both, 408), (Driver::Pingora, 504)] {
         let upstream = Upstream::echo().await;
         let bed = impatient(driver, upstream.address).await;
         let (send, connection) = h2::client::handshake(bed.connect().await).await.unwrap();

@@ -32,7 +32,7 @@ async fn a_response_that_has_not_begun_by_the_deadline_is_a_504() {
                 assert_eq!(ask(&bed, http2, method, body).await, 504, "{driver:?}, HTTP/2: {http2}");
             }
             assert!((2 * MOMENT..PATIENCE / 2).contains(&began.elapsed()), "after {:?}", began.elapsed());
-            bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 2"#).await;
+            bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 2"#).await;
         }
     }
 }
@@ -83,7 +83,7 @@ async fn cut(bed: &Bed, http2: bool, reads: bool) {
         return;
     }
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
-    let overdue = r#"tidegate_answers_total{reason="upstream-timeout"} 1"#;
+    let overdue = r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#;
     if !reads {
         return bed.until_metric(overdue).await;
     }
@@ -118,7 +118,7 @@ async fn a_response_beyond_the_deadline_is_cut_and_logged() {
                 cut(&bed, http2, reads).await;
                 let what = format!("{driver:?}, HTTP/2: {http2}, {times} times {} bytes, {reads}", piece.len());
                 assert!((MOMENT..PATIENCE / 2).contains(&began.elapsed()), "{what}: after {:?}", began.elapsed());
-                bed.until_metric(r#"tidegate_answers_total{reason="upstream-timeout"} 1"#).await;
+                bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
                 bed.until_metric("tidegate_requests_in_flight 0").await;
             }
         }

@@ -23,7 +23,7 @@ fn requests_in_flight(bed: &Bed) -> usize {
 #[tokio::test]
 async fn the_edge_buffers_little_even_for_large_client_windows() {
     const STREAMS: usize = 128;
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, listener) = by_hand(|options| options.driver = driver).await;
         let mut builder = Builder::new();
         builder.initial_window_size((1 << 31) - 1).initial_connection_window_size((1 << 31) - 1);

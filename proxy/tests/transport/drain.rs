@@ -83,7 +83,7 @@ async fn requests_beyond_the_grace_period_are_cut_and_counted() {
 
 #[tokio::test]
 async fn after_the_announcement_responses_close_and_idle_connections_stay() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut clients = Vec::new();
         for _ in 0..4 {
@@ -111,7 +111,7 @@ async fn after_the_announcement_responses_close_and_idle_connections_stay() {
 
 #[tokio::test]
 async fn after_the_announcement_http2_connections_get_goaway_and_lose_no_request() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let connect = || async {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -147,7 +147,7 @@ async fn after_the_announcement_http2_connections_get_goaway_and_lose_no_request
 
 #[tokio::test]
 async fn a_request_read_before_the_drain_is_answered() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
         client.send("GET /drip HTTP/1.1\r\nHost: a\r\n\r\nGET /two HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -169,7 +169,7 @@ async fn a_request_read_before_the_drain_is_answered() {
 
 #[tokio::test]
 async fn a_client_that_connected_just_before_the_drain_is_answered() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, address) = bed(http(PLAIN), driver).await;
         let mut client = Http1::connect(address).await;
         let drained = tokio::spawn(bed.drain(PATIENCE));

@@ -23,7 +23,7 @@ async fn a_connection_is_kept_for_the_next_request() {
 /// Checks that both drivers answer pipelined requests in order. The heads have these further lines, and the answers
 /// contain `said`.
 async fn check_sent_ahead(lines: &str, body: &str, said: &str) {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let key = http("127.0.0.1:0");
         let bed = Bed::with(&[key], |options| options.driver = driver).await;
         let mut client = Http1::connect(bed.address(key).await).await;
@@ -56,7 +56,7 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn requests_refused_by_pingora_are_counted() {
     let key = http("127.0.0.1:0");
-    let bed = Bed::with(&[key], |options| options.driver = Driver::Full).await;
+    let bed = Bed::with(&[key], |options| options.driver = Driver::Pingora).await;
     for (head, status) in [
         ("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n", 405),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", 400),

@@ -65,7 +65,7 @@ async fn a_slow_head_is_a_408() {
     trickle(&mut client).await;
     assert!(client.response().await.unwrap().starts_with("HTTP/1.1 408 "));
     client.closed().await;
-    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head_too_slow")), 1.0);
+    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head-too-slow")), 1.0);
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_head_with_too_many_bytes_or_lines_is_a_431() {
     client.send(&format!("GET / HTTP/1.1\r\n{}", "X: y\r\n".repeat(11))).await;
     assert_431(client.response().await);
     client.closed().await;
-    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head_too_large")), 2.0);
+    assert_eq!(bed.metric("tidegate_heads_refused_total", Some("head-too-large")), 2.0);
 }
 
 #[tokio::test]
@@ -124,11 +124,11 @@ async fn check_ahead(driver: Driver, first: &str, status: &str) {
 
 #[tokio::test]
 async fn pipelined_requests_do_not_reset_an_answer_that_closes() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         check_ahead(driver, "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "400").await;
         check_ahead(driver, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "502").await;
     }
-    check_ahead(Driver::Full, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "502").await;
+    check_ahead(Driver::Pingora, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "502").await;
 }
 
 /// A data plane with one thread, and this number of files.
@@ -210,7 +210,7 @@ async fn as_many_idle_connections_are_evicted_as_a_request_needs() {
 
 #[tokio::test]
 async fn connections_with_a_request_are_not_evicted() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (bed, address) = with_files(2, |options| {
             options.driver = driver;
             options.budget.client_share = 100;

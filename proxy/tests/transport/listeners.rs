@@ -154,7 +154,7 @@ async fn server_names_without_a_listener_or_a_certificate_are_refused() {
         let error = refused(name).await;
         assert!(error.contains("UnrecognisedName") || error.contains("UnrecognizedName"), "{error}");
     }
-    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown_name"), 3.0).await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown-name"), 3.0).await;
     refused("b.example").await;
     check_shown(address, "one.example", &one).await;
 }
@@ -199,7 +199,7 @@ async fn each_listener_verifies_clients_as_configured() {
         assert!(asks(&with(Some(&good_client)), "valid.example", address).await.is_some());
         assert!(asks(&with(Some(&other_client)), "valid.example", address).await.is_none());
         assert!(asks(&with(None), "valid.example", address).await.is_none());
-        bed.until_metric(failures, Some("client_certificate"), 2.0 * f64::from(count)).await;
+        bed.until_metric(failures, Some("client-certificate"), 2.0 * f64::from(count)).await;
         for issued in [Some(&good_client), Some(&other_client), None] {
             assert!(asks(&with(issued), "lax.example", address).await.is_some(), "with {}", issued.is_some());
             assert!(asks(&with(issued), "open.example", address).await.is_some());

@@ -45,7 +45,7 @@ async fn connect(from: &str, to: SocketAddr, header: &[u8]) -> TcpStream {
 
 /// Compares the endpoint's view of a client that connects like this; `PORT` is the bind's.
 async fn check(from: &str, header: &[u8], want: &str) {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let shown = format!("{} from {from}, {driver:?}", header.escape_ascii());
         let (_bed, address) = bed(http(PLAIN), driver).await;
         let want = want.replace("PORT", &address.port().to_string());
@@ -92,7 +92,7 @@ async fn forwarded_headers_are_trusted_by_the_address_in_the_header() {
 
 #[tokio::test]
 async fn forwarded_headers_are_not_trusted_after_a_header_without_an_address() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let (_bed, address) = bed(http(PLAIN), driver).await;
         for header in [LOCAL, b"PROXY UNKNOWN\r\n"] {
             let mut client = Http1::over(connect(TRUSTED, address, header).await);

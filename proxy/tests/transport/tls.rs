@@ -196,7 +196,7 @@ async fn plain_http_on_the_tls_port_is_a_400() {
     let response = client.response().await.unwrap();
     assert!(response.starts_with("HTTP/1.1 400 ") && response.contains("HTTPS"), "{response}");
     client.closed().await;
-    bed.until_metric("tidegate_tls_handshake_failures_total", Some("plain_http"), 1.0).await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("plain-http"), 1.0).await;
 }
 
 #[tokio::test]

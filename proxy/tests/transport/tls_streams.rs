@@ -126,7 +126,7 @@ async fn a_name_without_a_route_is_refused() {
         let refused = TlsClient { name, ..TlsClient::default() }.connect(address).await;
         assert!(refused.unwrap_err().to_string().contains("UnrecognisedName"), "{name}");
     }
-    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown_name"), 7.0).await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("unknown-name"), 7.0).await;
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn clients_are_verified_before_bytes_are_forwarded() {
     };
     assert_eq!(ask(&good).await, b"a");
     assert_eq!(ask(&other).await, b"");
-    bed.until_metric("tidegate_tls_handshake_failures_total", Some("client_certificate"), 1.0).await;
+    bed.until_metric("tidegate_tls_handshake_failures_total", Some("client-certificate"), 1.0).await;
 }
 
 #[tokio::test]

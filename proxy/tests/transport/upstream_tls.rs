@@ -111,7 +111,7 @@ struct Edge {
     address: SocketAddr,
 }
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Full];
+const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 impl Edge {
     async fn start(driver: Driver) -> Self {

@@ -74,7 +74,7 @@ pub(crate) async fn an_event_about_a_class_goes_to_default(stage: &mut Stage) {
     let event = |namespace: &str| {
         json!({
             "metadata": {"name": "tidegate.0123456789abcdef", "namespace": namespace},
-            "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "reason": "SetAside", "action": "Route",
+            "eventTime": "2026-11-21T03:12:04.733123Z", "type": "Warning", "reason": "ProcessingFailed", "action": "Route",
             "note": "could not be processed (internal error: a test); its last result stays in effect until it changes, but not over a restart",
             "regarding": {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "name": "tidegate", "uid": uid},
             "reportingController": "tidegate.io/tidegate", "reportingInstance": "edge-0_1",
@@ -95,5 +95,5 @@ pub(crate) async fn an_event_about_a_class_goes_to_default(stage: &mut Stage) {
     let (status, answer) = create("tidegate").await;
     assert_eq!(status, 422, "{answer}");
     let shown = stage.cluster.kubectl.run(&["describe", "ingressclass", "tidegate"]).await;
-    assert!(shown.lines().any(|line| line.contains("SetAside")), "{shown}");
+    assert!(shown.lines().any(|line| line.contains("ProcessingFailed")), "{shown}");
 }

@@ -20,7 +20,7 @@ pub(crate) const CODINGS: [&str; 7] = [
 ];
 /// The second response, which no request asked for.
 pub(crate) const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Smuggled: 1\r\n\r\nSMUGGLED";
-/// A header line that leaves a request to the full driver.
+/// A header line that leaves a request to the Pingora driver.
 pub(crate) const TO_FULL: &str = "Connection: x\r\n";
 
 /// The request for the coding with this number.
@@ -40,7 +40,7 @@ pub(crate) async fn endpoint() -> Endpoint {
     Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await
 }
 
-/// The edge does not forward a response that it cannot frame, and no bytes follow its own. The full driver ends the
+/// The edge does not forward a response that it cannot frame, and no bytes follow its own. The Pingora driver ends the
 /// client's connection as well.
 pub(crate) async fn an_unknown_coding_is_502_and_nothing_follows(driver: Driver) {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);

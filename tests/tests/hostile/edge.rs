@@ -15,17 +15,17 @@ use crate::endpoint::{Endpoint, READY};
 /// The value of `--driver`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Driver {
-    /// The native driver, and the full one for the requests that the native one leaves to it.
+    /// The native driver, and the Pingora driver for the requests that the native one leaves to it.
     Both,
-    /// The full driver alone.
-    Full,
+    /// The Pingora driver alone.
+    Pingora,
 }
 
 impl Driver {
     const fn flag(self) -> &'static str {
         match self {
             Self::Both => "both",
-            Self::Full => "full",
+            Self::Pingora => "pingora",
         }
     }
 }
@@ -105,7 +105,7 @@ impl Edge {
     /// The number of requests that the edge answered itself for a reason.
     pub(crate) async fn answered(&self, reason: &str) -> u64 {
         let page = self.admin("/metrics", Duration::from_secs(20)).await.expect("metrics").body;
-        let name = format!("tidegate_answers_total{{reason=\"{reason}\"}} ");
+        let name = format!("tidegate_requests_by_reason_total{{reason=\"{reason}\"}} ");
         page.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().expect("a count"))
     }
 

@@ -37,7 +37,7 @@ struct Subject {
 async fn honest_clients_are_measured_under_each_attack() {
     let (a, b) = (endpoint().await, Endpoint::honest("b").await);
     let tenants = [("a", &a), ("b", &b)];
-    let edges = [Edge::start(Driver::Both, &tenants).await, Edge::start(Driver::Full, &tenants).await];
+    let edges = [Edge::start(Driver::Both, &tenants).await, Edge::start(Driver::Pingora, &tenants).await];
     let routes = [("a.test", a.address()), ("b.test", b.address())];
     let fronts = [Front::start(Proxy::Nginx, &routes).await, Front::start(Proxy::Haproxy, &routes).await];
     let of_edge = |name, edge: &Edge| Subject {

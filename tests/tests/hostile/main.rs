@@ -30,7 +30,8 @@ mod streams;
 mod targets;
 mod written;
 
-/// Makes two tests of each rule: one with the native driver beside the full one, one with the full driver alone.
+/// Makes two tests of each rule: one with the native driver beside the Pingora driver, one with the Pingora driver
+/// alone.
 macro_rules! in_both_drivers {
     ($($module:ident::$rule:ident),* $(,)?) => {
         mod native_and_full {
@@ -43,7 +44,7 @@ macro_rules! in_both_drivers {
         mod full_alone {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $rule() {
-                crate::$module::$rule(crate::edge::Driver::Full).await;
+                crate::$module::$rule(crate::edge::Driver::Pingora).await;
             })*
         }
     };

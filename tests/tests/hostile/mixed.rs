@@ -49,7 +49,7 @@ async fn all_attacks_at_once_native_and_full() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes HOSTILE_MINUTES, 30 without it; .ci/full runs it"]
 async fn all_attacks_at_once_full_alone() {
-    all_attacks_at_once(Driver::Full).await;
+    all_attacks_at_once(Driver::Pingora).await;
 }
 
 async fn all_attacks_at_once(driver: Driver) {

@@ -23,7 +23,7 @@ fn check_instructions(subject: &str, instructions: Option<f64>, want: bool) {
 fn a_missing_count_fails_the_check() {
     check_instructions("nginx", None, false);
     check_instructions("nginx", Some(0.0), false);
-    check_instructions("tidegate, full driver", None, false);
+    check_instructions("tidegate, Pingora driver", None, false);
     check_instructions("tidegate", None, false);
     check_instructions("tidegate, no log", None, true);
     check_one("nginx", "h1-small", 0.0, Some(0.0), false);
@@ -61,16 +61,16 @@ fn counts_beyond_the_limit_fail_the_check() {
     check_one("tidegate", "h1-close-small", 9.0, Some(14.1), true);
     check_one("tidegate", "h1-close-small", 10.0, Some(14.1), false);
     check_one("tidegate", "h1-close-small", 9.0, Some(18.0), false);
-    check_one("tidegate, full driver", "h1-close-small", 75.0, Some(16.0), true);
-    check_one("tidegate, full driver", "h1-close-small", 75.0, Some(19.0), false);
+    check_one("tidegate, Pingora driver", "h1-close-small", 75.0, Some(16.0), true);
+    check_one("tidegate, Pingora driver", "h1-close-small", 75.0, Some(19.0), false);
     check_one("tidegate", "tls-small", 2.1, Some(6.0), true);
     check_one("tidegate", "tls-small", 3.1, Some(6.0), false);
     check_one("tidegate", "h2-small", 16.0, Some(6.5), true);
     check_one("tidegate", "h2-small", 20.0, None, false);
     check_one("tidegate", "h2-small", 16.0, Some(9.0), false);
-    check_one("tidegate, full driver", "tls-small", 75.0, Some(8.0), true);
-    check_one("tidegate, full driver", "tls-small", 170.0, Some(8.0), false);
-    check_one("tidegate, full driver", "tls-small", 75.0, Some(20.0), false);
+    check_one("tidegate, Pingora driver", "tls-small", 75.0, Some(8.0), true);
+    check_one("tidegate, Pingora driver", "tls-small", 170.0, Some(8.0), false);
+    check_one("tidegate, Pingora driver", "tls-small", 75.0, Some(20.0), false);
     check_one("nginx", "h1-small", 1000.0, Some(1000.0), true);
 }
 

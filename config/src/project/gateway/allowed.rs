@@ -69,8 +69,8 @@ impl AllowedNamespaces {
         let Some(raw) = raw else { return default };
         let json: NamespacesJson<'_> = match read(raw, field) {
             Ok(json) => json,
-            Err(misread) => {
-                found.attachment_refused(&misread.field, &misread.value, &misread.why);
+            Err(invalid) => {
+                found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                 return Self::None;
             }
         };
@@ -81,8 +81,8 @@ impl AllowedNamespaces {
             (Some("None"), _) => Self::None,
             (Some("Selector"), Some(raw)) => match LabelSelector::read(raw, &format!("{field}.selector")) {
                 Ok(selector) => Self::Selected(selector),
-                Err(misread) => {
-                    found.attachment_refused(&misread.field, &misread.value, &misread.why);
+                Err(invalid) => {
+                    found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                     Self::None
                 }
             },
@@ -103,8 +103,8 @@ impl AllowedRoutes {
     pub(super) fn read(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Self {
         let json: AllowedJson<'_> = match raw.map(|raw| read(raw, field)).transpose() {
             Ok(json) => json.unwrap_or_default(),
-            Err(misread) => {
-                found.attachment_refused(&misread.field, &misread.value, &misread.why);
+            Err(invalid) => {
+                found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                 return Self { namespaces: AllowedNamespaces::None, kinds: None };
             }
         };
@@ -120,8 +120,8 @@ impl AllowedRoutes {
 fn kinds(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
     let list: Vec<&RawValue> = match read(raw, field) {
         Ok(list) => list,
-        Err(misread) => {
-            found.attachment_refused(&misread.field, &misread.value, &misread.why);
+        Err(invalid) => {
+            found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
             return Some([Err(Unreadable)].into());
         }
     };
@@ -130,7 +130,7 @@ fn kinds(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<Box<[Re
     }
     let entries = found.entries(Some(list), KINDS_MAX, field);
     let kinds = entries.map(|(field, raw)| {
-        group_kind(raw, &field, Some(Kind::GatewayClass)).map_err(|misread| found.misread(&misread))
+        group_kind(raw, &field, Some(Kind::GatewayClass)).map_err(|invalid| found.invalid(&invalid))
     });
     Some(kinds.collect())
 }

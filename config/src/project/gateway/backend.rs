@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::reference::{Form, GroupKind, ObjectReference, Unreadable, port, reference};
 use crate::finding::{field_name, printable};
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of backends read of one rule.
 pub(super) const BACKENDS_MAX: usize = 16;
@@ -50,19 +50,19 @@ struct WeightJson<'a> {
 }
 
 /// Reads a reference to a backend.
-pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Result<BackendRef, Misread> {
+pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Result<BackendRef, InvalidValue> {
     let object = reference(raw, field, own, Form::of(Kind::Service))?;
     let json: PortJson = read(raw, field)?;
     let port = json.port.map(|number| port(number, &format!("{field}.port"))).transpose()?;
     if port.is_none() && object.kind == GroupKind::Known(Kind::Service) {
         let why = "is a Service, and is named without a port".to_owned();
-        return Err(Misread { field: format!("{field}.port"), value: printable(&object.name.to_string()), why });
+        return Err(InvalidValue { field: format!("{field}.port"), value: printable(&object.name.to_string()), why });
     }
     Ok(BackendRef { object, port })
 }
 
 /// Adds the finding about an unreadable backend: its consequence depends on the kind of route.
-pub(super) type Tell = fn(&mut FindingList, &Misread) -> Unreadable;
+pub(super) type Tell = fn(&mut FindingList, &InvalidValue) -> Unreadable;
 
 /// Reads a share.
 pub(super) fn weighted(
@@ -72,7 +72,7 @@ pub(super) fn weighted(
     found: &mut FindingList,
     tell: Tell,
 ) -> WeightedBackend {
-    let to = backend_ref(raw, field, own).map_err(|misread| tell(found, &misread));
+    let to = backend_ref(raw, field, own).map_err(|invalid| tell(found, &invalid));
     WeightedBackend { field: field_name(field), to, weight: weight(raw, field, found) }
 }
 
@@ -90,8 +90,8 @@ pub(super) fn backends<T: From<WeightedBackend>>(
             let entries = found.entries(Some(list), BACKENDS_MAX, field);
             entries.map(|(field, raw)| entry(raw, &field, found)).collect()
         }
-        Err(misread) => {
-            let to = Err(tell(found, &misread));
+        Err(invalid) => {
+            let to = Err(tell(found, &invalid));
             [WeightedBackend { field: field_name(field), to, weight: 1 }.into()].into()
         }
     }
@@ -106,7 +106,7 @@ fn weight(raw: &RawValue, field: &str, found: &mut FindingList) -> u32 {
             Ok(weight) if number <= WEIGHT_MAX => return weight,
             _ => found.ignored(&field, &number.to_string(), format_args!("is not between 0 and {WEIGHT_MAX}")),
         },
-        Err(misread) => found.ignored(&misread.field, &misread.value, &misread.why),
+        Err(invalid) => found.ignored(&invalid.field, &invalid.value, &invalid.why),
     }
     1
 }

@@ -12,7 +12,7 @@ use super::reference::{Form, ObjectReference, Unreadable, checked, reference};
 use crate::finding::printable;
 use crate::model::HostPattern;
 use crate::object::{Age, ObjectName};
-use crate::project::field::{FindingList, Misread, read, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of targets read of one policy.
@@ -113,7 +113,10 @@ struct NameJson {
     uri: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<BackendTlsPolicy, Misread> {
+pub(in crate::project) fn project(
+    source: &Source<'_>,
+    found: &mut FindingList,
+) -> Result<BackendTlsPolicy, InvalidValue> {
     const FIELD: &str = "spec.validation";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
@@ -122,27 +125,27 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) 
     let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, found)).collect();
     let missing = || fault(FIELD.to_owned(), "", "is required but missing");
     let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, found));
-    let validation = validation.map_err(|misread| {
-        found.closed(&misread.field, &misread.value, &misread.why);
+    let validation = validation.map_err(|invalid| {
+        found.closed(&invalid.field, &invalid.value, &invalid.why);
         Unreadable
     });
     Ok(BackendTlsPolicy { age, targets, validation, options: options(spec.options, "spec.options", found) })
 }
 
-fn fault(field: String, value: &str, why: &str) -> Misread {
-    Misread { field, value: printable(value), why: why.to_owned() }
+fn fault(field: String, value: &str, why: &str) -> InvalidValue {
+    InvalidValue { field, value: printable(value), why: why.to_owned() }
 }
 
 /// A section name that cannot be read selects every port, so that no port is left without TLS.
 fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Option<PolicyTarget> {
-    let object = reference(raw, field, own, Form::LOCAL).map_err(|misread| found.misread(&misread)).ok()?;
+    let object = reference(raw, field, own, Form::LOCAL).map_err(|invalid| found.invalid(&invalid)).ok()?;
     let json: TargetJson<'_> = found.entry(raw, field)?;
     let section = json.section_name.and_then(|raw| {
         let field = format!("{field}.sectionName");
         match read(raw, &field) {
             Ok(name) => Some(name),
-            Err(misread) => {
-                found.ignored(&misread.field, &misread.value, &misread.why);
+            Err(invalid) => {
+                found.ignored(&invalid.field, &invalid.value, &invalid.why);
                 None
             }
         }
@@ -156,7 +159,7 @@ fn validation(
     field: &str,
     own: &ObjectName,
     found: &mut FindingList,
-) -> Result<BackendValidation, Misread> {
+) -> Result<BackendValidation, InvalidValue> {
     let json: ValidationJson<'_> = read(raw, field)?;
     let hostname = checked(json.hostname, field, "hostname", |text| precise_hostname(text).map(|_| ()))?;
     let field_of_names = format!("{field}.subjectAltNames");
@@ -178,7 +181,7 @@ fn validation(
         (None, false) => {
             let entries = found.entries(Some(refs), AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
             let read = entries.map(|(field, raw)| {
-                reference(raw, &field, own, Form::LOCAL).map_err(|misread| found.misread(&misread))
+                reference(raw, &field, own, Form::LOCAL).map_err(|invalid| found.invalid(&invalid))
             });
             Authorities::These(read.collect())
         }
@@ -186,7 +189,7 @@ fn validation(
     Ok(BackendValidation { authorities, hostname: hostname.to_ascii_lowercase().into(), names })
 }
 
-fn name(json: NameJson, field: &str) -> Result<SubjectAltName, Misread> {
+fn name(json: NameJson, field: &str) -> Result<SubjectAltName, InvalidValue> {
     match (json.kind.as_deref().unwrap_or_default(), json.hostname, json.uri) {
         ("Hostname", Some(text), _) => match hostname(&text) {
             Ok(host) => Ok(SubjectAltName::Hostname(host)),

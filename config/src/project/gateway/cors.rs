@@ -12,7 +12,7 @@ use super::reference::port;
 use crate::model::HostPattern;
 use crate::model::Scheme;
 pub use crate::model::{AnyOr, Cors, CorsOrigin as Origin};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of origins, or of header names, in one list.
 const ENTRIES_MAX: usize = 64;
@@ -38,7 +38,7 @@ struct CorsJson<'a> {
 
 /// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries, except among
 /// exposed headers, where the API permits it.
-pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<Cors, Misread> {
+pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<Cors, InvalidValue> {
     let json: CorsJson<'_> = read(raw, field)?;
     let mut lists = Lists { field, found };
     let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).map_err(|_| "is not the name of a header");

@@ -8,7 +8,7 @@ use super::header_edits::header_names;
 use crate::finding::printable;
 use crate::model::{AuthProtocol, ExternalAuth as Asked, normalize};
 use crate::object::ObjectName;
-use crate::project::field::{Misread, read};
+use crate::project::field::{InvalidValue, read};
 
 /// The maximum number of header names in one list.
 const HEADERS_MAX: usize = 64;
@@ -58,9 +58,9 @@ struct BodyJson {
 }
 
 /// Reads an external authorisation filter.
-pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ExternalAuth, Misread> {
+pub(super) fn external_auth(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ExternalAuth, InvalidValue> {
     let json: AuthJson<'_> = read(raw, field)?;
-    let fault = |below: &str, value: &str, why: &str| Misread {
+    let fault = |below: &str, value: &str, why: &str| InvalidValue {
         field: format!("{field}.{below}"),
         value: printable(value),
         why: why.to_owned(),

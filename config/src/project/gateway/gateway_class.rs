@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::ObjectName;
-use crate::project::field::{FindingList, Misread, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::source::Source;
 
 /// The parts of a GatewayClass that routing reads.
@@ -30,11 +30,11 @@ struct SpecJson<'a> {
     parameters_ref: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GatewayClass, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GatewayClass, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     let parameters = spec
         .parameters_ref
-        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|misread| found.misread(&misread)));
+        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|invalid| found.invalid(&invalid)));
     Ok(GatewayClass { name: name.clone(), controller: spec.controller_name.unwrap_or_default(), parameters })
 }

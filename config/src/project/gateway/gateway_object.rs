@@ -13,7 +13,7 @@ use super::listener::{Listener, Options, listeners, texts};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use super::status::assigned;
 use crate::object::{Age, ObjectName};
-use crate::project::field::{FindingList, Misread, read, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of addresses read of one Gateway.
@@ -113,7 +113,7 @@ struct AllowedListenersJson<'a> {
     namespaces: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Gateway, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Gateway, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     Ok(Gateway {
@@ -159,14 +159,14 @@ fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut FindingL
     let Some(raw) = raw else { return Infrastructure::default() };
     let json: InfrastructureJson<'_> = match read(raw, FIELD) {
         Ok(json) => json,
-        Err(misread) => {
-            found.misread(&misread);
+        Err(invalid) => {
+            found.invalid(&invalid);
             return Infrastructure { parameters: Some(Err(Unreadable)), ..Infrastructure::default() };
         }
     };
     let parameters = json.parameters_ref.map(|raw| {
         let read = reference(raw, &format!("{FIELD}.parametersRef"), own, Form::LOCAL);
-        read.map_err(|misread| found.misread(&misread))
+        read.map_err(|invalid| found.invalid(&invalid))
     });
     Infrastructure {
         labels: texts(json.labels, &format!("{FIELD}.labels"), LABELS_MAX, found),
@@ -182,8 +182,8 @@ fn allowed_listeners(raw: Option<&RawValue>, found: &mut FindingList) -> Allowed
         Ok(json) => {
             AllowedNamespaces::read(json.namespaces, &format!("{FIELD}.namespaces"), AllowedNamespaces::None, found)
         }
-        Err(misread) => {
-            found.attachment_refused(&misread.field, &misread.value, &misread.why);
+        Err(invalid) => {
+            found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
             AllowedNamespaces::None
         }
     }

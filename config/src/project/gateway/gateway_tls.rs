@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{Form, ObjectReference, Unreadable, port, reference};
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of ports in `perPort`.
 const PORTS_MAX: usize = 64;
@@ -123,8 +123,8 @@ pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, found: &mut 
             }
             tls.backend = json.backend.and_then(|raw| reader.backend(raw));
         }
-        Err(misread) => {
-            reader.closed(&misread);
+        Err(invalid) => {
+            reader.closed(&invalid);
             tls.frontend = Some(ClientValidation::closed());
         }
     }
@@ -139,25 +139,25 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn closed(&mut self, misread: &Misread) {
-        self.found.closed(&misread.field, &misread.value, &misread.why);
+    fn closed(&mut self, invalid: &InvalidValue) {
+        self.found.closed(&invalid.field, &invalid.value, &invalid.why);
     }
 
     /// An entry whose port cannot be read could be for any port, so every port is closed.
     fn frontend(&mut self, raw: &RawValue) -> Frontend {
-        self.try_frontend(raw).unwrap_or_else(|misread| {
-            self.closed(&misread);
+        self.try_frontend(raw).unwrap_or_else(|invalid| {
+            self.closed(&invalid);
             (Some(ClientValidation::closed()), Box::default())
         })
     }
 
-    fn try_frontend(&mut self, raw: &RawValue) -> Result<Frontend, Misread> {
+    fn try_frontend(&mut self, raw: &RawValue) -> Result<Frontend, InvalidValue> {
         const FIELD: &str = "spec.tls.frontend";
         let json: FrontendJson<'_> = read(raw, FIELD)?;
         let default = json.default.and_then(|raw| self.config(raw, &format!("{FIELD}.default")));
         let list = json.per_port.unwrap_or_default();
         if list.len() > PORTS_MAX {
-            return Err(Misread {
+            return Err(InvalidValue {
                 field: format!("{FIELD}.perPort"),
                 value: format!("{} entries", list.len()),
                 why: format!("exceed the limit of {PORTS_MAX}"),
@@ -172,7 +172,7 @@ impl Reader<'_> {
             match by_port.binary_search_by_key(&port, |(port, _)| *port) {
                 Ok(_) => {
                     let why = "is also the port of an earlier entry".to_owned();
-                    return Err(Misread { field: format!("{field}.port"), value: port.to_string(), why });
+                    return Err(InvalidValue { field: format!("{field}.port"), value: port.to_string(), why });
                 }
                 Err(place) => by_port.insert(place, (port, own)),
             }
@@ -183,8 +183,8 @@ impl Reader<'_> {
     fn config(&mut self, raw: &RawValue, field: &str) -> Option<ClientValidation> {
         match read::<ConfigJson<'_>>(raw, field) {
             Ok(json) => json.validation.map(|raw| self.validation(raw, &format!("{field}.validation"))),
-            Err(misread) => {
-                self.closed(&misread);
+            Err(invalid) => {
+                self.closed(&invalid);
                 Some(ClientValidation::closed())
             }
         }
@@ -193,8 +193,8 @@ impl Reader<'_> {
     fn validation(&mut self, raw: &RawValue, field: &str) -> ClientValidation {
         let json: ValidationJson<'_> = match read(raw, field) {
             Ok(json) => json,
-            Err(misread) => {
-                self.closed(&misread);
+            Err(invalid) => {
+                self.closed(&invalid);
                 return ClientValidation::closed();
             }
         };
@@ -210,7 +210,7 @@ impl Reader<'_> {
         let refs = json.ca_certificate_refs;
         let entries = self.found.entries(refs, AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
         let authorities = entries.map(|(field, raw)| {
-            reference(raw, &field, self.own, Form::ANY).map_err(|misread| self.found.misread(&misread))
+            reference(raw, &field, self.own, Form::ANY).map_err(|invalid| self.found.invalid(&invalid))
         });
         ClientValidation { mode, authorities: authorities.collect() }
     }
@@ -221,9 +221,9 @@ impl Reader<'_> {
             Ok(json) => json.client_certificate_ref.map(|raw| {
                 let field = format!("{FIELD}.clientCertificateRef");
                 let read = reference(raw, &field, self.own, Form::of(Kind::Secret));
-                read.map_err(|misread| self.found.misread(&misread))
+                read.map_err(|invalid| self.found.invalid(&invalid))
             }),
-            Err(misread) => Some(Err(self.found.misread(&misread))),
+            Err(invalid) => Some(Err(self.found.invalid(&invalid))),
         }
     }
 }

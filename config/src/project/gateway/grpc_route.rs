@@ -14,7 +14,7 @@ use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
 use crate::object::Age;
-use crate::project::field::{FindingList, Misread, read, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum length in bytes of the name of a service or method.
@@ -92,7 +92,7 @@ struct MethodJson {
     method: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GrpcRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GrpcRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
@@ -102,7 +102,7 @@ pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) 
     Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
 }
 
-fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, Misread> {
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, InvalidValue> {
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
@@ -131,7 +131,7 @@ fn grpc_match(
     field: &str,
     expressions: &mut Expressions,
     found: &mut FindingList,
-) -> Result<GrpcMatch, Misread> {
+) -> Result<GrpcMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;
     let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;
     let Some(MethodJson { kind, service, method }) = json.method else {
@@ -139,7 +139,7 @@ fn grpc_match(
     };
     let field = format!("{field}.method");
     let (service, method) = (part(service, &field, "service")?, part(method, &field, "method")?);
-    let fault = |below: &str, value: &str, why: &str| Misread {
+    let fault = |below: &str, value: &str, why: &str| InvalidValue {
         field: format!("{field}.{below}"),
         value: printable(value),
         why: why.to_owned(),
@@ -172,11 +172,11 @@ fn grpc_match(
 }
 
 /// A part of the path; an empty text counts as absent.
-fn part(text: Option<Arc<str>>, field: &str, below: &str) -> Result<Option<Arc<str>>, Misread> {
+fn part(text: Option<Arc<str>>, field: &str, below: &str) -> Result<Option<Arc<str>>, InvalidValue> {
     match text.filter(|text| !text.is_empty()) {
         Some(text) if text.len() > NAME_BYTES_MAX => {
             let why = format!("is longer than {NAME_BYTES_MAX} bytes");
-            Err(Misread { field: format!("{field}.{below}"), value: printable(&text), why })
+            Err(InvalidValue { field: format!("{field}.{below}"), value: printable(&text), why })
         }
         text => Ok(text),
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::finding::printable;
 use crate::model::{CONNECTION_HEADERS, HeaderEdits};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of headers in one list.
 const HEADERS_MAX: usize = 16;
@@ -30,7 +30,7 @@ struct HeaderJson {
 }
 
 /// Reads edits, whole or not at all.
-pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<HeaderEdits, Misread> {
+pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<HeaderEdits, InvalidValue> {
     let json: EditsJson = read(raw, field)?;
     let edits = HeaderEdits {
         remove: header_names(json.remove, HEADERS_MAX, &format!("{field}.remove"))?,
@@ -43,7 +43,7 @@ pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList)
         let is_fixed = |name: &&&HeaderName| CONNECTION_HEADERS.contains(name) || **name == HOST && below != "set";
         if let Some(name) = names.iter().find(is_fixed) {
             let why = "is a header of the edge's connections, which no filter may change".to_owned();
-            return Err(Misread { field: format!("{field}.{below}"), value: name.to_string(), why });
+            return Err(InvalidValue { field: format!("{field}.{below}"), value: name.to_string(), why });
         }
     }
     Ok(edits)
@@ -54,14 +54,14 @@ fn headers(
     list: Option<Vec<HeaderJson>>,
     field: &str,
     found: &mut FindingList,
-) -> Result<Box<[(HeaderName, HeaderValue)]>, Misread> {
+) -> Result<Box<[(HeaderName, HeaderValue)]>, InvalidValue> {
     let list = within(list, HEADERS_MAX, field)?;
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(list.len());
     for (number, HeaderJson { name, value }) in list.into_iter().enumerate() {
         let field = format!("{field}[{number}]");
         let name = header_name(&name, &format!("{field}.name"))?;
         let fits = value.len() <= VALUE_BYTES_MAX;
-        let value = HeaderValue::from_str(&value).ok().filter(|_| fits).ok_or_else(|| Misread {
+        let value = HeaderValue::from_str(&value).ok().filter(|_| fits).ok_or_else(|| InvalidValue {
             field: format!("{field}.value"),
             value: printable(&value),
             why: format!("is not a value of at most {VALUE_BYTES_MAX} visible ASCII characters, spaces and tabs"),
@@ -77,7 +77,11 @@ fn headers(
 }
 
 /// Names of headers, each once.
-pub(super) fn header_names(list: Option<Vec<String>>, limit: usize, field: &str) -> Result<Box<[HeaderName]>, Misread> {
+pub(super) fn header_names(
+    list: Option<Vec<String>>,
+    limit: usize,
+    field: &str,
+) -> Result<Box<[HeaderName]>, InvalidValue> {
     let mut names: Vec<HeaderName> = Vec::new();
     for (number, text) in within(list, limit, field)?.into_iter().enumerate() {
         let name = header_name(&text, &format!("{field}[{number}]"))?;
@@ -88,8 +92,8 @@ pub(super) fn header_names(list: Option<Vec<String>>, limit: usize, field: &str)
     Ok(names.into())
 }
 
-fn header_name(text: &str, field: &str) -> Result<HeaderName, Misread> {
-    HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| text.len() <= 256).ok_or_else(|| Misread {
+fn header_name(text: &str, field: &str) -> Result<HeaderName, InvalidValue> {
+    HeaderName::from_bytes(text.as_bytes()).ok().filter(|_| text.len() <= 256).ok_or_else(|| InvalidValue {
         field: field.to_owned(),
         value: printable(text),
         why: "is not the name of a header".to_owned(),
@@ -97,11 +101,11 @@ fn header_name(text: &str, field: &str) -> Result<HeaderName, Misread> {
 }
 
 /// A list within a limit.
-pub(super) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, Misread> {
+pub(super) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, InvalidValue> {
     let list = list.unwrap_or_default();
     if list.len() <= limit {
         return Ok(list);
     }
     let value = format!("{} entries", list.len());
-    Err(Misread { field: field.to_owned(), value, why: format!("exceed the limit of {limit}") })
+    Err(InvalidValue { field: field.to_owned(), value, why: format!("exceed the limit of {limit}") })
 }

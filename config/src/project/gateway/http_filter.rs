@@ -14,7 +14,7 @@ use super::reference::{Form, ObjectReference, reference};
 use crate::finding::printable;
 use crate::model::{Filter, PathRewrite, ResponseEdits};
 use crate::object::ObjectName;
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of filters in one list.
 const FILTERS_MAX: usize = 16;
@@ -69,19 +69,19 @@ pub(super) struct FilterContext<'p> {
 
 /// A fault and its place.
 pub(super) struct Fault {
-    misread: Misread,
+    invalid: InvalidValue,
     fault: FilterFault,
 }
 
 impl Fault {
-    pub(super) const fn incompatible(misread: Misread) -> Self {
-        Self { misread, fault: FilterFault::Incompatible }
+    pub(super) const fn incompatible(invalid: InvalidValue) -> Self {
+        Self { invalid, fault: FilterFault::Incompatible }
     }
 }
 
-impl From<Misread> for Fault {
-    fn from(misread: Misread) -> Self {
-        Self { misread, fault: FilterFault::Unsupported }
+impl From<InvalidValue> for Fault {
+    fn from(invalid: InvalidValue) -> Self {
+        Self { invalid, fault: FilterFault::Unsupported }
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn filters(
                 }
             }
         }
-        Err(misread) => reader.tell(misread.into()),
+        Err(invalid) => reader.tell(invalid.into()),
     }
     HttpFilters { list: all.into(), fault: reader.fault }
 }
@@ -158,15 +158,15 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     /// The first of several faults is the reason.
-    fn tell(&mut self, Fault { misread, fault }: Fault) {
+    fn tell(&mut self, Fault { invalid, fault }: Fault) {
         self.fault.get_or_insert(fault);
-        self.found.answered_with_500(&misread);
+        self.found.filter_or_backend_invalid(&invalid);
     }
 
     fn filter(&mut self, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, Fault> {
         let json: FilterJson<'_> = read(raw, field)?;
         let text = json.kind.as_deref().unwrap_or_default();
-        let fault = |below: &str, value: &str, why: &str| Misread {
+        let fault = |below: &str, value: &str, why: &str| InvalidValue {
             field: format!("{field}.{below}"),
             value: printable(value),
             why: why.to_owned(),
@@ -216,7 +216,11 @@ impl Reader<'_> {
                 self.check_prefix(redirect.path.as_ref(), field)?;
                 if self.place.backends {
                     let why = "cannot be combined with backends: redirected requests go to none".to_owned();
-                    return Err(Fault::incompatible(Misread { field: field.to_owned(), value: kind.to_owned(), why }));
+                    return Err(Fault::incompatible(InvalidValue {
+                        field: field.to_owned(),
+                        value: kind.to_owned(),
+                        why,
+                    }));
                 }
                 HttpFilter::Redirect(redirect)
             }
@@ -239,7 +243,7 @@ impl Reader<'_> {
     /// A prefix can be replaced only if it is the rule's only path match.
     fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), Fault> {
         match path {
-            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => Err(Fault::incompatible(Misread {
+            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => Err(Fault::incompatible(InvalidValue {
                 field: format!("{field}.path.replacePrefixMatch"),
                 value: printable(text),
                 why: "replaces a prefix, and the rule does not match by exactly one prefix".to_owned(),

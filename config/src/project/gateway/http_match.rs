@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::{Conditions, PathMatch, RegexCase, TextMatch, ValueMatch, WholeRegex};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum length of one path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
@@ -109,7 +109,7 @@ pub(super) fn http_match(
     field: &str,
     expressions: &mut Expressions,
     found: &mut FindingList,
-) -> Result<HttpMatch, Misread> {
+) -> Result<HttpMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;
     let path = path(json.path.unwrap_or_default(), field, expressions)?;
     let methods = json.method.into_iter().map(|text| method(text, field)).collect::<Result<_, _>>()?;
@@ -118,10 +118,10 @@ pub(super) fn http_match(
     Ok(HttpMatch { path, conditions: Conditions { methods, headers, queries } })
 }
 
-fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<PathMatch, Misread> {
+fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<PathMatch, InvalidValue> {
     let text = json.value.unwrap_or_else(|| "/".to_owned());
     let fault =
-        |below: &str, value: String, why: String| Misread { field: format!("{field}.path.{below}"), value, why };
+        |below: &str, value: String, why: String| InvalidValue { field: format!("{field}.path.{below}"), value, why };
     if text.len() > PATH_BYTES_MAX {
         return Err(fault("value", text, format!("is longer than {PATH_BYTES_MAX} bytes")));
     }
@@ -138,12 +138,12 @@ fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<Pa
 }
 
 /// The methods of the API.
-fn method(text: Arc<str>, field: &str) -> Result<Arc<str>, Misread> {
+fn method(text: Arc<str>, field: &str) -> Result<Arc<str>, InvalidValue> {
     match &*text {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text),
         _ => {
             let why = "is not a method of the API".to_owned();
-            Err(Misread { field: format!("{field}.method"), value: text.to_string(), why })
+            Err(InvalidValue { field: format!("{field}.method"), value: text.to_string(), why })
         }
     }
 }
@@ -165,11 +165,11 @@ pub(super) fn values(
     field: &str,
     expressions: &mut Expressions,
     found: &mut FindingList,
-) -> Result<Box<[ValueMatch]>, Misread> {
+) -> Result<Box<[ValueMatch]>, InvalidValue> {
     let list = list.unwrap_or_default();
     if list.len() > VALUES_MAX {
         let why = format!("exceed the limit of {VALUES_MAX}");
-        return Err(Misread { field: field.to_owned(), value: format!("{} entries", list.len()), why });
+        return Err(InvalidValue { field: field.to_owned(), value: format!("{} entries", list.len()), why });
     }
     let mut names = BTreeSet::new();
     let mut values = Vec::new();
@@ -186,9 +186,9 @@ pub(super) fn values(
     Ok(values.into())
 }
 
-fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expressions) -> Result<ValueMatch, Misread> {
+fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expressions) -> Result<ValueMatch, InvalidValue> {
     let json: ValueJson = read(raw, field)?;
-    let fault = |below: &str, value: &str, why: String| Misread {
+    let fault = |below: &str, value: &str, why: String| InvalidValue {
         field: format!("{field}.{below}"),
         value: crate::finding::printable(value),
         why,

@@ -15,7 +15,7 @@ use super::rules::Rules;
 use super::session::{RuleId, RuleSession, session};
 use crate::model::PathMatch;
 use crate::object::Age;
-use crate::project::field::{FindingList, Misread, read, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of hostnames of one route.
@@ -115,7 +115,7 @@ struct FiltersJson<'a> {
     filters: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<HttpRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<HttpRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
@@ -144,12 +144,14 @@ pub(super) fn shares(
     found: &mut FindingList,
 ) -> Box<[HttpBackend]> {
     let field = format!("{field}.backendRefs");
-    backends(raw, &field, found, FindingList::answered_with_500, |raw, field, found| backend(raw, field, within, found))
+    backends(raw, &field, found, FindingList::filter_or_backend_invalid, |raw, field, found| {
+        backend(raw, field, within, found)
+    })
 }
 
 /// A backend with filters of its own. An entry that is not an object has none; it has a finding already.
 fn backend(raw: &RawValue, field: &str, place: FilterContext<'_>, found: &mut FindingList) -> HttpBackend {
-    let share = weighted(raw, field, place.own, found, FindingList::answered_with_500);
+    let share = weighted(raw, field, place.own, found, FindingList::filter_or_backend_invalid);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
     let filters = filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..place }, found);
     HttpBackend { share, filters }
@@ -167,7 +169,7 @@ fn every_rule() -> HttpRule {
     }
 }
 
-fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, Misread> {
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, InvalidValue> {
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_request, http_match)?;

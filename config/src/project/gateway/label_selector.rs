@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::reference::checked;
 use crate::finding::printable;
-use crate::project::field::{Misread, read};
+use crate::project::field::{InvalidValue, read};
 
 /// Labels by key.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
@@ -53,7 +53,7 @@ struct ExpressionJson {
 
 impl LabelSelector {
     /// Reads a selector, whole or not at all: without one of its requirements it would select more objects.
-    pub(super) fn read(raw: &RawValue, field: &str) -> Result<Self, Misread> {
+    pub(super) fn read(raw: &RawValue, field: &str) -> Result<Self, InvalidValue> {
         let json: SelectorJson<'_> = read(raw, field)?;
         let labels = json.match_labels.unwrap_or_default();
         let expressions = json.match_expressions.unwrap_or_default();
@@ -82,7 +82,7 @@ impl LabelSelector {
     }
 }
 
-fn requirement(raw: &RawValue, field: &str) -> Result<Requirement, Misread> {
+fn requirement(raw: &RawValue, field: &str) -> Result<Requirement, InvalidValue> {
     let json: ExpressionJson = read(raw, field)?;
     let key = checked(json.key, field, "key", |key| if key.is_empty() { Err("is empty") } else { Ok(()) })?;
     let values = json.values.unwrap_or_default();
@@ -90,7 +90,7 @@ fn requirement(raw: &RawValue, field: &str) -> Result<Requirement, Misread> {
         return Err(too_many(&format!("{field}.values"), values.len(), "values"));
     }
     let text = json.operator.unwrap_or_default();
-    let fault = |below: &str, value: &str, why: &str| Misread {
+    let fault = |below: &str, value: &str, why: &str| InvalidValue {
         field: format!("{field}.{below}"),
         value: printable(value),
         why: why.to_owned(),
@@ -107,9 +107,9 @@ fn requirement(raw: &RawValue, field: &str) -> Result<Requirement, Misread> {
     Ok(Requirement { key, operator })
 }
 
-fn too_many(field: &str, number: usize, what: &str) -> Misread {
+fn too_many(field: &str, number: usize, what: &str) -> InvalidValue {
     let why = format!("exceed the limit of {ENTRIES_MAX}");
-    Misread { field: field.to_owned(), value: format!("{number} {what}"), why }
+    InvalidValue { field: field.to_owned(), value: format!("{number} {what}"), why }
 }
 
 impl fmt::Display for LabelSelector {
@@ -162,8 +162,8 @@ mod tests {
 
     #[track_caller]
     fn check_refused(selector: &Value, field: &str) {
-        let misread = LabelSelector::read(&to_raw_value(selector).unwrap(), "selector").unwrap_err();
-        assert_eq!(misread.field, field, "{selector}");
+        let invalid = LabelSelector::read(&to_raw_value(selector).unwrap(), "selector").unwrap_err();
+        assert_eq!(invalid.field, field, "{selector}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::parent::{ParentRef, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
-use crate::project::field::{FindingList, Misread, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The parts of a TCPRoute or UDPRoute that routing reads.
@@ -32,7 +32,7 @@ struct SpecJson<'a> {
     rules: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Layer4Route, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Layer4Route, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     Ok(Layer4Route {

@@ -12,7 +12,7 @@ use super::hostname::hostname;
 use super::reference::{Form, ObjectReference, Unreadable, checked, port, reference, section};
 use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of listeners of one object.
 pub(super) const LISTENERS_MAX: usize = 64;
@@ -137,8 +137,8 @@ pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &
         let Some(json) = found.entry::<NameJson>(raw, &field) else { continue };
         let name = match checked(json.name, &field, "name", section) {
             Ok(name) => name,
-            Err(misread) => {
-                found.misread(&misread);
+            Err(invalid) => {
+                found.invalid(&invalid);
                 continue;
             }
         };
@@ -146,17 +146,22 @@ pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &
             found.dropped(&format!("{field}.name"), &name, "is the name of an earlier listener");
             continue;
         }
-        let spec = listener(raw, &field, own, found).map_err(|misread| found.misread(&misread));
+        let spec = listener(raw, &field, own, found).map_err(|invalid| found.invalid(&invalid));
         listeners.push(Listener { field: field.into(), name, spec });
     }
     listeners.into()
 }
 
-fn listener(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerSpec, Misread> {
+fn listener(
+    raw: &RawValue,
+    field: &str,
+    own: &ObjectName,
+    found: &mut FindingList,
+) -> Result<ListenerSpec, InvalidValue> {
     let json: ListenerJson<'_> = read(raw, field)?;
     let host = match json.hostname.filter(|text| !text.is_empty()) {
         None => HostPattern::Any,
-        Some(text) => hostname(&text).map_err(|why| Misread {
+        Some(text) => hostname(&text).map_err(|why| InvalidValue {
             field: format!("{field}.hostname"),
             value: text,
             why: why.to_owned(),
@@ -179,20 +184,20 @@ fn listener(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingLi
     Ok(ListenerSpec { host, port, protocol, tls, routes })
 }
 
-fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerTls, Misread> {
+fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerTls, InvalidValue> {
     let json: TlsJson<'_> = read(raw, field)?;
     let mode = match json.mode.as_deref() {
         None | Some("Terminate") => TlsMode::Terminate,
         Some("Passthrough") => TlsMode::Passthrough,
         Some(text) => {
             let why = "is neither Terminate nor Passthrough".to_owned();
-            return Err(Misread { field: format!("{field}.mode"), value: text.to_owned(), why });
+            return Err(InvalidValue { field: format!("{field}.mode"), value: text.to_owned(), why });
         }
     };
     let entries = found.entries(json.certificate_refs, CERTIFICATES_MAX, &format!("{field}.certificateRefs"));
     let certificates = entries
         .map(|(field, raw)| {
-            reference(raw, &field, own, Form::of(Kind::Secret)).map_err(|misread| found.misread(&misread))
+            reference(raw, &field, own, Form::of(Kind::Secret)).map_err(|invalid| found.invalid(&invalid))
         })
         .collect();
     let options = options(json.options, &format!("{field}.options"), found);
@@ -209,8 +214,8 @@ pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &m
     let Some(raw) = raw else { return Options::new() };
     let mut texts: Options = match read(raw, field) {
         Ok(texts) => texts,
-        Err(misread) => {
-            found.ignored(&misread.field, &misread.value, &misread.why);
+        Err(invalid) => {
+            found.ignored(&invalid.field, &invalid.value, &invalid.why);
             return Options::new();
         }
     };

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::listener::{Listener, listeners};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::{Age, Kind};
-use crate::project::field::{FindingList, Misread, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The parts of a ListenerSet that routing reads.
@@ -29,13 +29,13 @@ struct SpecJson<'a> {
     listeners: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ListenerSet, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ListenerSet, InvalidValue> {
     const PARENT: &str = "spec.parentRef";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     let age = Age { created_s: created_s(source.created, found), name: own.clone() };
     let parent = match spec.parent_ref {
-        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|misread| found.misread(&misread)),
+        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|invalid| found.invalid(&invalid)),
         None => {
             found.dropped(PARENT, "", "is required but missing");
             Err(Unreadable)

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::backend::{BackendRef, backend_ref};
 use super::http_filter::Fault;
 use crate::object::ObjectName;
-use crate::project::field::{Misread, read};
+use crate::project::field::{InvalidValue, read};
 
 /// `requestMirror`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,8 +48,8 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
         (Some(percent), None) => (percent, 100, "percent"),
         (None, Some(FractionJson { numerator, denominator })) => (numerator, denominator.unwrap_or(100), "fraction"),
         (Some(percent), Some(_)) => {
-            let misread = fault(format!("{field}.percent"), percent.to_string(), "cannot be combined with a fraction");
-            return Err(Fault::incompatible(misread));
+            let invalid = fault(format!("{field}.percent"), percent.to_string(), "cannot be combined with a fraction");
+            return Err(Fault::incompatible(invalid));
         }
     };
     match (u32::try_from(numerator), u32::try_from(denominator)) {
@@ -63,6 +63,6 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
     }
 }
 
-fn fault(field: String, value: String, why: &str) -> Misread {
-    Misread { field, value, why: why.to_owned() }
+fn fault(field: String, value: String, why: &str) -> InvalidValue {
+    InvalidValue { field, value, why: why.to_owned() }
 }

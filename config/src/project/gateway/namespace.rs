@@ -2,7 +2,7 @@
 
 use super::label_selector::Labels;
 use crate::object::ObjectName;
-use crate::project::field::{Misread, read_or_default};
+use crate::project::field::{InvalidValue, read_or_default};
 use crate::project::source::Source;
 
 /// The parts of a Namespace that routing reads. One whose labels cannot be read is not selected, because its labels are
@@ -15,7 +15,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>) -> Result<Namespace, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>) -> Result<Namespace, InvalidValue> {
     let labels = read_or_default(source.labels, "metadata.labels")?;
     Ok(Namespace { name: source.name().clone(), labels })
 }

@@ -10,7 +10,7 @@ use super::hostname::hostname;
 use super::reference::{Form, ObjectReference, checked, port, reference, section};
 use crate::model::HostPattern;
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of parents of one route.
 const PARENTS_MAX: usize = 32;
@@ -55,15 +55,15 @@ pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mu
                 found.dropped(&field, &parent.parent.to_string(), "is an earlier entry");
             }
             Ok(parent) => parents.push(parent),
-            Err(misread) => {
-                found.misread(&misread);
+            Err(invalid) => {
+                found.invalid(&invalid);
             }
         }
     }
     parents.into()
 }
 
-fn parent(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ParentRef, Misread> {
+fn parent(raw: &RawValue, field: &str, own: &ObjectName) -> Result<ParentRef, InvalidValue> {
     let parent = reference(raw, field, own, Form::of(Kind::Gateway))?;
     let json: ParentJson = read(raw, field)?;
     let section = json.section_name.filter(|text| !text.is_empty());

@@ -10,7 +10,7 @@ use super::reference::port;
 use crate::finding::printable;
 pub use crate::model::Scheme;
 use crate::model::{Filter, PathRewrite, normalize};
-use crate::project::field::{Misread, read};
+use crate::project::field::{InvalidValue, read};
 
 /// The maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1024;
@@ -58,12 +58,12 @@ struct PathJson {
     replace_prefix_match: Option<String>,
 }
 
-fn fault(field: String, value: &str, why: impl Into<String>) -> Misread {
-    Misread { field, value: printable(value), why: why.into() }
+fn fault(field: String, value: &str, why: impl Into<String>) -> InvalidValue {
+    InvalidValue { field, value: printable(value), why: why.into() }
 }
 
 /// Reads a redirect filter.
-pub(super) fn redirect(raw: &RawValue, field: &str) -> Result<RequestRedirect, Misread> {
+pub(super) fn redirect(raw: &RawValue, field: &str) -> Result<RequestRedirect, InvalidValue> {
     let json: RedirectJson = read(raw, field)?;
     let scheme = json.scheme.map(|text| {
         Scheme::parse(&text).ok_or_else(|| fault(format!("{field}.scheme"), &text, "is neither http nor https"))
@@ -86,19 +86,19 @@ pub(super) fn redirect(raw: &RawValue, field: &str) -> Result<RequestRedirect, M
 }
 
 /// Reads a rewrite filter: of the host, of the path, or of both.
-pub(super) fn rewrite(raw: &RawValue, field: &str) -> Result<Vec<Filter>, Misread> {
+pub(super) fn rewrite(raw: &RawValue, field: &str) -> Result<Vec<Filter>, InvalidValue> {
     let json: RewriteJson = read(raw, field)?;
     let host = host(json.hostname, field)?.map(Filter::Host);
     let path = json.path.map(|json| path(json, &format!("{field}.path"))).transpose()?.map(Filter::Path);
     Ok(host.into_iter().chain(path).collect())
 }
 
-fn host(text: Option<String>, field: &str) -> Result<Option<Arc<str>>, Misread> {
+fn host(text: Option<String>, field: &str) -> Result<Option<Arc<str>>, InvalidValue> {
     let host = text.map(|text| precise_hostname(&text).map_err(|why| fault(format!("{field}.hostname"), &text, why)));
     host.transpose()
 }
 
-fn path(json: PathJson, field: &str) -> Result<PathRewrite, Misread> {
+fn path(json: PathJson, field: &str) -> Result<PathRewrite, InvalidValue> {
     let missing = |below: &str| fault(format!("{field}.{below}"), "", "is missing, and its type requires it");
     match json.kind.as_deref() {
         Some("ReplaceFullPath") => {
@@ -121,7 +121,7 @@ fn path(json: PathJson, field: &str) -> Result<PathRewrite, Misread> {
 }
 
 /// A path that can occur in a request: without query and fragment, and without characters that must be encoded.
-fn replacement(text: &str, field: &str) -> Result<Arc<str>, Misread> {
+fn replacement(text: &str, field: &str) -> Result<Arc<str>, InvalidValue> {
     if text.len() > PATH_BYTES_MAX {
         return Err(fault(field.to_owned(), text, format!("is longer than {PATH_BYTES_MAX} bytes")));
     }

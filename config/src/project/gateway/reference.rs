@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::finding::printable;
 use crate::object::{Kind, ObjectName};
-use crate::project::field::{Misread, read};
+use crate::project::field::{InvalidValue, read};
 use crate::project::service::port_number;
 use crate::project::source::is_segment;
 
@@ -130,7 +130,12 @@ struct KindJson {
 }
 
 /// Reads a reference to another object.
-pub(super) fn reference(raw: &RawValue, field: &str, own: &ObjectName, form: Form) -> Result<ObjectReference, Misread> {
+pub(super) fn reference(
+    raw: &RawValue,
+    field: &str,
+    own: &ObjectName,
+    form: Form,
+) -> Result<ObjectReference, InvalidValue> {
     let json: ReferenceJson = read(raw, field)?;
     let kind = checked_kind(json.group, json.kind, field, form.default)?;
     let name = checked(json.name, field, "name", name)?;
@@ -142,7 +147,7 @@ pub(super) fn reference(raw: &RawValue, field: &str, own: &ObjectName, form: For
 }
 
 /// Reads a group and a kind.
-pub(super) fn group_kind(raw: &RawValue, field: &str, default_group: Option<Kind>) -> Result<GroupKind, Misread> {
+pub(super) fn group_kind(raw: &RawValue, field: &str, default_group: Option<Kind>) -> Result<GroupKind, InvalidValue> {
     let json: KindJson = read(raw, field)?;
     let group = json.group.or_else(|| default_group.map(|kind| kind.group().to_owned()));
     checked_kind(group, json.kind, field, None)
@@ -153,7 +158,7 @@ fn checked_kind(
     kind: Option<String>,
     field: &str,
     default: Option<Kind>,
-) -> Result<GroupKind, Misread> {
+) -> Result<GroupKind, InvalidValue> {
     let group = group.or_else(|| default.map(|kind| kind.group().to_owned()));
     let kind = kind.or_else(|| default.map(|kind| kind.as_str().to_owned()));
     let group = checked(group, field, "group", self::group)?;
@@ -170,8 +175,8 @@ pub(super) fn checked<T: AsRef<str>>(
     field: &str,
     below: &str,
     check: fn(&str) -> Result<(), &'static str>,
-) -> Result<T, Misread> {
-    let fault = |value: &str, why: &str| Misread {
+) -> Result<T, InvalidValue> {
+    let fault = |value: &str, why: &str| InvalidValue {
         field: format!("{field}.{below}"),
         value: printable(value),
         why: why.to_owned(),
@@ -182,8 +187,8 @@ pub(super) fn checked<T: AsRef<str>>(
 }
 
 /// A valid port number.
-pub(super) fn port(number: i64, field: &str) -> Result<u16, Misread> {
-    let fault = || Misread { field: field.to_owned(), value: number.to_string(), why: NOT_A_PORT.to_owned() };
+pub(super) fn port(number: i64, field: &str) -> Result<u16, InvalidValue> {
+    let fault = || InvalidValue { field: field.to_owned(), value: number.to_string(), why: NOT_A_PORT.to_owned() };
     port_number(number).ok_or_else(fault)
 }
 

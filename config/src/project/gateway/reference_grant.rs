@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::reference::{GroupKind, ObjectReference, checked, group_kind, label, name};
 use crate::object::ObjectName;
-use crate::project::field::{FindingList, Misread, read, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::source::Source;
 
 /// The maximum number of entries of `from`, and of `to`.
@@ -74,24 +74,27 @@ struct ToJson {
     name: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ReferenceGrant, Misread> {
+pub(in crate::project) fn project(
+    source: &Source<'_>,
+    found: &mut FindingList,
+) -> Result<ReferenceGrant, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let from = found.entries(spec.from, ENTRIES_MAX, "spec.from");
-    let from = from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|misread| found.misread(&misread)).ok());
+    let from = from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|invalid| found.invalid(&invalid)).ok());
     let from = from.collect();
     let to = found.entries(spec.to, ENTRIES_MAX, "spec.to");
-    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|misread| found.misread(&misread)).ok());
+    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|invalid| found.invalid(&invalid)).ok());
     Ok(ReferenceGrant { name: source.name().clone(), from, to: to.collect() })
 }
 
-fn grant_from(raw: &RawValue, field: &str) -> Result<GrantFrom, Misread> {
+fn grant_from(raw: &RawValue, field: &str) -> Result<GrantFrom, InvalidValue> {
     let kind = group_kind(raw, field, None)?;
     let json: FromJson = read(raw, field)?;
     Ok(GrantFrom { kind, namespace: checked(json.namespace, field, "namespace", label)? })
 }
 
 /// An empty name matches no object; only an absent field stands for all.
-fn grant_to(raw: &RawValue, field: &str) -> Result<GrantTo, Misread> {
+fn grant_to(raw: &RawValue, field: &str) -> Result<GrantTo, InvalidValue> {
     let kind = group_kind(raw, field, None)?;
     let json: ToJson = read(raw, field)?;
     let name = json.name.map(|text| checked(Some(text), field, "name", name)).transpose()?;

@@ -57,8 +57,8 @@ struct RetryJson<'a> {
 /// Reads a setting; if it cannot be read, the default applies.
 fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found: &mut FindingList) -> Option<T> {
     let read = raw.map(|raw| read(raw, field)).transpose();
-    read.unwrap_or_else(|misread| {
-        found.ignored(&misread.field, &misread.value, &misread.why);
+    read.unwrap_or_else(|invalid| {
+        found.ignored(&invalid.field, &invalid.value, &invalid.why);
         None
     })
 }

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::http_match::Expressions;
 use crate::object::{ObjectName, Uid};
 use crate::project::Meta;
-use crate::project::field::{FindingList, Misread};
+use crate::project::field::{FindingList, InvalidValue};
 
 /// The maximum number of rules of one route.
 const RULES_MAX: usize = 16;
@@ -36,14 +36,14 @@ impl<'r> Rules<'r> {
     pub(super) fn read<R>(
         mut self,
         list: Option<Vec<&RawValue>>,
-        rule: impl Fn(&mut Self, &RawValue, &str, usize) -> Result<R, Misread>,
+        rule: impl Fn(&mut Self, &RawValue, &str, usize) -> Result<R, InvalidValue>,
     ) -> (Box<[R]>, Box<[usize]>) {
         let (mut rules, mut dropped) = (Vec::new(), Vec::new());
         for (place, (field, raw)) in self.found.entries(list, RULES_MAX, "spec.rules").enumerate() {
             match rule(&mut self, raw, &field, place) {
                 Ok(rule) => rules.push(rule),
-                Err(misread) => {
-                    self.found.misread(&misread);
+                Err(invalid) => {
+                    self.found.invalid(&invalid);
                     dropped.push(place);
                 }
             }
@@ -58,8 +58,8 @@ impl<'r> Rules<'r> {
         list: Option<Vec<&RawValue>>,
         field: &str,
         every: impl Fn() -> M,
-        one: impl Fn(&RawValue, &str, &mut Expressions, &mut FindingList) -> Result<M, Misread>,
-    ) -> Result<Box<[M]>, Misread> {
+        one: impl Fn(&RawValue, &str, &mut Expressions, &mut FindingList) -> Result<M, InvalidValue>,
+    ) -> Result<Box<[M]>, InvalidValue> {
         let list = list.unwrap_or_default();
         if list.is_empty() {
             return Ok([every()].into());
@@ -68,7 +68,7 @@ impl<'r> Rules<'r> {
         if limit == 0 {
             let value = format!("{} entries", list.len());
             let why = format!("exceed the limit of {MATCHES_MAX} of all rules");
-            return Err(Misread { field, value, why });
+            return Err(InvalidValue { field, value, why });
         }
         let entries = self.found.entries(Some(list), limit, &field);
         let matches: Vec<M> = entries

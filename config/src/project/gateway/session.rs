@@ -15,7 +15,7 @@ use crate::finding::printable;
 use crate::model::{CONNECTION_HEADERS, SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
 use crate::object::Uid;
 use crate::project::cookie::{is_name, is_path};
-use crate::project::field::{FindingList, Misread, read};
+use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The session persistence of a rule that configures it.
 pub type RuleSession = Result<Arc<SessionPersistence>, SessionRefused>;
@@ -93,13 +93,13 @@ pub(super) fn session(
     found: &mut FindingList,
 ) -> Option<RuleSession> {
     let session = read::<SessionJson<'_>>(raw?, field).and_then(|json| {
-        persistence(json, rule).map_err(|(below, value, why)| Misread {
+        persistence(json, rule).map_err(|(below, value, why)| InvalidValue {
             field: format!("{field}{below}"),
             value,
             why: why.to_owned(),
         })
     });
-    Some(session.map(Arc::new).map_err(|Misread { field, value, why }| {
+    Some(session.map(Arc::new).map_err(|InvalidValue { field, value, why }| {
         found.ignored(&field, &value, &why);
         SessionRefused { message: format!("{field}: {:?} {why}", printable(&value)).into() }
     }))

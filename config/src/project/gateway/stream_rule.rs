@@ -39,8 +39,8 @@ pub(super) fn stream_rule(
     let (field, raw) = found.entries(list, RULES_MAX, "spec.rules").next()?;
     let json: RuleJson<'_> = match read(raw, &field) {
         Ok(json) => json,
-        Err(misread) => {
-            found.misread(&misread);
+        Err(invalid) => {
+            found.invalid(&invalid);
             return None;
         }
     };
@@ -49,8 +49,8 @@ pub(super) fn stream_rule(
         json.backend_refs,
         &format!("{field}.backendRefs"),
         found,
-        FindingList::misread,
-        |raw, field, found| weighted(raw, field, own, found, FindingList::misread),
+        FindingList::invalid,
+        |raw, field, found| weighted(raw, field, own, found, FindingList::invalid),
     );
     Some(StreamRule { name, backends })
 }

@@ -6,7 +6,7 @@ use super::http_route::SpecJson;
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
-use crate::project::field::{FindingList, Misread, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::source::{Source, created_s};
 
 /// The maximum number of hostnames of one route.
@@ -25,7 +25,7 @@ pub struct TlsRoute {
     pub rule: Option<StreamRule>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<TlsRoute, Misread> {
+pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<TlsRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     Ok(TlsRoute {

@@ -36,7 +36,7 @@ use tokio::sync::watch;
 pub use metrics::CacheMetrics;
 pub use pending::SweepLimit;
 pub use restore::{Restored, RestoredCached, RestoredSource};
-pub use seal::{Seal, Unopened};
+pub use seal::{DecryptionError, Seal};
 pub use sink::Sink;
 pub use store::{Batch, CollectionChange, FORMAT, Position, Store};
 pub use unusable::UnusableStore;
@@ -47,9 +47,9 @@ use crate::event::Source;
 use budget::Budget;
 use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};
-use sink::{Collection, Form, Letter, Message};
+use sink::{Collection, CollectionMessage, Form, Message};
 pub(crate) use writer::seconds;
-use writer::{Lists, Losses, PendingSince, Slot, Writer};
+use writer::{CollectionState, Lists, Losses, PendingSince, Writer};
 
 /// The capacity of the writer's queue, in messages.
 const LETTERS_MAX: usize = 1 << 16;
@@ -99,12 +99,12 @@ impl KeptSource {
 
 /// Records the connection to the API server.
 #[derive(Clone, Debug)]
-pub struct ReachedBy {
+pub struct ConnectionRecord {
     sink: Sink,
     server: String,
 }
 
-impl ReachedBy {
+impl ConnectionRecord {
     /// Records the API server's sockets, as far as they are known, and the uid of the cluster.
     pub fn learn(&self, sockets: &BTreeSet<SocketAddr>, cluster: Option<&str>) {
         self.learn_all(sockets, cluster, &BTreeMap::new());
@@ -149,7 +149,7 @@ impl<S: Clone> Lost<S> {
 
 /// An open cache.
 pub struct Cache {
-    letters: SyncSender<Letter>,
+    letters: SyncSender<CollectionMessage>,
     queued: Arc<AtomicUsize>,
     metrics: CacheMetrics,
     collections: BTreeMap<Source, Arc<Collection>>,
@@ -181,7 +181,7 @@ impl Cache {
         let seal = match options.key_file.as_deref().map(Seal::read).transpose() {
             Ok(seal) => seal.map(Arc::new),
             Err(why) => {
-                tracing::error!(folder, why, "--cache-key-file cannot be read; the cluster cache is disabled");
+                tracing::error!(folder, error = why, "--cache-key-file cannot be read; the cluster cache is disabled");
                 return (None, Restored::default());
             }
         };
@@ -198,11 +198,11 @@ impl Cache {
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
             Err(why @ (UnusableStore::Newer | UnusableStore::WrongKey)) => {
-                tracing::error!(folder, %why, "the cluster cache is disabled");
+                tracing::error!(folder, error = %why, "the cluster cache is disabled");
                 return (None, Restored::default());
             }
             Err(why @ (UnusableStore::Locked | UnusableStore::Damaged(_) | UnusableStore::Io(_))) => {
-                tracing::error!(folder, %why, "the cluster cache cannot be used; serving continues without it, and it is retried");
+                tracing::error!(folder, error = %why, "the cluster cache cannot be used; serving continues without it, and it is retried");
                 (Err(why), Restored::default())
             }
         };
@@ -221,7 +221,7 @@ impl Cache {
         let mut slots = BTreeMap::new();
         let mut collection = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
             let pending = Pending::new(sealed, based || !listed).exactly(matches!(form, Form::Served));
-            slots.insert(Arc::clone(&name), Slot { pending, listed });
+            slots.insert(Arc::clone(&name), CollectionState { pending, listed });
             Arc::new(Collection { name, form, listed, lost: AtomicBool::new(listed && !based) })
         };
         let mut collections = BTreeMap::new();
@@ -257,8 +257,9 @@ impl Cache {
         };
         let lost = writer.lists.lost.subscribe();
         let spawned = std::thread::Builder::new().name("cluster-cache".to_owned()).spawn(move || writer.run(&received));
-        let thread =
-            spawned.map_err(|why| tracing::error!(%why, "the thread of the cluster cache cannot be started")).ok();
+        let thread = spawned
+            .map_err(|why| tracing::error!(error = %why, "the thread of the cluster cache cannot be started"))
+            .ok();
         Self { letters, queued, metrics: metrics.clone(), collections, cached, names, api_server, server, lost, thread }
     }
 
@@ -289,8 +290,8 @@ impl Cache {
 
     /// The recorder of the connection to the API server.
     #[must_use]
-    pub fn reached_by(&self) -> ReachedBy {
-        ReachedBy { sink: self.sink_of(&self.api_server), server: self.server.clone() }
+    pub fn reached_by(&self) -> ConnectionRecord {
+        ConnectionRecord { sink: self.sink_of(&self.api_server), server: self.server.clone() }
     }
 
     /// The sources that must be listed from now on.

@@ -139,7 +139,7 @@ impl Pending {
     }
 
     /// An event of a watch: the new value, or `None` for a deletion.
-    pub(super) fn told(
+    pub(super) fn event(
         &mut self,
         key: String,
         value: Option<Vec<u8>>,

@@ -97,7 +97,7 @@ pub(super) fn open(
         other => return other,
     };
     let aside = folder::set_aside(&options.folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
-    tracing::error!(why, aside = %aside.display(), "the cluster cache is damaged and set aside; a new one is created");
+    tracing::error!(error = why, aside = %aside.display(), "the cluster cache is damaged and set aside; a new one is created");
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
 

@@ -19,7 +19,7 @@ pub struct Seal(LessSafeKey);
 
 /// A value that was encrypted with another key or for another place, or was changed since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unopened;
+pub struct DecryptionError;
 
 impl Seal {
     /// Reads the key: 32 bytes, either raw or in base64 (RFC 4648 section 4).
@@ -59,12 +59,12 @@ impl Seal {
     ///
     /// # Errors
     /// Returns an error if it was encrypted for another place or with another key.
-    pub fn open(&self, place: &[&str], sealed: &[u8]) -> Result<Vec<u8>, Unopened> {
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(Unopened)?;
+    pub fn open(&self, place: &[&str], sealed: &[u8]) -> Result<Vec<u8>, DecryptionError> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(DecryptionError)?;
         let mut value = sealed.to_vec();
         let aad = Aad::from(bound_to(place));
         let opened = self.0.open_in_place(Nonce::assume_unique_for_key(*nonce), aad, &mut value);
-        let length = opened.map_err(|_unspecified| Unopened)?.len();
+        let length = opened.map_err(|_unspecified| DecryptionError)?.len();
         value.truncate(length);
         Ok(value)
     }
@@ -94,14 +94,14 @@ mod tests {
         let place = ["Secret", "shop/tls"];
         let sealed = seal(1).close(&place, b"value").unwrap();
         assert_eq!(seal(1).open(&place, &sealed).as_deref(), Ok(&b"value"[..]));
-        assert_eq!(seal(2).open(&place, &sealed), Err(Unopened));
-        assert_eq!(seal(1).open(&["Secret", "shop/other"], &sealed), Err(Unopened));
-        assert_eq!(seal(1).open(&["Secrets", "hop/tls"], &sealed), Err(Unopened));
+        assert_eq!(seal(2).open(&place, &sealed), Err(DecryptionError));
+        assert_eq!(seal(1).open(&["Secret", "shop/other"], &sealed), Err(DecryptionError));
+        assert_eq!(seal(1).open(&["Secrets", "hop/tls"], &sealed), Err(DecryptionError));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert_eq!(seal(1).open(&place, &changed), Err(Unopened), "byte {at}");
-            assert_eq!(seal(1).open(&place, &sealed[..at]), Err(Unopened), "cut at {at}");
+            assert_eq!(seal(1).open(&place, &changed), Err(DecryptionError), "byte {at}");
+            assert_eq!(seal(1).open(&place, &sealed[..at]), Err(DecryptionError), "cut at {at}");
         }
     }
 

@@ -78,13 +78,13 @@ impl Message {
 }
 
 /// A message with its collection.
-pub(super) type Letter = (Arc<Collection>, Message);
+pub(super) type CollectionMessage = (Arc<Collection>, Message);
 
 /// The sink of one collection; clones share the queue.
 #[derive(Clone)]
 pub struct Sink {
     pub(super) collection: Arc<Collection>,
-    pub(super) letters: SyncSender<Letter>,
+    pub(super) letters: SyncSender<CollectionMessage>,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) losses: IntCounter,
 }
@@ -130,7 +130,7 @@ impl Sink {
 
     /// An event of a watch: the object, or `None` if it was deleted. Without a resourceVersion if objects are read by
     /// name.
-    pub fn told(&self, name: &ObjectName, raw: Option<&[u8]>, reached: Option<&Arc<str>>) {
+    pub fn event(&self, name: &ObjectName, raw: Option<&[u8]>, reached: Option<&Arc<str>>) {
         self.keep(name.to_string(), raw, reached);
     }
 

@@ -15,7 +15,7 @@ use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
 use super::pending::{Pending, Stored, SweepLimit};
 use super::seal::Seal;
-use super::sink::{Collection, Form, Letter, Message};
+use super::sink::{Collection, CollectionMessage, Form, Message};
 use super::store::{Batch, Store};
 use super::unusable::UnusableStore;
 use super::{CacheOptions, folder, restore};
@@ -44,7 +44,7 @@ pub(super) struct Writer {
     pub(super) metrics: CacheMetrics,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) store: Option<Store>,
-    pub(super) slots: BTreeMap<Arc<str>, Slot>,
+    pub(super) slots: BTreeMap<Arc<str>, CollectionState>,
     pub(super) budget: Budget,
     /// Since when values are pending, and since when only a resourceVersion is.
     pub(super) waiting: PendingSince,
@@ -78,7 +78,7 @@ impl Lists {
 
 /// One collection.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct CollectionState {
     pub(super) pending: Pending,
     /// Whether the collection is listed; otherwise each value is sent separately.
     pub(super) listed: bool,
@@ -115,7 +115,7 @@ impl Stored for OnDisk<'_> {
 
 impl Writer {
     /// Writes until it receives [`Message::Close`], or all senders are gone.
-    pub(super) fn run(mut self, letters: &Receiver<Letter>) {
+    pub(super) fn run(mut self, letters: &Receiver<CollectionMessage>) {
         self.metrics.usable.set(i64::from(self.store.is_some()));
         loop {
             let now = clock::now();
@@ -144,11 +144,11 @@ impl Writer {
     }
 
     /// Handles one message. Returns `false` for the last one.
-    fn take(&mut self, (collection, message): Letter) -> bool {
+    fn take(&mut self, (collection, message): CollectionMessage) -> bool {
         self.queued.fetch_sub(message.bytes(), Ordering::Relaxed);
         let Some(slot) = self.slots.get_mut(&collection.name) else { return !matches!(message, Message::Close) };
         let stored = OnDisk { store: self.store.as_ref(), name: &collection.name, failure: Cell::default() };
-        let Slot { pending, .. } = slot;
+        let CollectionState { pending, .. } = slot;
         match message {
             Message::ListBegins { after_loss } => pending.list_begins(after_loss),
             Message::Listed { key, raw } => {
@@ -163,8 +163,8 @@ impl Writer {
                 }
             }
             Message::Told { key, raw, reached } => match raw.map(|raw| value(&collection, &raw)) {
-                None => pending.told(key, None, reached, &stored),
-                Some(Some(value)) => pending.told(key, Some(value), reached, &stored),
+                None => pending.event(key, None, reached, &stored),
+                Some(Some(value)) => pending.event(key, Some(value), reached, &stored),
                 Some(None) => {}
             },
             Message::Reached(version) => pending.reached(version),
@@ -246,7 +246,7 @@ impl Writer {
         self.metrics.usable.set(0);
         let known = self.failed.as_ref().is_some_and(|(_, before)| *before == why);
         if !known {
-            tracing::error!(folder = %self.options.folder.display(), %why,
+            tracing::error!(folder = %self.options.folder.display(), error = %why,
                 "the cluster cache cannot be written; serving continues without it, and it is retried");
         }
         self.failed = Some((now + OPEN_AGAIN, why));
@@ -276,7 +276,7 @@ impl Writer {
                 if let UnusableStore::Damaged(_) = &why
                     && let Err(why) = folder::set_aside(&self.options.folder)
                 {
-                    tracing::debug!(%why, "the damaged cluster cache cannot be set aside");
+                    tracing::debug!(error = %why, "the damaged cluster cache cannot be set aside");
                 }
                 self.fail(why, now);
             }

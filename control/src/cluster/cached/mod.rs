@@ -6,4 +6,4 @@ mod state;
 
 pub use kind::{CachedKind, ServedKind};
 pub use state::{CachedCondition, CachedState, CachedStates, awaited};
-pub(crate) use state::{Tell, served, unknown};
+pub(crate) use state::{StateReporter, served, unknown};

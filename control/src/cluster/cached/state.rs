@@ -43,7 +43,7 @@ impl CachedState {
     /// Returns `true` if there is nothing to wait for: objects can be served, or never will be without a change of
     /// permissions.
     #[must_use]
-    pub fn settled(&self) -> bool {
+    pub fn needs_no_wait(&self) -> bool {
         self.standing != CachedCondition::Unknown || self.denied
     }
 }
@@ -53,7 +53,7 @@ impl CachedState {
 #[must_use]
 pub fn awaited(states: &CachedStates) -> Option<&Arc<str>> {
     let restored = states.values().any(|state| matches!(state.standing, CachedCondition::Kept(_)));
-    let settled = |state: &CachedState| state.settled() || restored && state.failing.is_some();
+    let settled = |state: &CachedState| state.needs_no_wait() || restored && state.failing.is_some();
     states.iter().find(|(_, state)| !settled(state)).map(|(name, _)| name)
 }
 
@@ -69,13 +69,13 @@ impl CachedCondition {
 
 /// The sink for the state of one kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Tell {
+pub(crate) struct StateReporter {
     states: watch::Sender<CachedStates>,
     name: Arc<str>,
     stale_since: IntGauge,
 }
 
-impl Tell {
+impl StateReporter {
     pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind, metrics: &SourceMetrics) -> Self {
         let stale_since = metrics.cached_stale_since(&kind.resource_name());
         Self { states: states.clone(), name: kind.to_string().into(), stale_since }

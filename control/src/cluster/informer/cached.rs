@@ -21,7 +21,7 @@ use super::tee::Tee;
 use super::{Interest, Limits, Resource};
 use crate::clock;
 use crate::cluster::cache::{Sink, SweepLimit};
-use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, Tell};
+use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, StateReporter};
 use crate::cluster::copies::Copies;
 use crate::cluster::source_metrics::SourceMetrics;
 use crate::event::Source;
@@ -38,7 +38,7 @@ pub(crate) struct CachedInformer {
     pub(crate) sink: Option<Sink>,
     pub(crate) copies: Option<Copies<ServedKind>>,
     pub(crate) identity: Identity,
-    pub(crate) tell: Tell,
+    pub(crate) tell: StateReporter,
     /// Signals requests for a list.
     pub(crate) asked: watch::Receiver<u64>,
     pub(crate) chance: fastrand::Rng,
@@ -136,9 +136,9 @@ impl CachedInformer {
             (state.failing, state.denied) = (Some(why), denied);
         });
         if news && !failure.is_expired() {
-            tracing::warn!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
+            tracing::warn!(kind = %self.wanted, error = %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
         } else {
-            tracing::debug!(kind = %self.wanted, %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
+            tracing::debug!(kind = %self.wanted, error = %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
         }
         pauses.wait(pause, self.chance.u64(..)).await;
     }

@@ -87,7 +87,7 @@ impl ListReason {
             Self::Retry => "retry",
             Self::Expired => "expired",
             Self::Refused => "refused",
-            Self::SetBack => "set_back",
+            Self::SetBack => "set-back",
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
             Self::Drift => "drift",
@@ -102,13 +102,13 @@ impl Failure {
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Refused { code, .. } => status_label(*code),
-            Self::NoHeaders => "no_headers",
+            Self::NoHeaders => "no-headers",
             Self::Stalled => "stalled",
             Self::Broken { .. } => "broken",
             Self::Unreadable { .. } => "unreadable",
             Self::Unidentified(_) => "unidentified",
-            Self::PageTooLong => "page_too_long",
-            Self::FrameTooLong => "frame_too_long",
+            Self::PageTooLong => "page-too-long",
+            Self::FrameTooLong => "frame-too-long",
             Self::Endless => "endless",
             Self::Short => "short",
         }
@@ -188,21 +188,21 @@ impl Failure {
 /// Status codes that API servers and proxies are known to use have a label of their own.
 const fn status_label(code: u16) -> &'static str {
     match code {
-        400 => "status_400",
-        401 => "status_401",
-        403 => "status_403",
-        404 => "status_404",
-        410 => "status_410",
-        422 => "status_422",
-        429 => "status_429",
-        500 => "status_500",
-        502 => "status_502",
-        503 => "status_503",
-        504 => "status_504",
+        400 => "status-400",
+        401 => "status-401",
+        403 => "status-403",
+        404 => "status-404",
+        410 => "status-410",
+        422 => "status-422",
+        429 => "status-429",
+        500 => "status-500",
+        502 => "status-502",
+        503 => "status-503",
+        504 => "status-504",
         _ => match code / 100 {
-            4 => "status_4xx",
-            5 => "status_5xx",
-            _ => "status_other",
+            4 => "status-4xx",
+            5 => "status-5xx",
+            _ => "status-other",
         },
     }
 }
@@ -249,17 +249,17 @@ mod tests {
 
     #[test]
     fn only_failures_of_the_version_cause_a_list() {
-        check(410, Some(ListReason::Expired), "status_410");
-        check(400, Some(ListReason::Refused), "status_400");
-        check(404, Some(ListReason::Refused), "status_404");
-        check(504, Some(ListReason::Refused), "status_504");
-        check(418, Some(ListReason::Refused), "status_4xx");
-        check(302, Some(ListReason::Refused), "status_other");
-        check(401, None, "status_401");
-        check(403, None, "status_403");
-        check(429, None, "status_429");
-        check(500, None, "status_500");
-        check(503, None, "status_503");
-        check(599, None, "status_5xx");
+        check(410, Some(ListReason::Expired), "status-410");
+        check(400, Some(ListReason::Refused), "status-400");
+        check(404, Some(ListReason::Refused), "status-404");
+        check(504, Some(ListReason::Refused), "status-504");
+        check(418, Some(ListReason::Refused), "status-4xx");
+        check(302, Some(ListReason::Refused), "status-other");
+        check(401, None, "status-401");
+        check(403, None, "status-403");
+        check(429, None, "status-429");
+        check(500, None, "status-500");
+        check(503, None, "status-503");
+        check(599, None, "status-5xx");
     }
 }

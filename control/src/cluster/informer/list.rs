@@ -32,7 +32,7 @@ pub(super) async fn list(api: &Api, page_objects: u32, tee: &Tee) -> Result<List
         }
         Err(why) => {
             unidentified += 1;
-            tracing::warn!(%kind, %why, "an item of a list is skipped");
+            tracing::warn!(%kind, error = %why, "an item of a list is skipped");
         }
     });
     let resource_version = resource_version.await?;

@@ -92,9 +92,9 @@ impl Lister {
             let (source, length) = (self.api.source(), pause.length);
             if Reported::is_news(reported, failure.reason(), self.api.limits.failing_again) {
                 reported = Some(Reported::now(failure.reason()));
-                tracing::warn!(%source, %failure, pause = ?length, "a relist failed; the watch continues");
+                tracing::warn!(%source, error = %failure, pause = ?length, "a relist failed; the watch continues");
             } else {
-                tracing::debug!(%source, %failure, pause = ?length, "a relist failed; the watch continues");
+                tracing::debug!(%source, error = %failure, pause = ?length, "a relist failed; the watch continues");
             }
             pauses.wait(pause, chance.u64(..)).await;
             reason = ListReason::Retry;

@@ -371,9 +371,9 @@ impl Informer {
         let again = Reported::is_news(self.reported, failure.reason(), limits.failing_again);
         let routine = failure.is_expired() && !self.expired;
         if routine || !again {
-            tracing::debug!(%source, %failure, pause = ?pause.length, "list or watch failed");
+            tracing::debug!(%source, error = %failure, pause = ?pause.length, "list or watch failed");
         } else {
-            tracing::warn!(%source, %failure, pause = ?pause.length, "list or watch failed");
+            tracing::warn!(%source, error = %failure, pause = ?pause.length, "list or watch failed");
             self.reported = Some(Reported::now(failure.reason()));
         }
         self.expired |= failure.is_expired();

@@ -152,7 +152,7 @@ impl SecretPoller {
             }
             for event in news {
                 if let (Event::Deleted { object, .. }, Some(sink)) = (&event, &self.sink) {
-                    sink.told(&object.name, None, None);
+                    sink.event(&object.name, None, None);
                 }
                 if self.events.send(event).await.is_err() {
                     return;
@@ -322,7 +322,7 @@ impl PollState {
         let waits = match &failed {
             Some(failure) => {
                 if self.failing.is_empty() {
-                    tracing::warn!(secret = %name, %failure, "a Secret cannot be read; its last state stays in effect, and the read is retried");
+                    tracing::warn!(secret = %name, error = %failure, "a Secret cannot be read; its last state stays in effect, and the read is retried");
                 }
                 let times = self.failing.failed(name, failure.about());
                 match failure.about() {

@@ -240,7 +240,7 @@ impl Definition {
                 Err(failure) if after.is_none() && self.reached.is_some() => {
                     let pause = pauses.after(&failure, self.chance.u64(..)).length;
                     self.list_due = clock::now() + pause;
-                    tracing::warn!(definition = %self.name, %failure, "a relist failed; the watch continues");
+                    tracing::warn!(definition = %self.name, error = %failure, "a relist failed; the watch continues");
                     false
                 }
                 Err(failure) => {
@@ -360,7 +360,7 @@ impl Definition {
     /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
     fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
         if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
-            tracing::warn!(%failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
+            tracing::warn!(error = %failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
                 and --source ingress needs none");
         }
         (self.failing, self.told, self.doubted) = (true, true, false);
@@ -382,9 +382,9 @@ impl Definition {
         let pause = pauses.after(failure, self.chance.u64(..));
         let routine = failure.is_expired();
         if routine || std::mem::replace(&mut self.failing, true) {
-            tracing::debug!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be watched");
+            tracing::debug!(definition = %self.name, error = %failure, pause = ?pause.length, "a definition cannot be watched");
         } else {
-            tracing::warn!(definition = %self.name, %failure, pause = ?pause.length, "a definition cannot be watched");
+            tracing::warn!(definition = %self.name, error = %failure, pause = ?pause.length, "a definition cannot be watched");
         }
         if !routine && !served && !std::mem::replace(&mut self.told, true) {
             let (why, denied) = (format!("its definition: {failure}"), failure.is_denied());

@@ -45,9 +45,9 @@ impl Tee {
     }
 
     /// An event of a watch: the object, or with `gone` its last state.
-    pub(super) fn told(&self, name: &ObjectName, raw: &[u8], gone: bool, reached: &Arc<str>) {
+    pub(super) fn event(&self, name: &ObjectName, raw: &[u8], gone: bool, reached: &Arc<str>) {
         if let Some(sink) = &self.sink {
-            sink.told(name, (!gone).then_some(raw), Some(reached));
+            sink.event(name, (!gone).then_some(raw), Some(reached));
         }
         self.copy(CopyEvent::Told { name, raw, gone });
     }

@@ -165,7 +165,7 @@ impl Watch<'_> {
             self.told.pass();
         }
         match name.zip(raw) {
-            Some((name, (raw, gone))) => self.tee.told(&name, raw.get().as_bytes(), gone, &reached),
+            Some((name, (raw, gone))) => self.tee.event(&name, raw.get().as_bytes(), gone, &reached),
             None => self.tee.reached(&reached),
         }
         *self.reached = reached;

@@ -33,7 +33,7 @@ use crate::cluster::cache::Sink;
 use crate::event::Event;
 use crate::interest::Names;
 use tracked::{LookupResult, Tracked};
-use turns::{NameLookup, Turns};
+use turns::{LookupSchedule, NameLookup};
 
 /// The names that are wanted.
 pub type Wanted = watch::Receiver<Arc<Names>>;
@@ -96,7 +96,7 @@ struct ResolverState {
     dns: TokioResolver,
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
-    turns: Turns,
+    turns: LookupSchedule,
     lookups: FuturesUnordered<BoxFuture<'static, (NameLookup, [LookupResult; 2])>>,
 }
 
@@ -182,7 +182,7 @@ impl Resolver {
         loop {
             match self.upstream.connect() {
                 Ok(dns) => return dns,
-                Err(why) => tracing::error!(%why, "the DNS client cannot be created; it is retried"),
+                Err(why) => tracing::error!(error = %why, "the DNS client cannot be created; it is retried"),
             }
             tokio::time::sleep(backoff.next(self.chance.u64(..))).await;
         }
@@ -191,7 +191,7 @@ impl Resolver {
 
 impl ResolverState {
     fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
-        let turns = Turns::new(limits.lookups_max);
+        let turns = LookupSchedule::new(limits.lookups_max);
         Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
     }
 
@@ -267,7 +267,7 @@ fn found(answer: Result<Lookup, NetError>) -> LookupResult {
             LookupResult::Nothing
         }
         Err(why) => {
-            tracing::debug!(%why, "a DNS look-up failed");
+            tracing::debug!(error = %why, "a DNS look-up failed");
             LookupResult::Failed
         }
     }
@@ -291,7 +291,7 @@ impl Upstream {
         let (config, mut options) = match self {
             // Without servers every lookup fails, which the findings of the Services then report.
             Self::System => read_system_conf().unwrap_or_else(|why| {
-                tracing::error!(%why, "no DNS servers: the system's resolver configuration cannot be read");
+                tracing::error!(error = %why, "no DNS servers: the system's resolver configuration cannot be read");
                 servers(&[])
             }),
             Self::Servers(addresses) => servers(addresses),

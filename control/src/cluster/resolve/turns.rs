@@ -13,7 +13,7 @@ use crate::interest::Names;
 
 /// The names that are wanted, and when each is due.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct LookupSchedule {
     /// The limit of concurrent lookups.
     lookups_max: usize,
     under_way: usize,
@@ -48,7 +48,7 @@ struct Namespace {
     last: u64,
 }
 
-impl Turns {
+impl LookupSchedule {
     /// Nothing is wanted yet.
     pub(super) const fn new(lookups_max: usize) -> Self {
         Self { lookups_max, under_way: 0, begun: 0, names: BTreeMap::new(), namespaces: BTreeMap::new() }
@@ -159,7 +159,7 @@ mod tests {
     /// begin (in seconds from now; empty if not before another ends).
     #[track_caller]
     fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
-        let mut turns = Turns::new(lookups_max);
+        let mut turns = LookupSchedule::new(lookups_max);
         let mut under_way: Vec<NameLookup> = Vec::new();
         let mut now = crate::clock::now();
         for (number, (step, begun, due)) in steps.into_iter().enumerate() {

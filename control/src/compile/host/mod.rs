@@ -15,7 +15,7 @@ use tidegate_config::object::{ObjectName, ObjectRef};
 use whole::Rights;
 
 use super::unit::{Unit, UnitKind, beyond};
-use super::{Compiled, Inputs, Next, Pass, User};
+use super::{BackendUser, Compiled, Inputs, Next, Pass};
 use crate::attachment::{Attachment, Claim, Key, backends};
 use crate::topology::Topology;
 
@@ -174,7 +174,7 @@ fn put_whole(
         }
     }
     let [old, new] = [&before, &after].map(|routes| routes.as_deref().map(used).unwrap_or_default());
-    compiled.use_instead(&User::Host(host.clone()), &old, &new, pass);
+    compiled.use_instead(&BackendUser::Host(host.clone()), &old, &new, pass);
     compiled.compile_unknown(&new, pass);
     let [replaced, added] = [&before, &after].map(|routes| routes.as_ref().map_or(0, |it| it.len()));
     pass.touched.changed.replaced += replaced;
@@ -202,7 +202,7 @@ fn put_change(
         return false;
     }
     compiled.parts.hosts.insert(host, after);
-    compiled.use_instead(&User::Host(host.clone()), &left, &new, pass);
+    compiled.use_instead(&BackendUser::Host(host.clone()), &left, &new, pass);
     compiled.compile_unknown(&backends_of_host, pass);
     pass.touched.changed.replaced += replaced;
     pass.touched.changed.added += added;

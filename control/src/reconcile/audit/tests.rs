@@ -266,7 +266,7 @@ fn missing_compiled_parts_are_repaired() {
     };
     check(compiled(odd_verdict), &["Ingress shop/gone"], false);
     let odd_finding = |compiled: &mut Compiled| {
-        let problem = Problem::SetAside { why: "it was".to_owned() };
+        let problem = Problem::ProcessingFailed { why: "it was".to_owned() };
         let finding = Finding::new(object_ref(Kind::Ingress, "a"), "spec", problem);
         compiled.findings.put(Unit::Host(host("gone")), vec![finding]);
     };

@@ -17,7 +17,8 @@ fn uid(number: u32) -> Option<Uid> {
 
 /// A record for each letter, about the object with that uid.
 fn notices(uid: Option<Uid>, letters: &str) -> Vec<EventRecord> {
-    let finding = |letter: char| Finding::new(object("a", "a"), letter, Problem::SetAside { why: String::new() });
+    let finding =
+        |letter: char| Finding::new(object("a", "a"), letter, Problem::ProcessingFailed { why: String::new() });
     letters.chars().map(|letter| EventRecord::of(uid.unwrap(), &finding(letter))).collect()
 }
 

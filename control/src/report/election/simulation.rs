@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{Bid, Election, ElectionTiming, Seen};
+use super::{Election, ElectionTiming, LeaseWrite, ObservedLease};
 
 /// The timeout of a request, in ms of its sender's clock; a request may arrive later.
 const GIVEN_UP_MS: u64 = 5_000;
@@ -30,18 +30,18 @@ enum Message {
     Write {
         candidate: usize,
         life: u64,
-        bid: Bid,
+        bid: LeaseWrite,
     },
     /// Its response arrives.
     IsRead {
         candidate: usize,
         life: u64,
-        seen: Option<Seen>,
+        seen: Option<ObservedLease>,
     },
     IsWritten {
         candidate: usize,
         life: u64,
-        bid: Bid,
+        bid: LeaseWrite,
         version: Option<String>,
     },
 }
@@ -64,7 +64,7 @@ struct Simulation {
     base: Instant,
     now_ms: u64,
     candidates: Vec<Replica>,
-    lease: Option<Seen>,
+    lease: Option<ObservedLease>,
     versions: u64,
     agenda: BTreeMap<(u64, u64), Message>,
     sent: u64,
@@ -212,14 +212,14 @@ impl Simulation {
     }
 
     /// A write at the API server: accepted only for the current version.
-    fn write(&mut self, bid: &Bid) -> Option<String> {
+    fn write(&mut self, bid: &LeaseWrite) -> Option<String> {
         if self.lease.as_ref().map(|lease| &lease.version) != bid.over.as_ref() {
             return None;
         }
         let unchanged = self.lease.as_ref().is_some_and(|lease| lease.record == bid.record);
         if !unchanged {
             self.versions += 1;
-            self.lease = Some(Seen { version: self.versions.to_string(), record: bid.record.clone() });
+            self.lease = Some(ObservedLease { version: self.versions.to_string(), record: bid.record.clone() });
         }
         self.lease.as_ref().map(|lease| lease.version.clone())
     }

@@ -175,7 +175,7 @@ fn clients(
 }
 
 /// A conflict of two listeners on one port.
-enum Clash {
+enum PortConflict {
     Hostname,
     Protocol,
     /// Both: different protocols that cannot share a port, for the same host.
@@ -183,20 +183,20 @@ enum Clash {
 }
 
 /// The conflict of two listeners, if there is one. TCP and UDP ports are separate.
-fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<Clash> {
+fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<PortConflict> {
     use ListenerProtocol::{Https, Tcp, Tls, Udp};
     if a.port != b.port || (a.protocol == Udp) != (b.protocol == Udp) {
         return None;
     }
     let by_server_name = |protocol: &ListenerProtocol| matches!(protocol, Https | Tls);
     if a.protocol == Udp || a.protocol == Tcp || b.protocol == Tcp {
-        return Some(Clash::Protocol);
+        return Some(PortConflict::Protocol);
     }
     match a.protocol == b.protocol || by_server_name(&a.protocol) && by_server_name(&b.protocol) {
-        true if a.host == b.host => Some(Clash::Hostname),
+        true if a.host == b.host => Some(PortConflict::Hostname),
         true => None,
-        false if a.host == b.host => Some(Clash::Listener),
-        false => Some(Clash::Protocol),
+        false if a.host == b.host => Some(PortConflict::Listener),
+        false => Some(PortConflict::Protocol),
     }
 }
 
@@ -225,12 +225,12 @@ pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], eq
             Fault::new(reason, format!("{rival} has the {what}, with a protocol that cannot share it"))
         };
         own.refused = Some(match clash {
-            Clash::Hostname => Fault::new("HostnameConflict", format!("{rival} has the same hostname and port")),
+            PortConflict::Hostname => Fault::new("HostnameConflict", format!("{rival} has the same hostname and port")),
             // The API defines this reason for listeners of ListenerSets only.
-            Clash::Listener if own.listener.owner.kind == Kind::ListenerSet => {
+            PortConflict::Listener if own.listener.owner.kind == Kind::ListenerSet => {
                 cannot_share("ListenerConflict", "same hostname and port")
             }
-            Clash::Protocol | Clash::Listener => cannot_share("ProtocolConflict", "port"),
+            PortConflict::Protocol | PortConflict::Listener => cannot_share("ProtocolConflict", "port"),
         });
     }
 }

@@ -135,7 +135,9 @@ impl Rules<'_, '_> {
         let WeightedBackend { field, to, weight } = &backend.share;
         let answered = share(Destination::Status(500), *weight);
         let target = match to {
-            Ok(to) => self.target(field, to, self.is_grpc(), |value, why| Problem::AnsweredWith500 { value, why }),
+            Ok(to) => {
+                self.target(field, to, self.is_grpc(), |value, why| Problem::FilterOrBackendInvalid { value, why })
+            }
             Err(Unreadable) => self.unreadable(field),
         };
         let (filters, external_auth) = match self.filters(&format!("{field}.filters"), &backend.filters) {
@@ -143,7 +145,7 @@ impl Rules<'_, '_> {
             Ok(Applied { redirect: Some(_), .. }) => {
                 let (value, why) =
                     ("RequestRedirect".to_owned(), "is a filter of rules and not of backends".to_owned());
-                self.inapplicable(&format!("{field}.filters"), Problem::AnsweredWith500 { value, why });
+                self.inapplicable(&format!("{field}.filters"), Problem::FilterOrBackendInvalid { value, why });
                 without_filters.push(field.to_string());
                 return answered;
             }
@@ -245,7 +247,7 @@ impl Rules<'_, '_> {
     /// The external authorization service, which every request must pass; `None`, with a finding, if it cannot be used.
     fn asked(&mut self, field: &str, asked: &gateway::ExternalAuth) -> Option<Arc<ExternalAuth>> {
         let grpc = matches!(asked.protocol, AuthProtocol::Grpc { .. });
-        let tell = |value, why| Problem::AnsweredWith500 { value, why };
+        let tell = |value, why| Problem::FilterOrBackendInvalid { value, why };
         let target = Arc::new(self.target(field, &asked.backend, grpc, tell)?);
         let (protocol, body_bytes_max) = (asked.protocol.clone(), asked.body_bytes_max);
         Some(Arc::new(ExternalAuth { target, protocol, body_bytes_max }))
@@ -298,7 +300,7 @@ impl Rules<'_, '_> {
             };
             let field = format!("{field}[{number}]");
             let why = "is not a supported filter".to_owned();
-            self.inapplicable(&field, Problem::AnsweredWith500 { value: unsupported, why });
+            self.inapplicable(&field, Problem::FilterOrBackendInvalid { value: unsupported, why });
             return Err(Inapplicable::Unsupported);
         }
         let edits = if edits.is_empty() { Arc::default() } else { edits.into() };

@@ -105,7 +105,7 @@ impl Case {
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },
             order: tidegate_control::Order::default(),
             limits,
-            unopened: tokio::sync::watch::channel(tidegate_control::ClosedSockets::default()).1,
+            unopened: tokio::sync::watch::channel(tidegate_control::BindFailures::default()).1,
             cache: None,
             copies: None,
             cached: Vec::new(),

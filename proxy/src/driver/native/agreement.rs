@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 2048;
 
 /// A request as a parser reads it; names in lower case.
 #[derive(PartialEq, Eq, Debug)]
-struct Seen {
+struct ParsedRequest {
     method: String,
     target: Vec<u8>,
     lines: Vec<(String, Vec<u8>)>,
@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
 }
 
 /// The request as the native driver reads it, or `None` if it does not take it.
-fn ours(bytes: &[u8]) -> Option<Seen> {
+fn ours(bytes: &[u8]) -> Option<ParsedRequest> {
     let length = strict_head(bytes)?;
     let (head, rest) = bytes.split_at(length);
     let mut request = Request::default();
@@ -56,7 +56,7 @@ fn ours(bytes: &[u8]) -> Option<Seen> {
     let method = view.method().to_owned();
     let target = view.target().as_bytes().to_vec();
     let body = content(Body::new(request.framing), rest).and_then(|(content, whole)| whole.then_some(content));
-    Some(Seen { method, target, lines: sorted(lines), body })
+    Some(ParsedRequest { method, target, lines: sorted(lines), body })
 }
 
 /// The content of a body in the bytes, and whether it is complete; `None` if they violate its framing.
@@ -81,7 +81,7 @@ pub(crate) fn content(mut body: Body, mut bytes: &[u8]) -> Option<(Vec<u8>, bool
 }
 
 /// The request as Pingora reads it, or `None` if it does not.
-fn theirs(bytes: &[u8]) -> Option<Seen> {
+fn theirs(bytes: &[u8]) -> Option<ParsedRequest> {
     thread_local! {
         static RUNTIME: Option<Runtime> = Builder::new_current_thread().enable_all().build().ok();
     }
@@ -105,7 +105,7 @@ fn theirs(bytes: &[u8]) -> Option<Seen> {
                 }
             }
         }
-        Some(Seen { method, target, lines, body })
+        Some(ParsedRequest { method, target, lines, body })
     };
     RUNTIME.with(|runtime| runtime.as_ref()?.block_on(read))
 }

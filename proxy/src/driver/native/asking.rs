@@ -21,7 +21,7 @@ use crate::shared::Shared;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Calls the authorisation service, and continues with its answer; if the request's own answer has
+    /// Calls the authorisation service, and continues with its answer; if the request's local reply has
     /// [`Reason::ClientGone`], the client has disconnected.
     pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
         let asked = match self.hold(&pending).await {

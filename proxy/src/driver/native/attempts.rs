@@ -10,7 +10,7 @@ use http::header::EXPECT;
 use tidegate_config::model::{Head, request_host};
 
 use super::downstream::Downstream;
-use super::progress::{Patience, Progress};
+use super::progress::{Progress, Timeouts};
 use super::relay::Relay;
 use super::request::RequestHead;
 use super::scratch::RelayBuffers;
@@ -46,7 +46,7 @@ impl<H: RequestHead> UpstreamRequest<'_, H> {
     /// The stage at which an attempt without a response head failed.
     fn stage(&self, reason: Reason, reused: bool, replayable: bool) -> FailureStage {
         if reason == Reason::UpstreamTimeout {
-            FailureStage::Answered { status: reason.status(), replayable }
+            FailureStage::Responded { status: reason.status(), replayable }
         } else if reason == Reason::UpstreamBroken {
             FailureStage::Unanswered { reused, idempotent: self.is_idempotent(), replayable }
         } else {
@@ -67,14 +67,14 @@ pub(super) struct Transfer<'a, C> {
 struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
-    patience: Patience,
+    patience: Timeouts,
 }
 
 impl AttemptSettings {
     fn of<H: Head>(attempt: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
         let (effective, client) = (attempt.effective, &options.client);
         let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
-        let patience = Patience {
+        let patience = Timeouts {
             read: effective.read_timeout,
             write: effective.write_timeout,
             body: client.body_read_stall,
@@ -150,8 +150,8 @@ impl<C: Downstream> Transfer<'_, C> {
             Ok(at) => return Some(at),
             Err(reason) => reason,
         };
-        let answer = forwarding.failed(reason).clone();
-        if answer.reason == Reason::ClientGone {
+        let reply = forwarding.failed(reason).clone();
+        if reply.reason == Reason::ClientGone {
             return None;
         }
         if self.progress.status.is_some() {
@@ -164,9 +164,9 @@ impl<C: Downstream> Transfer<'_, C> {
         }
         // A request that was read to its end leaves its connection usable, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
-        let closes = answer.reason.closes() || asked.closes || ending || unread || forwarding.asks_upgrade();
+        let closes = reply.reason.closes() || asked.closes || ending || unread || forwarding.asks_upgrade();
         self.progress.closes |= closes;
-        let rendered = forwarding.exchange().render(&answer, asked.head);
+        let rendered = forwarding.exchange().render(&reply, asked.head);
         let given = self.give(&rendered, None, closes).await;
         (given && !closes).then(clock::now)
     }
@@ -244,13 +244,13 @@ impl<C: Downstream> Transfer<'_, C> {
         }
     }
 
-    /// Sends an answer of the edge's own; `payer` as in [`Self::send`]; `closes` ends the connection with it. Returns
+    /// Sends a local reply; `payer` as in [`Self::send`]; `closes` ends the connection with it. Returns
     /// `true` if the client took it.
     pub(super) async fn give(&mut self, rendered: &Rendered, payer: Option<&Exchange>, closes: bool) -> bool {
         let out = &mut self.room.to_client;
         // Pending bytes can be heads of interim responses, of which the client may have a part.
         out.make_room();
-        if date::with(clock::now(), |date| self.client.answer(rendered, closes, date, out)).is_err() {
+        if date::with(clock::now(), |date| self.client.reply(rendered, closes, date, out)).is_err() {
             return false;
         }
         self.progress.status = Some(rendered.status);

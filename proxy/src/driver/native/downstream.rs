@@ -56,11 +56,11 @@ pub(super) trait Downstream {
         out: &mut Buffer,
     ) -> Result<(), Reason>;
 
-    /// Sends the head of an answer of the edge's own, or appends it to `out`; the body is appended.
+    /// Sends the head of a local reply, or appends it to `out`; the body is appended.
     ///
     /// # Errors
     /// [`Reason::ClientGone`] if it cannot be sent.
-    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason>;
+    fn reply(&mut self, reply: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason>;
 
     /// Sends bytes of the send buffer, and then of a body; `last` marks the end of the response.
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
@@ -122,8 +122,8 @@ impl Downstream for Conn {
         Ok(())
     }
 
-    fn answer(&mut self, answer: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason> {
-        write::answer(answer, closes, date, out.end());
+    fn reply(&mut self, reply: &Rendered, closes: bool, date: &str, out: &mut Buffer) -> Result<(), Reason> {
+        write::reply(reply, closes, date, out.end());
         Ok(())
     }
 

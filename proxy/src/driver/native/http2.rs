@@ -1,5 +1,5 @@
 //! The HTTP/2 streams that the native driver takes: the rule is as strict as for HTTP/1.1, and other streams are left
-//! to the full driver, unchanged.
+//! to the Pingora driver, unchanged.
 
 use std::sync::Arc;
 
@@ -65,9 +65,9 @@ pub(crate) async fn carry(
         match decided {
             Decided::Asks(pending) => decided = Box::pin(transfer.ask(pending, &head, shared)).await,
             Decided::Forwards(ref mut forwarding) => break transfer.forward(forwarding, &asked).await,
-            Decided::Answers(ref answered) => {
-                if answered.answer().reason != Reason::ClientGone {
-                    transfer.give(&answered.render(&head), Some(answered.exchange()), false).await;
+            Decided::Reply(ref replied) => {
+                if replied.reply().reason != Reason::ClientGone {
+                    transfer.give(&replied.render(&head), Some(replied.exchange()), false).await;
                 }
                 break None;
             }

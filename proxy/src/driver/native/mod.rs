@@ -1,6 +1,6 @@
 //! The native driver: requests to HTTP/1.1 endpoints, in plain text or over TLS. HTTP/1.1 requests are parsed without
 //! an allocation by a strict parser, and HTTP/2 requests ([`http2`]) join after the head. It takes only unambiguous
-//! requests; all others go to the full driver, and a connection can switch between the two from request to request.
+//! requests; all others go to the Pingora driver, and a connection can switch between the two from request to request.
 //! Both call the same steps in the same order.
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -37,14 +37,14 @@ use crate::observe::metrics::DriverUsed;
 use crate::options::Options;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
-use crate::request::exchange::{Answered, Arrived};
+use crate::request::exchange::{Arrived, Replied};
 use crate::request::phase;
 
 /// What to do with a connection next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// The request is for the full driver; none of its bytes were taken.
-    Full,
+    /// The request is for the Pingora driver; none of its bytes were taken.
+    Pingora,
     /// It was answered, and another one may follow.
     Again,
     /// It was the last one.
@@ -63,7 +63,7 @@ pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic)
     let head = conn.unread().get(..head_bytes).unwrap_or_default();
     if !scratch.request.read(head) {
         scratch.give();
-        return Next::Full;
+        return Next::Pingora;
     }
     scratch.head.make_room();
     scratch.head.extend_from_slice(head);
@@ -79,7 +79,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     let snapshot = traffic.published.pin();
     let routed = phase::route(&snapshot, &traffic.shared, conn.facts(), &view, &request.line());
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
-        return Next::Full;
+        return Next::Pingora;
     }
     let arrived = Arrived::new(DriverUsed::Native, snapshot, Arc::clone(&traffic.shared), now);
     let mut decided = arrived.decide(routed, conn.facts(), &view, fastrand::u128(..));
@@ -103,8 +103,8 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
                 let over = transfer.forward(forwarding, &asked).await;
                 break (if over.is_none() || progress.closes { Next::Close } else { Next::Again }, over);
             }
-            Decided::Answers(ref answered) => {
-                let rest = transfer.answer(answered, &view).await
+            Decided::Reply(ref replied) => {
+                let rest = transfer.reply(replied, &view).await
                     && discard(transfer.client, transfer.progress, options.client.body_discard).await;
                 break (if rest { Next::Again } else { Next::Close }, None);
             }
@@ -120,19 +120,19 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
 
 impl Transfer<'_, Conn> {
     /// Answers a request without an endpoint. Returns `true` if another request may follow the rest of its body.
-    async fn answer(&mut self, answered: &Answered, view: &View<'_>) -> bool {
-        let answer = answered.answer();
-        if answer.reason == Reason::ClientGone {
+    async fn reply(&mut self, replied: &Replied, view: &View<'_>) -> bool {
+        let reply = replied.reply();
+        if reply.reason == Reason::ClientGone {
             return false;
         }
         // A client that waits for "100 Continue" may send its body or leave it out (RFC 9110, section 10.1.1): the next
         // bytes would be ambiguous.
         let undecided = self.progress.expects && !self.progress.body.is_over();
         // So are the bytes of a client that assumes the upgrade was accepted (RFC 9110 section 7.8).
-        let upgrades = answered.exchange().asks_upgrade();
+        let upgrades = replied.exchange().asks_upgrade();
         let ending = self.progress.closes || self.client.facts().is_ending();
-        let closes = ending || undecided || upgrades || answer.reason.closes();
-        self.give(&answered.render(view), Some(answered.exchange()), closes).await && !closes
+        let closes = ending || undecided || upgrades || reply.reason.closes();
+        self.give(&replied.render(view), Some(replied.exchange()), closes).await && !closes
     }
 }
 

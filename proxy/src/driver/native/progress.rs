@@ -25,7 +25,7 @@ pub(super) struct Progress {
     pub(super) passed_over: bool,
     /// Whether the endpoint's connection can be reused.
     pub(super) reusable: bool,
-    /// Whether the client did not take an answer of the edge's own to its end.
+    /// Whether the client did not take a local reply to its end.
     pub(super) is_cut: bool,
     /// Whether the response has no body.
     pub(super) bodiless: bool,
@@ -65,7 +65,7 @@ pub(super) struct Progress {
 
 /// The timeouts of each side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// Between two reads from the endpoint.
     pub(super) read: Duration,
     /// Between two writes to the endpoint.

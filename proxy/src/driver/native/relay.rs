@@ -11,7 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::compress;
 use super::downstream::Downstream;
-use super::progress::{Patience, Progress, ResponsePart};
+use super::progress::{Progress, ResponsePart, Timeouts};
 use super::response::Read;
 use super::scratch::RelayBuffers;
 use super::write::{self, ResponseHeadOptions};
@@ -39,7 +39,7 @@ pub(super) struct Relay<'a, C> {
     pub(super) forwarding: &'a mut Forwarding,
     pub(super) room: &'a mut RelayBuffers,
     pub(super) progress: &'a mut Progress,
-    pub(super) patience: Patience,
+    pub(super) patience: Timeouts,
     /// Whether the method is HEAD, whose responses have no body.
     pub(super) asked_by_head: bool,
     /// Whether the request's body is sent in chunks.
@@ -350,7 +350,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
         self.shrink();
         let now = clock::now();
-        let Patience { read, write, body, client } = self.patience;
+        let Timeouts { read, write, body, client } = self.patience;
         let held = |rest: Body| matches!(rest.next(&self.room.from_endpoint), Ok(Piece::Content(_)));
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()

@@ -1,5 +1,5 @@
 //! The strict parser of the native driver. It takes no request that two parsers could read in different ways: unusual
-//! and invalid requests are left to the full driver, which also answers them.
+//! and invalid requests are left to the Pingora driver, which also answers them.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,7 @@ use crate::http::body::Framing;
 use crate::http::names::{HeaderNames, same_name};
 use crate::http::request_framing::FramingHeaders;
 use crate::http::spans::{Field, Span, keep, values};
-use crate::request::hygiene::{HeadFacts, LINE_MARKS, Protocol};
+use crate::request::validate::{HeadFacts, LINE_MARKS, Protocol};
 
 /// A request's head as it is forwarded.
 pub(super) trait RequestHead: Head + HeaderNames {
@@ -126,7 +126,7 @@ impl Request {
             }
             17 if is("transfer-encoding") => {
                 seen.framing.transfer_encoding(header.value);
-                // The full driver would forward another spelling as `chunked`.
+                // The Pingora driver would forward another spelling as `chunked`.
                 header.value == b"chunked"
             }
             _ => true,

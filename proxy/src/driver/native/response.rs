@@ -34,8 +34,8 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Parses a head, as leniently as the full driver, except for its size and for empty lines before it: several empty
-    /// lines would be parsed again whenever another one arrives.
+    /// Parses a head, as leniently as the Pingora driver, except for its size and for empty lines before it: several
+    /// empty lines would be parsed again whenever another one arrives.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
         #[cfg(test)]
         {

@@ -103,7 +103,7 @@ impl Downstream for Stream {
         }
     }
 
-    /// Not sent, as in the full driver.
+    /// Not sent, as in the Pingora driver.
     fn interim(&mut self, _: &Response, _: &[u8], _: &mut Buffer) {}
 
     fn head(
@@ -118,13 +118,13 @@ impl Downstream for Stream {
         self.send_head(response.status, headers, Body::new(options.body.framing).is_over())
     }
 
-    fn answer(&mut self, answer: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
-        out.extend_from_slice(&answer.body);
-        let mut headers = HeaderMap::with_capacity(answer.headers.len());
-        for (name, value) in &answer.headers {
+    fn reply(&mut self, reply: &Rendered, _: bool, _: &str, out: &mut Buffer) -> Result<(), Reason> {
+        out.extend_from_slice(&reply.body);
+        let mut headers = HeaderMap::with_capacity(reply.headers.len());
+        for (name, value) in &reply.headers {
             headers.append(name, value.clone());
         }
-        self.send_head(answer.status, headers, answer.body.is_empty())
+        self.send_head(reply.status, headers, reply.body.is_empty())
     }
 
     fn poll_send(&mut self, first: &[u8], then: &[u8], last: bool, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

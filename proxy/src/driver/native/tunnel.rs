@@ -30,7 +30,7 @@ pub(super) async fn run(
 ) -> Result<(), Reason> {
     conn.facts().becomes_tunnel();
     conn.pass_all();
-    let mut endpoint = Behind { first: Bytes::copy_from_slice(&room.from_endpoint), connection: endpoint };
+    let mut endpoint = EndpointSide { first: Bytes::copy_from_slice(&room.from_endpoint), connection: endpoint };
     // A tunnel is mostly silent, so it holds no buffer.
     room.clear();
     let (outcome, [up, down]) = both_ways(&mut Client::new(conn), &[], &mut endpoint, idle).await;
@@ -87,12 +87,12 @@ impl AsyncWrite for Client<'_> {
 }
 
 /// An endpoint's connection, with the bytes that were already read from it.
-struct Behind<'a> {
+struct EndpointSide<'a> {
     first: Bytes,
     connection: &'a mut Connection,
 }
 
-impl AsyncRead for Behind<'_> {
+impl AsyncRead for EndpointSide<'_> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.first.is_empty() {
@@ -105,7 +105,7 @@ impl AsyncRead for Behind<'_> {
     }
 }
 
-impl AsyncWrite for Behind<'_> {
+impl AsyncWrite for EndpointSide<'_> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.get_mut().connection).poll_write(cx, bytes)
     }

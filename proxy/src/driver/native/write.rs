@@ -118,8 +118,8 @@ pub(super) fn interim(response: &Response, head: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes an answer of the edge's own.
-pub(super) fn answer(rendered: &Rendered, closes: bool, date: &str, out: &mut Vec<u8>) {
+/// Writes a local reply.
+pub(super) fn reply(rendered: &Rendered, closes: bool, date: &str, out: &mut Vec<u8>) {
     let phrase = http::StatusCode::from_u16(rendered.status).ok().and_then(|status| status.canonical_reason());
     // Writing to memory cannot fail.
     write!(out, "HTTP/1.1 {} {}\r\n", rendered.status, phrase.unwrap_or_default()).ok();

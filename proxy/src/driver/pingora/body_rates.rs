@@ -1,4 +1,4 @@
-//! The rates of bodies in the full driver. Pingora's reads and writes are not visible, so each piece of a body is
+//! The rates of bodies in the Pingora driver. Pingora's reads and writes are not visible, so each piece of a body is
 //! wrapped in an owner that records when Pingora drops it: a piece of a request body after the endpoint took it, a
 //! piece of a response after the client did.
 

@@ -1,4 +1,4 @@
-//! The state of a request in the full driver between Pingora's calls.
+//! The state of a request in the Pingora driver between Pingora's calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::endpoint_socket::Link;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::gzip::Gzip;
 use crate::reason::Reason;
-use crate::request::exchange::{Answered, Arrived};
+use crate::request::exchange::{Arrived, Replied};
 use crate::request::forwarding::Forwarding;
 
 /// The additional time after which an overdue response is aborted from outside.
@@ -26,7 +26,7 @@ pub(super) enum State {
     /// It is being decided upon.
     Deciding,
     /// The edge answers it.
-    Answered(Answered),
+    Replied(Replied),
     /// It goes to an endpoint.
     Forwarding(Forwarding),
     /// It is recorded.
@@ -48,7 +48,7 @@ pub(crate) struct Carried {
     pub(super) response_seen: bool,
     /// Whether the response is discarded, because the request is retried with another endpoint.
     pub(super) passed_over: bool,
-    /// Whether it failed and got an answer of the edge's own, after which Pingora closes an HTTP/1.1 connection.
+    /// Whether it failed and got a local reply, after which Pingora closes an HTTP/1.1 connection.
     pub(super) refused: bool,
     /// Whether its response is over, and the rest of its body is discarded.
     pub(super) discards_body: bool,
@@ -66,7 +66,7 @@ impl Carried {
     pub(super) fn forwarding(&mut self) -> Result<&mut Forwarding> {
         match &mut self.state {
             State::Forwarding(forwarding) => Ok(forwarding),
-            State::Arrived(_) | State::Deciding | State::Answered(_) | State::Recorded => {
+            State::Arrived(_) | State::Deciding | State::Replied(_) | State::Recorded => {
                 Error::e_explain(ErrorType::InternalError, "a request that is not forwarded has no endpoint")
             }
         }
@@ -76,7 +76,7 @@ impl Carried {
     pub(super) const fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Forwarding(forwarding) => forwarding.due(),
-            State::Arrived(_) | State::Deciding | State::Answered(_) | State::Recorded => None,
+            State::Arrived(_) | State::Deciding | State::Replied(_) | State::Recorded => None,
         }
     }
 
@@ -93,7 +93,7 @@ impl Carried {
     pub(super) fn failed(&mut self, reason: Reason) -> u16 {
         let status = match &mut self.state {
             State::Forwarding(forwarding) => forwarding.failed(reason).status,
-            State::Answered(answered) => answered.answer().status,
+            State::Replied(replied) => replied.reply().status,
             State::Arrived(_) | State::Deciding | State::Recorded => reason.status(),
         };
         self.agree();

@@ -1,4 +1,4 @@
-//! Compressed bodies in the full driver: the framing headers, and the pieces from Pingora.
+//! Compressed bodies in the Pingora driver: the framing headers, and the pieces from Pingora.
 
 use bytes::Bytes;
 use http::HeaderValue;

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use super::body_rates::PiecesInTransit;
 use super::fault;
-use super::head_guard::{HeadEnd, HeadGuard};
+use super::head_guard::{HeadEnd, IncompleteHead};
 use crate::clock;
 use crate::connection::chunks::Chunks;
 use crate::reason::Reason;
@@ -143,7 +143,7 @@ impl OpenedConnector {
 impl L4Connect for OpenedConnector {
     async fn connect(&self, _: &SocketAddr) -> pingora::Result<Stream> {
         let connection = self.outcome.send_replace(None).unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
-        let stage = Stage::Head(HeadGuard::default());
+        let stage = Stage::Head(IncompleteHead::default());
         let (link, held) = (Arc::clone(&self.link), Vec::new());
         let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0 };
         Ok(VirtualSocketStream::new(Box::new(socket)).into())
@@ -152,7 +152,7 @@ impl L4Connect for OpenedConnector {
 
 enum Stage {
     /// Reads a head.
-    Head(HeadGuard),
+    Head(IncompleteHead),
     /// Reads a body, or another protocol.
     Body(Option<Chunks>),
 }

@@ -1,4 +1,4 @@
-//! Failures of requests, and of attempts at endpoints: whether there is another attempt, and the edge's own answer.
+//! Failures of requests, and of attempts at endpoints: whether there is another attempt, and the local reply.
 
 use pingora::proxy::Session;
 use pingora::{Error, ErrorType};
@@ -33,7 +33,7 @@ pub(super) fn broke(session: &Session, mut error: Box<Error>, carried: &mut Carr
     error
 }
 
-/// Ends the request with an answer of the edge's own, through an error that Pingora does not retry.
+/// Ends the request with a local reply, through an error that Pingora does not retry.
 pub(super) fn stop(carried: &mut Carried, reason: Reason) -> Box<Error> {
     Error::explain(ErrorType::HTTPStatus(carried.failed(reason)), reason.as_str())
 }

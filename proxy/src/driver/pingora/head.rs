@@ -12,7 +12,7 @@ use crate::http::body::{Framing, Malformed};
 use crate::http::edits::{Change, Edits};
 use crate::http::names::{HeaderNames, SET_ALWAYS};
 use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, frame};
-use crate::request::hygiene::{HeadFacts, LINE_MARKS, Protocol};
+use crate::request::validate::{HeadFacts, LINE_MARKS, Protocol};
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]

@@ -20,12 +20,12 @@ pub(super) enum HeadEnd {
     /// Heads of informational responses; another head follows.
     Interim,
     /// The head of the final response. A body may follow, or another protocol.
-    Final(Beyond),
+    Final(BytesAfterHead),
 }
 
 /// The bytes behind the head of a final response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Beyond {
+pub(super) struct BytesAfterHead {
     /// Their number in the piece in which the head ended.
     pub(super) bytes: usize,
     /// Whether they are a body in chunks, unless the request was HEAD.
@@ -54,7 +54,7 @@ impl std::error::Error for HeadError {}
 
 /// An incomplete head.
 #[derive(Debug, Default)]
-pub(super) struct HeadGuard {
+pub(super) struct IncompleteHead {
     /// Its length in bytes, including an empty line before it.
     bytes: usize,
     /// The beginning of its status line.
@@ -72,7 +72,7 @@ pub(super) struct HeadGuard {
     late: bool,
 }
 
-impl HeadGuard {
+impl IncompleteHead {
     /// Returns `true` if no byte of the head has arrived.
     pub(super) const fn is_new(&self) -> bool {
         self.bytes == 0
@@ -104,7 +104,7 @@ impl HeadGuard {
                 continue;
             }
             if !self.is_interim() {
-                return Ok(HeadEnd::Final(Beyond { bytes: rest.len(), is_chunked: self.is_chunked() }));
+                return Ok(HeadEnd::Final(BytesAfterHead { bytes: rest.len(), is_chunked: self.is_chunked() }));
             }
             *self = Self::default();
             ended = HeadEnd::Interim;
@@ -154,13 +154,13 @@ fn is_coding(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const FINAL: HeadEnd = HeadEnd::Final(Beyond { bytes: 0, is_chunked: false });
+    const FINAL: HeadEnd = HeadEnd::Final(BytesAfterHead { bytes: 0, is_chunked: false });
 
     /// The result must be the same wherever the bytes are cut.
     #[track_caller]
     fn check(text: &str, want: Result<HeadEnd, HeadError>) {
         for step in 1..=text.len() {
-            let (mut guard, mut got) = (HeadGuard::default(), Ok(HeadEnd::Nothing));
+            let (mut guard, mut got) = (IncompleteHead::default(), Ok(HeadEnd::Nothing));
             for piece in text.as_bytes().chunks(step) {
                 match guard.advance(piece) {
                     Ok(HeadEnd::Nothing) => {}
@@ -216,7 +216,7 @@ mod tests {
             let (begin, end) = ("HTTP/1.1 200 OK\r\nX: ", "\r\n\r\n");
             format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()))
         };
-        let whole = |text: &str| HeadGuard::default().advance(text.as_bytes());
+        let whole = |text: &str| IncompleteHead::default().advance(text.as_bytes());
         assert_eq!(whole(&sized(HEAD_BYTES_MAX)), Ok(FINAL));
         // The end of the last line does not count towards the limit.
         assert_eq!(whole(&sized(HEAD_BYTES_MAX + 2)), Err(HeadError::TooLarge));
@@ -229,11 +229,11 @@ mod tests {
     #[track_caller]
     fn check_chunked(head: &str, want: bool) {
         for step in 1..=head.len() {
-            let mut guard = HeadGuard::default();
+            let mut guard = IncompleteHead::default();
             let ended = head.as_bytes().chunks(step).map(|piece| guard.advance(piece).unwrap()).last();
             assert_eq!(
                 ended,
-                Some(HeadEnd::Final(Beyond { bytes: 0, is_chunked: want })),
+                Some(HeadEnd::Final(BytesAfterHead { bytes: 0, is_chunked: want })),
                 "{head:?} in steps of {step}"
             );
         }
@@ -248,7 +248,7 @@ mod tests {
         check_chunked("HTTP/1.1 200 OK\r\nX-Transfer-Encoding: chunked\r\nTransfer-Encodings: a\r\n\r\n", false);
         check_chunked("HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n", false);
         let whole = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello";
-        let want = HeadEnd::Final(Beyond { bytes: 8, is_chunked: true });
-        assert_eq!(HeadGuard::default().advance(whole.as_bytes()), Ok(want));
+        let want = HeadEnd::Final(BytesAfterHead { bytes: 8, is_chunked: true });
+        assert_eq!(IncompleteHead::default().advance(whole.as_bytes()), Ok(want));
     }
 }

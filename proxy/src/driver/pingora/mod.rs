@@ -1,4 +1,4 @@
-//! The full driver, for all requests that the native one does not take. Only this folder uses Pingora's `Session`.
+//! The Pingora driver, for all requests that the native one does not take. Only this folder uses Pingora's `Session`.
 
 pub(crate) mod asking;
 mod body_rates;

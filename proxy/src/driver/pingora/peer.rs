@@ -18,7 +18,7 @@ const NOTHING: Duration = Duration::from_millis(1);
 
 /// The requirements of a request on its connection, besides those of the target.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Need<'a> {
+pub(crate) struct ConnectionNeeds<'a> {
     /// The host of the request, for targets without a server name of their own.
     pub(crate) host: &'a str,
     /// The maximum number of idle connections of a thread.
@@ -30,7 +30,7 @@ pub(crate) struct Need<'a> {
 }
 
 /// The peer for an endpoint of a target, to which no connection is open yet, and the link to it.
-pub(super) fn peer(attempt: &UpstreamAttempt<'_>, need: &Need<'_>) -> (HttpPeer, Arc<Link>) {
+pub(super) fn peer(attempt: &UpstreamAttempt<'_>, need: &ConnectionNeeds<'_>) -> (HttpPeer, Arc<Link>) {
     let UpstreamAttempt { effective, target, endpoint, upgrade, response, .. } = *attempt;
     let mut options = PeerOptions::new();
     // Pingora's timers have a resolution of milliseconds and fail with less.
@@ -82,7 +82,7 @@ mod tests {
         let left = Some(Duration::from_secs(2));
         let endpoint = Endpoint::tcp(([10, 0, 0, 1], 80).into(), Some("a".into()));
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::Ws, tls: None, fixed: None };
-        let need = Need { host: "a", pool_size: 9, to_head: false, pause: Duration::ZERO };
+        let need = ConnectionNeeds { host: "a", pool_size: 9, to_head: false, pause: Duration::ZERO };
         let attempt = UpstreamAttempt {
             effective: &Effective::DEFAULT,
             target: &target,
@@ -91,7 +91,7 @@ mod tests {
             remaining: left,
             response: None,
         };
-        let peer = |attempt: &UpstreamAttempt<'_>, need: &Need<'_>| super::peer(attempt, need).0;
+        let peer = |attempt: &UpstreamAttempt<'_>, need: &ConnectionNeeds<'_>| super::peer(attempt, need).0;
         let short = peer(&UpstreamAttempt { response: left, ..attempt }, &need);
         assert_eq!(short.options.read_timeout, left);
         let bounded = peer(&attempt, &need);
@@ -100,7 +100,7 @@ mod tests {
         let tunnel = peer(&UpstreamAttempt { upgrade: true, ..attempt }, &need);
         assert_eq!(tunnel.options.read_timeout, Some(Effective::DEFAULT.tunnel_idle_timeout));
         let pause = Duration::from_secs(7);
-        let uploads = peer(&attempt, &Need { pause, ..need });
+        let uploads = peer(&attempt, &ConnectionNeeds { pause, ..need });
         assert_eq!(uploads.options.read_timeout, Some(Effective::DEFAULT.read_timeout + pause));
     }
 }

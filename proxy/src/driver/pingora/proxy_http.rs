@@ -1,4 +1,4 @@
-//! The full driver: Pingora's phases, each with a call or two into the state of the request. The only place that
+//! The Pingora driver: Pingora's phases, each with a call or two into the state of the request. The only place that
 //! implements Pingora's `ProxyHttp`.
 
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
 use super::http2;
-use super::peer::{Need, peer};
+use super::peer::{ConnectionNeeds, peer};
 use super::session::{
-    discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, unless_gone, write_answer,
+    discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, unless_gone, write_reply,
 };
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
@@ -76,7 +76,7 @@ impl ProxyHttp for PingoraDriver {
     type CTX = Carried;
 
     fn new_ctx(&self) -> Carried {
-        let arrived = Arrived::new(DriverUsed::Full, self.published.pin(), Arc::clone(&self.shared), clock::now());
+        let arrived = Arrived::new(DriverUsed::Pingora, self.published.pin(), Arc::clone(&self.shared), clock::now());
         Carried {
             state: State::Arrived(arrived),
             link: None,
@@ -120,14 +120,14 @@ impl ProxyHttp for PingoraDriver {
                     decided = Box::pin(asking::ask(session, pending, &mut body, &self.shared)).await;
                 }
                 Decided::Forwards(forwarding) => break State::Forwarding(forwarding),
-                Decided::Answers(answered) => break State::Answered(answered),
+                Decided::Reply(replied) => break State::Replied(replied),
             }
         };
-        let State::Answered(answered) = &carried.state else { return Ok(false) };
-        if answered.answer().reason == Reason::ClientGone {
+        let State::Replied(replied) = &carried.state else { return Ok(false) };
+        if replied.reply().reason == Reason::ClientGone {
             return Err(stop(carried, Reason::ClientGone));
         }
-        write_answer(session, answered.exchange(), answered.answer(), Some(answered.exchange())).await?;
+        write_reply(session, replied.exchange(), replied.reply(), Some(replied.exchange())).await?;
         discard_body(session).await;
         Ok(true)
     }
@@ -153,7 +153,7 @@ impl ProxyHttp for PingoraDriver {
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
         let to_head = session.req_header().method == Method::HEAD;
-        let need = Need { host: &host, pool_size: limits.pool_size, to_head, pause };
+        let need = ConnectionNeeds { host: &host, pool_size: limits.pool_size, to_head, pause };
         // Connecting ends at the deadline too, and is answered.
         carried.grace = GRACE;
         let attempt = carried.forwarding()?.attempt(clock::now(), fastrand::u64(..)).map(|attempt| {
@@ -380,13 +380,13 @@ impl ProxyHttp for PingoraDriver {
             }
         }
         let status = carried.failed(reason);
-        let answer = match &carried.state {
-            State::Forwarding(forwarding) => forwarding.answer().map(|answer| (forwarding.exchange(), answer, None)),
-            State::Answered(answered) => Some((answered.exchange(), answered.answer(), Some(answered.exchange()))),
+        let reply = match &carried.state {
+            State::Forwarding(forwarding) => forwarding.reply().map(|reply| (forwarding.exchange(), reply, None)),
+            State::Replied(replied) => Some((replied.exchange(), replied.reply(), Some(replied.exchange()))),
             State::Arrived(_) | State::Deciding | State::Recorded => None,
         };
-        let due = answer.filter(|(_, answer, _)| answer.reason != Reason::ClientGone && !has_begun(session));
-        let Some((exchange, answer, payer)) = due else {
+        let due = reply.filter(|(_, reply, _)| reply.reason != Reason::ClientGone && !has_begun(session));
+        let Some((exchange, reply, payer)) = due else {
             return FailToProxy { error_code: 0, can_reuse_downstream: false };
         };
         // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the
@@ -396,7 +396,7 @@ impl ProxyHttp for PingoraDriver {
             session.set_keepalive(None);
         }
         // If this fails, the client has disconnected too.
-        let given = write_answer(session, exchange, answer, payer).await.is_ok();
+        let given = write_reply(session, exchange, reply, payer).await.is_ok();
         discard_body(session).await;
         let goes_on = given && session.get_keepalive().is_some();
         carried.refused = !session.is_http2() && !goes_on;
@@ -418,7 +418,7 @@ impl ProxyHttp for PingoraDriver {
         // From here on its charges are free again, and not only with the connection.
         match std::mem::replace(&mut carried.state, State::Recorded) {
             State::Forwarding(mut forwarding) => forwarding.record(Some(&head), &end),
-            State::Answered(mut answered) => answered.record(&head, &end),
+            State::Replied(mut replied) => replied.record(&head, &end),
             State::Arrived(_) | State::Deciding | State::Recorded => {}
         }
         // The deadline belongs to the connection, which outlives the request.

@@ -1,4 +1,4 @@
-//! Operations on Pingora's sessions: timeouts, answers of the edge's own, and the rest of a request's body.
+//! Operations on Pingora's sessions: timeouts, local replies, and the rest of a request's body.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::fault;
 use super::head::{Parsed, is_too_large};
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::exchange::Exchange;
+use crate::request::local_reply::LocalReply;
 use crate::request::respond::Rendered;
 use crate::shared::Shared;
 use crate::upstream::retry::FailureStage;
@@ -113,21 +113,21 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> FailureSt
     } else if fault::is_cut(error) {
         FailureStage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }
     } else if fault::reason(error) == Reason::UpstreamTimeout {
-        FailureStage::Answered { status: Reason::UpstreamTimeout.status(), replayable }
+        FailureStage::Responded { status: Reason::UpstreamTimeout.status(), replayable }
     } else {
         FailureStage::Later
     }
 }
 
-/// Writes an answer of the edge's own to a request. If the client does not take it at once, the edge must have room for
+/// Writes a local reply to a request. If the client does not take it at once, the edge must have room for
 /// it: `payer` is the request to which a waiting answer is charged; `None` if the request has a charge of its own.
-pub(super) async fn write_answer(
+pub(super) async fn write_reply(
     session: &mut Session,
     exchange: &Exchange,
-    answer: &Answer,
+    reply: &LocalReply,
     payer: Option<&Exchange>,
 ) -> Result<()> {
-    let mut writing = pin!(write(session, exchange, answer));
+    let mut writing = pin!(write(session, exchange, reply));
     if let Poll::Ready(written) = poll!(&mut writing) {
         return written;
     }
@@ -136,12 +136,12 @@ pub(super) async fn write_answer(
     writing.await
 }
 
-async fn write(session: &mut Session, exchange: &Exchange, answer: &Answer) -> Result<()> {
-    let Rendered { status, headers, body } = exchange.render(answer, &Parsed::new(session.req_header()));
+async fn write(session: &mut Session, exchange: &Exchange, reply: &LocalReply) -> Result<()> {
+    let Rendered { status, headers, body } = exchange.render(reply, &Parsed::new(session.req_header()));
     // Bytes of a client that assumes the upgrade was accepted look like requests. So do the bytes of a client that
     // waits for "100 Continue": it may send its body or leave it out (RFC 9110 section 10.1.1).
     let undecided = expects(session) && !session.is_body_done();
-    if answer.reason.closes() || exchange.asks_upgrade() || undecided {
+    if reply.reason.closes() || exchange.asks_upgrade() || undecided {
         session.set_keepalive(None);
     }
     let mut head = ResponseHeader::build(status, Some(headers.len() + 2))?;

@@ -7,14 +7,14 @@ use crate::clock;
 use crate::http::edited::edited;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
-use crate::request::external_auth::Shown;
-use crate::request::hygiene::ValidRequest;
+use crate::request::external_auth::AuthRequest;
 use crate::request::respond::Filters;
 use crate::request::rewrite;
+use crate::request::validate::ValidRequest;
 
 impl Undecided {
     /// The request as an authorisation service sees it.
-    pub(super) fn shown<H: Head + HeaderNames>(&self, valid: &ValidRequest<'_>, head: &H) -> Shown {
+    pub(super) fn shown<H: Head + HeaderNames>(&self, valid: &ValidRequest<'_>, head: &H) -> AuthRequest {
         let Self { exchange, request, matched, .. } = self;
         let facts = &exchange.facts;
         let mut edits = Edits::default();
@@ -28,7 +28,7 @@ impl Undecided {
             (None, None) => head.path().into(),
         };
         let client = (request.client.address, if request.client.trusted { 0 } else { facts.peer.port() });
-        Shown {
+        AuthRequest {
             method: head.method().into(),
             target,
             scheme: request.client.scheme(),

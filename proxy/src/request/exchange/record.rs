@@ -9,8 +9,8 @@ use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::observe::access_log::{Address, Entry};
 use crate::reason::Reason;
-use crate::request::answer::Answer;
 use crate::request::client::Client;
+use crate::request::local_reply::LocalReply;
 use crate::request::outcome::{self, Outcome};
 use crate::upstream::attempt::Attempts;
 
@@ -36,15 +36,15 @@ pub(crate) struct End<'a> {
 /// The facts at the end of a request that depend on its state.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::request) struct Ended<'a> {
-    /// The edge's own answer, if there is one.
-    pub(in crate::request) answer: Option<&'a Answer>,
+    /// The local reply, if there is one.
+    pub(in crate::request) reply: Option<&'a LocalReply>,
     /// The attempts at endpoints of a request that is forwarded.
     pub(in crate::request) attempts: Option<&'a Attempts>,
 }
 
 impl End<'_> {
     /// The end of a request whose driver was dropped.
-    pub(in crate::request) fn abandoned() -> Self {
+    pub(in crate::request) fn aborted() -> Self {
         let (now, wall) = (clock::now(), clock::wall());
         Self { status: None, is_cut: false, bytes_in: 0, bytes_out: 0, target: "", now, wall }
     }
@@ -62,9 +62,9 @@ impl Exchange {
             return;
         }
         let Self { arrived, facts, .. } = &*self;
-        let reason = ended.answer.map(|answer| answer.reason);
-        let answered = ended.answer.map_or(Reason::ClientGone.status(), |answer| answer.status);
-        let status = end.status.unwrap_or(answered);
+        let reason = ended.reply.map(|reply| reply.reason);
+        let replied = ended.reply.map_or(Reason::ClientGone.status(), |reply| reply.status);
+        let status = end.status.unwrap_or(replied);
         let duration = end.now.saturating_duration_since(arrived.began);
         if reason == Some(Reason::ClientGone) || end.is_cut {
             facts.streams.abandoned(duration);
@@ -124,8 +124,8 @@ fn address<'a>(client: &Client, facts: &'a ConnectionFacts) -> Address<'a> {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.recorded {
-            let answer = Answer::from(Reason::Abandoned);
-            self.record::<dyn Head>(None, Ended { answer: Some(&answer), attempts: None }, &End::abandoned());
+            let reply = LocalReply::from(Reason::Aborted);
+            self.record::<dyn Head>(None, Ended { reply: Some(&reply), attempts: None }, &End::aborted());
         }
     }
 }

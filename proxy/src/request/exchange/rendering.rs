@@ -1,11 +1,11 @@
-//! The form of the edge's own answers to a request, and the parts of rewriting that do not depend on an endpoint.
+//! The form of local replies to a request, and the parts of rewriting that do not depend on an endpoint.
 
 use tidegate_config::model::{AppProtocol, Effective, ForwardedFor, Head, Route};
 
 use super::Exchange;
-use crate::request::answer::Answer;
-use crate::request::form::Form;
+use crate::request::local_reply::LocalReply;
 use crate::request::phase::RequestFacts;
+use crate::request::reply_format::ReplyFormat;
 use crate::request::respond::{self, Filters, Labels, Rendered};
 use crate::request::rewrite::RewriteInput;
 
@@ -39,16 +39,16 @@ impl Exchange {
         }
     }
 
-    /// The rendered form of an answer of the edge's own for this request.
-    pub(crate) fn render<H: Head + ?Sized>(&self, answer: &Answer, head: &H) -> Rendered {
-        let labels = Labels { form: Form::asked_by(head), ..self.labels() };
-        respond::render(answer, &labels, head.method(), &self.filters())
+    /// The rendered form of a local reply for this request.
+    pub(crate) fn render<H: Head + ?Sized>(&self, reply: &LocalReply, head: &H) -> Rendered {
+        let labels = Labels { form: ReplyFormat::asked_by(head), ..self.labels() };
+        respond::render(reply, &labels, head.method(), &self.filters())
     }
 
     pub(in crate::request) fn labels(&self) -> Labels<'_> {
         let correlation = self.correlation.as_ref();
         let server = self.shared().options.server_header;
-        Labels { request_id: &self.request_id, correlation, server, form: Form::Text }
+        Labels { request_id: &self.request_id, correlation, server, form: ReplyFormat::Text }
     }
 
     /// The filters of its route, and of its chosen share; and the grants that it has so far.

@@ -16,7 +16,7 @@ use super::messages::{
     Address, AttributeContext, AttributeRequest, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderAppendAction,
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
-use super::{AuthCheck, CheckResult, Grants, Shown, header, identity, may_change, may_deny_with, whole};
+use super::{AuthCheck, AuthRequest, CheckResult, Grants, header, identity, may_change, may_deny_with, whole};
 use crate::observe::external_auth_metrics::CallFailure;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -42,7 +42,7 @@ pub(super) fn request(auth_check: &AuthCheck, allowed: &[HeaderName], body: Byte
         .ok()
 }
 
-fn check(shown: &Shown, allowed: &[HeaderName], body: Bytes) -> CheckRequest {
+fn check(shown: &AuthRequest, allowed: &[HeaderName], body: Bytes) -> CheckRequest {
     let host = shown.headers.get(HOST).map(text).unwrap_or_default();
     let mut headers: std::collections::HashMap<String, String> =
         [(":authority", &*host), (":method", &*shown.method), (":path", &*shown.target), (":scheme", shown.scheme)]

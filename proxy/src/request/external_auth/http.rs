@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tidegate_config::model::{DirectResponse, HeaderEdits};
 
-use super::{CheckResult, Grants, Shown, identity, may_change, may_deny_with, whole};
+use super::{AuthRequest, CheckResult, Grants, identity, may_change, may_deny_with, whole};
 use crate::http::edited::nominated;
 use crate::observe::external_auth_metrics::CallFailure;
 
@@ -19,7 +19,7 @@ const SERVICE: &str = "service.invalid";
 
 /// The call; `None` if the target or, over HTTP/2, the host is not valid in a URL.
 pub(super) fn request(
-    shown: &Shown,
+    shown: &AuthRequest,
     (path, allowed): (&str, &[HeaderName]),
     http2: bool,
     body: Bytes,

@@ -26,12 +26,12 @@ use crate::connection::ConnectionFacts;
 use crate::http::names::CDN_LOOP;
 use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
-use crate::request::answer::Answer;
+use crate::request::local_reply::LocalReply;
 use crate::shared::Shared;
 use crate::upstream::attempt::{AttemptOutcome, Attempts};
-use crate::upstream::balance::Draw;
+use crate::upstream::balance::Random;
 use crate::upstream::client::{self, Purpose};
-use crate::upstream::service_state::AtService;
+use crate::upstream::service_state::RequestAtService;
 
 /// The maximum number of endpoints tried, if none takes a connection.
 const TRIES_MAX: usize = 3;
@@ -51,7 +51,7 @@ const IDENTITY: [HeaderName; 3] = [
 
 /// A request in the form that an authorisation service gets: with the headers about the client that endpoints get, with
 /// the grants of the services that have allowed it, and before the edits of its route.
-pub(crate) struct Shown {
+pub(crate) struct AuthRequest {
     pub(crate) method: Box<str>,
     /// Path and query.
     pub(crate) target: Box<str>,
@@ -75,7 +75,7 @@ pub(crate) struct AuthCheck {
     /// The endpoints of the service.
     pub(crate) backend: Arc<Backend>,
     /// The request.
-    pub(crate) shown: Shown,
+    pub(crate) shown: AuthRequest,
     /// The deadline of the answer.
     pub(crate) until: Option<Instant>,
     /// The connection of the request.
@@ -119,7 +119,7 @@ impl fmt::Debug for AuthCheck {
     }
 }
 
-impl From<CallFailure> for Answer {
+impl From<CallFailure> for LocalReply {
     fn from(failure: CallFailure) -> Self {
         let reason = match failure {
             CallFailure::Timeout => Reason::ExternalAuthTimeout,
@@ -139,7 +139,7 @@ impl From<CallFailure> for Answer {
 pub(crate) struct CallCharge {
     facts: Arc<ConnectionFacts>,
     cost: Cost,
-    _at_service: AtService,
+    _at_service: RequestAtService,
     _edge: Charge,
 }
 
@@ -215,11 +215,11 @@ impl Drop for CallCounter<'_> {
 
 /// Tries endpoints one after the other until one takes the call.
 async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
-    let here = shared.here(auth_check.facts.local.ip());
+    let here = shared.own_addresses(auth_check.facts.local.ip());
     let limits = &shared.options.upstream;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));
-        let chance = (now, &mut Draw::new(draw));
+        let chance = (now, &mut Random::new(draw));
         let endpoint = attempts.next(&auth_check.backend, Balance::PowerOfTwo, here, &shared.endpoints, chance);
         let Some(endpoint) = endpoint else { return CheckResult::Failed(CallFailure::NoEndpoint) };
         let http2 = auth_check.service.target.protocol.is_http2();
@@ -240,7 +240,7 @@ async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &
         let error = match answered {
             Ok(response) => {
                 let now = clock::now();
-                attempts.first_byte(AttemptOutcome::Answer, now, shared.endpoints.moment(now));
+                attempts.first_byte(AttemptOutcome::Response, now, shared.endpoints.moment(now));
                 let result = match &auth_check.service.protocol {
                     AuthProtocol::Http { response_headers, .. } => http::check_result(response, response_headers).await,
                     AuthProtocol::Grpc { .. } => grpc::check_result(response, &auth_check.shown.headers).await,

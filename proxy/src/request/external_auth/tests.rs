@@ -4,13 +4,13 @@ use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 
 use super::*;
 
-fn shown(target: &str) -> Shown {
+fn shown(target: &str) -> AuthRequest {
     let mut headers = HeaderMap::new();
     for (name, value) in [("host", "a.test:8080"), ("authorization", "t"), ("cookie", "a"), ("x-a", "1"), ("x-a", "2")]
     {
         headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    Shown {
+    AuthRequest {
         method: "POST".into(),
         target: target.into(),
         scheme: "http",

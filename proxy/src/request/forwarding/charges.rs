@@ -7,13 +7,13 @@ use crate::budget::Cost;
 use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::request::exchange::Exchange;
-use crate::upstream::service_state::{AtService, Retrying};
+use crate::upstream::service_state::{RequestAtService, Retrying};
 
 /// The charges of a request, until [`Charges::release`].
 #[derive(Debug)]
 pub(in crate::request) struct Charges {
     /// Counts the request at its Service, and has its cost.
-    at_service: AtService,
+    at_service: RequestAtService,
     /// Counts the retry that is under way.
     retrying: Option<Retrying>,
 }
@@ -30,7 +30,7 @@ impl Charges {
                 let held_kib = u32::try_from(held_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
                 Cost::NATIVE_REQUEST.and(Cost::new(0, held_kib))
             }
-            DriverUsed::Full => Cost::FULL_REQUEST,
+            DriverUsed::Pingora => Cost::FULL_REQUEST,
         };
         let (shared, client) = (exchange.shared(), exchange.facts.client.as_ref());
         let at_service = shared.enter_service(backend, cost).ok_or(Reason::ServiceOverloaded)?;

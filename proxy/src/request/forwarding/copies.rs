@@ -8,12 +8,12 @@ use super::Forwarding;
 use crate::request::exchange::Exchange;
 use crate::request::mirror::{self, Copies};
 use crate::request::phase::RequestFacts;
-use crate::upstream::balance::Draw;
+use crate::upstream::balance::Random;
 
 /// Selects the mirrors of the route and the share at random, and begins a copy for each selected one. Upgrades are not
 /// mirrored.
 pub(super) fn begin_copies(exchange: &Exchange, request: &RequestFacts, seed: u64) -> Option<Box<Copies>> {
-    let mut draw = Draw::new(seed);
+    let mut draw = Random::new(seed);
     let mirrors = mirror::drawn(exchange.filters().iter(), &mut draw);
     if mirrors.is_empty() || request.upgrade.is_some() {
         return None;
@@ -27,6 +27,6 @@ impl Forwarding {
     pub(crate) fn request_is_whole(&mut self) {
         self.is_whole = true;
         let Some(copies) = self.copies.take_if(|copies| copies.has_head()) else { return };
-        copies.send(self.shared(), self.exchange.here());
+        copies.send(self.shared(), self.exchange.own_addresses());
     }
 }

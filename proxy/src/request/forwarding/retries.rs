@@ -24,7 +24,7 @@ impl Forwarding {
         let excused = is_hurried || reason == Reason::OutOfResources;
         let moment = (!excused).then(|| self.shared().endpoints.moment(now));
         self.attempts.refused(now, moment);
-        let others = self.attempts.leaves(&self.backend, self.exchange.here());
+        let others = self.attempts.leaves(&self.backend, self.exchange.own_addresses());
         self.again(FailureStage::Connecting { others })
     }
 
@@ -39,7 +39,7 @@ impl Forwarding {
             self.attempts.excuse();
         }
         // After its deadline a request is not retried, unless only the attempt has timed out.
-        let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, FailureStage::Answered { .. });
+        let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, FailureStage::Responded { .. });
         !is_over && self.end().is_none_or(|end| now < end) && self.again(stage)
     }
 
@@ -51,7 +51,7 @@ impl Forwarding {
             return false;
         }
         self.judge(self.outcome_of(status), now);
-        self.end().is_none_or(|end| now < end) && self.again(FailureStage::Answered { status, replayable })
+        self.end().is_none_or(|end| now < end) && self.again(FailureStage::Responded { status, replayable })
     }
 
     /// The pause before the next attempt; `None` for no pause.
@@ -79,9 +79,9 @@ impl Forwarding {
         let may = may && retry::again(&failed);
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak
         // of a Service under load.
-        let answered = matches!(stage, FailureStage::Answered { .. });
+        let replied = matches!(stage, FailureStage::Responded { .. });
         let connected = !matches!(stage, FailureStage::Connecting { .. });
-        let again = may && (!answered || self.charges.begin_retry(&self.exchange));
+        let again = may && (!replied || self.charges.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && connected);
         if again {

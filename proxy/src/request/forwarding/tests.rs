@@ -9,8 +9,8 @@ use crate::observe::metrics::DriverUsed;
 
 use crate::request::decide::Decided;
 use crate::request::exchange::Arrived;
-use crate::request::hygiene::{HeadFacts, Protocol};
 use crate::request::phase;
+use crate::request::validate::{HeadFacts, Protocol};
 use crate::sample::Sample;
 use crate::sample_model::{endpoints, parts, path, published, to_backend};
 use crate::upstream::retry::FailureStage;
@@ -185,7 +185,7 @@ fn a_request_returns_its_charges_once() {
         assert_eq!(shared.metrics.in_flight.get(), 1);
         if is_recorded {
             for _ in 0..2 {
-                forwarding.record(Some(&head), &End::abandoned());
+                forwarding.record(Some(&head), &End::aborted());
                 assert_eq!(shared.budget.taken(), free);
             }
         }

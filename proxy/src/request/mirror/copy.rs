@@ -14,13 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
-use super::Destined;
+use super::CopyTarget;
 use super::copied_head::Message;
 use crate::observe::mirror_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
-use crate::upstream::attempt::{Attempts, LoopFacts};
-use crate::upstream::balance::Draw;
+use crate::upstream::attempt::{Attempts, OwnAddresses};
+use crate::upstream::balance::Random;
 use crate::upstream::client::{self, EndpointClient, MIRROR_CONNECT, Purpose};
 use crate::upstream::connect::connect;
 
@@ -38,7 +38,7 @@ enum Transport {
 
 impl Transport {
     /// `None` if the copy cannot be sent.
-    fn new(message: Message, destined: &Destined, endpoint: &Endpoint, shared: &Shared) -> Option<Self> {
+    fn new(message: Message, destined: &CopyTarget, endpoint: &Endpoint, shared: &Shared) -> Option<Self> {
         match message {
             Message::Plain(bytes) => Some(Self::Plain(endpoint.address, bytes)),
             Message::ForClient(request) => {
@@ -52,7 +52,7 @@ impl Transport {
 }
 
 /// The response to a copy.
-enum Answer {
+enum CopyResponse {
     Plain(TcpStream),
     Client(Response<Incoming>),
 }
@@ -60,9 +60,9 @@ enum Answer {
 /// Sends a copy in a task of its own, to an endpoint of a backend that is not the edge itself.
 pub(super) fn send(
     shared: &Arc<Shared>,
-    (destined, here): (Destined, LoopFacts<'_>),
+    (destined, here): (CopyTarget, OwnAddresses<'_>),
     message: Message,
-    (now, draw): (Instant, &mut Draw),
+    (now, draw): (Instant, &mut Random),
 ) {
     let Some(in_flight) = shared.mirrors.enter() else { return shared.mirrors.count(Outcome::NoRoom) };
     let mut attempts = Attempts::default();
@@ -87,12 +87,12 @@ pub(super) fn send(
 }
 
 /// Sends a copy; `None` if the endpoint did not take it.
-async fn deliver(transport: Transport) -> Option<Answer> {
+async fn deliver(transport: Transport) -> Option<CopyResponse> {
     match transport {
         Transport::Plain(address, bytes) => {
             let written = write(address, &bytes).await;
             let failed = |reason: &Reason| tracing::debug!(%address, reason = reason.as_str(), "a mirror took no copy");
-            written.inspect_err(failed).ok().map(Answer::Plain)
+            written.inspect_err(failed).ok().map(CopyResponse::Plain)
         }
         Transport::Client(client, request) => {
             // Only an idempotent request may arrive twice (RFC 9110 section 9.2.2).
@@ -102,7 +102,7 @@ async fn deliver(transport: Transport) -> Option<Answer> {
                 answered = client::send(&client, *again).await;
             }
             let failed = |error: &_| tracing::debug!(error = error as &dyn std::error::Error, "a mirror took no copy");
-            answered.inspect_err(failed).ok().map(Answer::Client)
+            answered.inspect_err(failed).ok().map(CopyResponse::Client)
         }
     }
 }
@@ -114,10 +114,10 @@ async fn write(address: SocketAddr, bytes: &[u8]) -> Result<TcpStream, Reason> {
 }
 
 /// Reads and discards the response, so that the endpoint can complete it.
-async fn forget(answer: Answer) {
+async fn forget(answer: CopyResponse) {
     let mut left = ANSWER_BYTES_MAX;
     match answer {
-        Answer::Plain(mut stream) => {
+        CopyResponse::Plain(mut stream) => {
             let mut piece = [0; 4096];
             while left > 0
                 && let Ok(count @ 1..) = stream.read(&mut piece).await
@@ -125,7 +125,7 @@ async fn forget(answer: Answer) {
                 left = left.saturating_sub(count);
             }
         }
-        Answer::Client(response) => {
+        CopyResponse::Client(response) => {
             let mut body = response.into_body();
             while left > 0
                 && let Some(Ok(frame)) = body.frame().await

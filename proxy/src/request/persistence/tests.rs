@@ -56,7 +56,7 @@ fn written(policy: &SessionPersistence, shares: &[WeightedTarget], share: usize,
     String::from_utf8(token.to_vec()).unwrap()
 }
 
-fn led(policy: &SessionPersistence, shares: &[WeightedTarget], head: &Sample, now_s: u32) -> Option<Returning> {
+fn led(policy: &SessionPersistence, shares: &[WeightedTarget], head: &Sample, now_s: u32) -> Option<SessionEndpoint> {
     let services = Services::new();
     returning(policy, shares, |target| services.of(target), head, now_s)
 }
@@ -65,8 +65,8 @@ fn head(lines: &[String]) -> Sample {
     lines.iter().fold(Sample::get("a.test", "/"), |head, line| head.with("cookie", line))
 }
 
-fn to(share: usize, last: u8) -> Option<Returning> {
-    Some(Returning { share, endpoint: Some(pod(last).id) })
+fn to(share: usize, last: u8) -> Option<SessionEndpoint> {
+    Some(SessionEndpoint { share, endpoint: Some(pod(last).id) })
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_token_leads_to_its_endpoint_whatever_the_weights_are() {
 fn a_session_without_its_endpoint_stays_with_its_target_while_that_has_weight() {
     let policy = by_cookie();
     let all = shares(&[("a", 1), ("b", 1), ("gone", 1)]);
-    let stays = |share| Some(Returning { share, endpoint: None });
+    let stays = |share| Some(SessionEndpoint { share, endpoint: None });
     let lines = [format!("sticky={}", written(&policy, &all, 1, 9))];
     assert_eq!(led(&policy, &all, &head(&lines), NOW), stays(1));
     assert_eq!(led(&policy, &shares(&[("a", 1), ("b", 0)]), &head(&lines), NOW), None, "weight 0");
@@ -117,7 +117,7 @@ fn the_first_valid_cookie_of_the_name_counts() {
     check(&[format!("a=b; sticky={first}; sticky={second}")], to(0, 1));
     check(&[format!("sticky={second}"), format!("sticky={first}")], to(1, 4));
     check(&[format!("sticky={gone}; sticky={second}")], to(1, 4));
-    check(&[format!("sticky={gone}; sticky=x")], Some(Returning { share: 0, endpoint: None }));
+    check(&[format!("sticky={gone}; sticky=x")], Some(SessionEndpoint { share: 0, endpoint: None }));
     check(&[format!("sticky=\"{first}\"")], to(0, 1));
     check(&[format!("  sticky={first}  ;;")], to(0, 1));
     let forged = format!("sticky={}; ", "A".repeat(TOKEN_CHARACTERS));

@@ -9,7 +9,7 @@ use crate::reason::Reason;
 const NONE: Filters<'_> = Filters { grants: &[], route: &[], share: &[], secure: false, cors: None };
 
 const fn labels(request_id: &RequestId) -> Labels<'_> {
-    Labels { request_id, correlation: None, server: false, form: Form::Text }
+    Labels { request_id, correlation: None, server: false, form: ReplyFormat::Text }
 }
 
 fn received<'v>(
@@ -26,27 +26,27 @@ fn received<'v>(
 fn an_answer_names_status_reason_and_request() {
     let id = RequestId::choose(&crate::sample::Sample::default().with("x-request-id", "abc"), true, 0);
     let id = labels(&id);
-    let answer = render(&Reason::NoEndpoints.into(), &id, "GET", &NONE);
-    assert_eq!(answer.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
-    let length = HeaderValue::from(answer.body.len());
-    assert!(answer.headers.contains(&(CONTENT_LENGTH, length.clone())));
-    assert!(answer.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
+    let reply = render(&Reason::NoEndpoints.into(), &id, "GET", &NONE);
+    assert_eq!(reply.body, "503 Service Unavailable\nreason: no-endpoints\nrequest: abc\n");
+    let length = HeaderValue::from(reply.body.len());
+    assert!(reply.headers.contains(&(CONTENT_LENGTH, length.clone())));
+    assert!(reply.headers.contains(&(X_REQUEST_ID.clone(), HeaderValue::from_static("abc"))));
     let head = render(&Reason::NoEndpoints.into(), &id, "HEAD", &NONE);
     assert!(head.body.is_empty() && head.headers.contains(&(CONTENT_LENGTH, length)));
     let overload = render(&Reason::ServiceOverloaded.into(), &id, "GET", &NONE);
     assert!(overload.headers.contains(&(RETRY_AFTER, HeaderValue::from_static("1"))));
-    let redirect = render(&Answer::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET", &NONE);
+    let redirect = render(&LocalReply::redirect(308, HeaderValue::from_static("https://a/")), &id, "GET", &NONE);
     assert!(redirect.headers.contains(&(LOCATION, HeaderValue::from_static("https://a/"))));
 }
 
 #[test]
 fn a_client_that_asks_for_json_gets_problem_details() {
     let id = RequestId::of("abc");
-    let labels = Labels { form: Form::Json("application/problem+json"), ..labels(&id) };
-    let answer = render(&Reason::NoEndpoints.into(), &labels, "GET", &NONE);
+    let labels = Labels { form: ReplyFormat::Json("application/problem+json"), ..labels(&id) };
+    let reply = render(&Reason::NoEndpoints.into(), &labels, "GET", &NONE);
     let want = "{\"title\":\"Service Unavailable\",\"status\":503,\"reason\":\"no-endpoints\",\"request\":\"abc\"}\n";
-    assert_eq!(answer.body, want);
-    let lines: Vec<_> = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    assert_eq!(reply.body, want);
+    let lines: Vec<_> = reply.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     let length = want.len().to_string();
     let want = [
         ("content-type", "application/problem+json"),
@@ -115,23 +115,23 @@ fn a_direct_response_is_given_as_it_is() {
     });
     let id = RequestId::of("abc");
     let id = labels(&id);
-    let given = render(&Answer::direct(&response), &id, "POST", &NONE);
+    let given = render(&LocalReply::direct(&response), &id, "POST", &NONE);
     assert_eq!((given.status, &*given.body), (503, b"<p>back soon".as_slice()));
     let names: Vec<_> = given.headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["content-type", "retry-after", "content-length"]);
-    let head = render(&Answer::direct(&response), &id, "HEAD", &NONE);
+    let head = render(&LocalReply::direct(&response), &id, "HEAD", &NONE);
     assert!(head.body.is_empty() && values(&head, "content-length") == ["12"]);
     let nothing = Arc::new(DirectResponse { status: 204, ..DirectResponse::clone(&response) });
-    let nothing = render(&Answer::direct(&nothing), &id, "GET", &NONE);
+    let nothing = render(&LocalReply::direct(&nothing), &id, "GET", &NONE);
     assert!(nothing.body.is_empty() && values(&nothing, "content-length").is_empty());
-    let share = render(&Answer::status(500), &id, "GET", &NONE);
+    let share = render(&LocalReply::status(500), &id, "GET", &NONE);
     assert_eq!(share.body, "500 Internal Server Error\nreason: direct-response\nrequest: abc\n");
 }
 
 #[test]
 fn a_grpc_client_gets_a_failure_as_trailers_only() {
     let id = RequestId::of("abc");
-    let labels = Labels { form: Form::Grpc, server: true, ..labels(&id) };
+    let labels = Labels { form: ReplyFormat::Grpc, server: true, ..labels(&id) };
     let edits = edits("x-own", "1");
     let every = ResponseEdits { scope: ResponseScope::Every, statuses: [404].into(), ..ResponseEdits::proxied(edits) };
     let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
@@ -148,7 +148,7 @@ fn a_grpc_client_gets_a_failure_as_trailers_only() {
         ("x-own", "1"),
     ];
     assert_eq!(lines, want);
-    let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
+    let redirect = LocalReply::redirect(301, HeaderValue::from_static("https://a/"));
     assert_eq!(render(&redirect, &labels, "POST", &NONE).status, 301);
 }
 
@@ -172,21 +172,21 @@ fn filters_state_the_responses_that_they_apply_to() {
     };
     assert_eq!(proxied(true, 200), ["x-proxied", "x-backed", "x-every", "x-some"]);
     assert_eq!(proxied(false, 404), ["x-proxied", "x-every"]);
-    let own = |secure, answer: Answer| {
+    let own = |secure, reply: LocalReply| {
         let id = RequestId::of("abc");
         let id = labels(&id);
-        let rendered = render(&answer, &id, "GET", &Filters { route: &route, share: &share, secure, ..NONE });
+        let rendered = render(&reply, &id, "GET", &Filters { route: &route, share: &share, secure, ..NONE });
         let names = rendered.headers.iter().map(|(name, _)| name.as_str().to_owned());
         names.filter(|name| name.starts_with("x-") && name != "x-request-id").collect::<Vec<_>>()
     };
     assert_eq!(own(true, Reason::Denied.into()), ["x-backed", "x-every", "x-some"]);
     assert_eq!(own(true, Reason::UpstreamBroken.into()), ["x-backed", "x-every"]);
-    let redirect = Answer::redirect(301, HeaderValue::from_static("https://a/"));
+    let redirect = LocalReply::redirect(301, HeaderValue::from_static("https://a/"));
     assert_eq!(own(false, redirect), ["x-every"]);
     assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
     // A route that does not serve this listener has no backend there.
     assert_eq!(own(true, Reason::NoRoute.into()), ["x-every"]);
-    assert_eq!(own(true, Answer::status(500)), ["x-every"]);
+    assert_eq!(own(true, LocalReply::status(500)), ["x-every"]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
 #[test]
 fn responses_have_a_request_id_and_a_server_header_where_configured() {
     let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
-    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, form: Form::Text };
+    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, form: ReplyFormat::Text };
     let set = |has_server, filters: &[Filter]| {
         let mut edits = Edits::default();
         let received = Received { status: 101, connection: std::iter::empty(), has_server };
@@ -222,6 +222,6 @@ fn responses_have_a_request_id_and_a_server_header_where_configured() {
     assert_eq!((values(&own, "server"), values(&own, "x-correlation-id")), (vec!["tidegate"], vec!["x,abc"]));
     let (headers, body) = (Box::default(), [].into());
     let page = Arc::new(DirectResponse { status: 200, headers, content_type: None, body });
-    let page = render(&Answer::direct(&page), &labels, "GET", &NONE);
+    let page = render(&LocalReply::direct(&page), &labels, "GET", &NONE);
     assert_eq!(page.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["content-length", "server"]);
 }

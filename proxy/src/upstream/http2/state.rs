@@ -83,35 +83,35 @@ impl State {
 }
 
 /// Marks a connection as over, also if its task panics.
-pub(super) struct Ends(Arc<State>);
+pub(super) struct OverOnDrop(Arc<State>);
 
-impl Ends {
+impl OverOnDrop {
     pub(super) fn new(state: &Arc<State>) -> Self {
         Self(Arc::clone(state))
     }
 }
 
-impl Drop for Ends {
+impl Drop for OverOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
 /// A connection that lets other tasks have their turn, and notes that the endpoint has sent something.
-pub(super) struct Turns {
+pub(super) struct Yielding {
     stream: Connection,
     state: Arc<State>,
     /// The bytes that may be read before.
     left: usize,
 }
 
-impl Turns {
+impl Yielding {
     pub(super) const fn new(stream: Connection, state: Arc<State>) -> Self {
         Self { stream, state, left: TURN_BYTES }
     }
 }
 
-impl AsyncRead for Turns {
+impl AsyncRead for Yielding {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.left == 0 {
@@ -127,7 +127,7 @@ impl AsyncRead for Turns {
     }
 }
 
-impl AsyncWrite for Turns {
+impl AsyncWrite for Yielding {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

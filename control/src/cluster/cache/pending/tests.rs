@@ -39,9 +39,9 @@ impl Bed {
         bed
     }
 
-    fn told(&mut self, key: &str, value: Option<&str>, version: &str) {
+    fn event(&mut self, key: &str, value: Option<&str>, version: &str) {
         let value = value.map(|value| value.as_bytes().to_vec());
-        self.pending.told(key.to_owned(), value, Some(version.into()), &self.disk);
+        self.pending.event(key.to_owned(), value, Some(version.into()), &self.disk);
     }
 
     fn listed(&mut self, key: &str, value: &str) {
@@ -92,10 +92,10 @@ impl Bed {
 #[test]
 fn events_coalesce_up_to_the_last_version() {
     let mut bed = Bed::new(true, &[("a", "1")]);
-    bed.told("a", Some("2"), "10");
-    bed.told("b", Some("1"), "11");
-    bed.told("b", None, "12");
-    bed.told("a", Some("3"), "13");
+    bed.event("a", Some("2"), "10");
+    bed.event("b", Some("1"), "11");
+    bed.event("b", None, "12");
+    bed.event("a", Some("3"), "13");
     bed.check(Some(2), Some("13"), &[("a", "3")]);
     assert_eq!(bed.write(), None);
 }
@@ -107,7 +107,7 @@ fn a_change_of_version_only_is_written_if_objects_are_served() {
     for (exact, written, kept) in [(false, 0, &at_7), (true, 1, &at_9)] {
         let mut bed = Bed::new(true, &[("a", &at_7)]);
         bed.pending = Pending::new(false, true).exactly(exact);
-        bed.told("a", Some(&at_9), "9");
+        bed.event("a", Some(&at_9), "9");
         bed.check(Some(written), Some("9"), &[("a", kept)]);
         assert!(bed.list(&[("a", &at_9)], "12"));
         bed.check(Some(0), Some("12"), &[("a", kept)]);
@@ -117,8 +117,8 @@ fn a_change_of_version_only_is_written_if_objects_are_served() {
 #[test]
 fn unchanged_values_are_not_written() {
     let mut bed = Bed::new(true, &[("a", "1")]);
-    bed.told("a", Some("1"), "10");
-    bed.told("x", None, "11");
+    bed.event("a", Some("1"), "10");
+    bed.event("x", None, "11");
     assert!(!bed.pending.has_values() && bed.pending.has_version());
     assert_eq!(bed.pending.unchanged, 2);
     bed.check(Some(0), Some("11"), &[("a", "1")]);
@@ -136,11 +136,11 @@ fn a_list_writes_the_difference() {
 #[test]
 fn events_before_the_first_list_are_not_written() {
     let mut bed = Bed::new(false, &[("a", "1")]);
-    bed.told("a", Some("2"), "10");
+    bed.event("a", Some("2"), "10");
     bed.pending.reached("11".into());
     assert_eq!(bed.write(), None);
     assert!(bed.list(&[("a", "3")], "20"));
-    bed.told("a", Some("4"), "21");
+    bed.event("a", Some("4"), "21");
     bed.check(Some(1), Some("21"), &[("a", "4")]);
 }
 
@@ -150,9 +150,9 @@ fn watch_events_during_a_list_override_the_list() {
         let mut bed = Bed::new(based, &[("a", "1"), ("b", "1")]);
         bed.pending.list_begins(false);
         bed.listed("a", "1");
-        bed.told("a", Some("2"), "x10");
-        bed.told("c", Some("1"), "x11");
-        bed.told("b", None, "x12");
+        bed.event("a", Some("2"), "x10");
+        bed.event("c", Some("1"), "x11");
+        bed.event("b", None, "x12");
         bed.listed("b", "1");
         bed.done("x12", false);
         bed.check(Some(3), Some("x12"), &[("a", "2"), ("c", "1")]);
@@ -167,8 +167,8 @@ fn a_newer_list_overrides_concurrent_watch_events() {
         bed.listed("a", "1");
         bed.listed("c", "1");
         // Changed, and changed back before the resourceVersion of the list.
-        bed.told("a", Some("2"), "10");
-        bed.told("b", None, "11");
+        bed.event("a", Some("2"), "10");
+        bed.event("b", None, "11");
         bed.listed("b", "1");
         assert!(bed.done("20", true));
         bed.write();
@@ -181,7 +181,7 @@ fn a_list_that_lacks_most_objects_must_be_confirmed() {
     let four = [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")];
     let mut bed = Bed::new(true, &four);
     assert!(!bed.list(&[("a", "1")], "20"), "three of four, and more than may be gone unconfirmed");
-    bed.told("a", Some("2"), "21");
+    bed.event("a", Some("2"), "21");
     bed.check(None, None, &four);
     assert!(bed.list(&[("a", "3")], "30"));
     bed.check(Some(4), Some("30"), &[("a", "3")]);
@@ -204,7 +204,7 @@ fn an_incomplete_list_removes_nothing_and_sets_no_version() {
 fn after_a_loss_nothing_is_written_until_the_next_list_ends() {
     let mut bed = Bed::new(true, &[("a", "1")]);
     bed.pending.list_begins(true);
-    bed.told("a", Some("3"), "12");
+    bed.event("a", Some("3"), "12");
     assert_eq!(bed.write(), None, "what was told in between is missing");
     bed.listed("a", "2");
     bed.listed("b", "1");
@@ -224,10 +224,10 @@ fn a_failed_list_changes_nothing() {
 #[test]
 fn failed_writes_wait_and_later_events_override_them() {
     let mut bed = Bed::new(true, &[("a", "1")]);
-    bed.told("a", Some("2"), "10");
-    bed.told("b", Some("1"), "11");
+    bed.event("a", Some("2"), "10");
+    bed.event("b", Some("1"), "11");
     let change = bed.pending.take(7).unwrap();
-    bed.told("a", Some("3"), "12");
+    bed.event("a", Some("3"), "12");
     bed.pending.restore(change);
     bed.check(Some(2), Some("12"), &[("a", "3"), ("b", "1")]);
 }
@@ -237,7 +237,7 @@ fn a_list_made_without_the_store_replaces_its_content() {
     let mut bed = Bed::new(false, &[("a", "1"), ("b", "1")]);
     bed.disk.away = true;
     assert!(bed.list(&[("a", "2")], "20"));
-    bed.told("c", Some("1"), "21");
+    bed.event("c", Some("1"), "21");
     assert!(bed.pending.replaces());
     bed.disk.away = false;
     bed.check(Some(2), Some("21"), &[("a", "2"), ("c", "1")]);
@@ -264,7 +264,7 @@ fn a_large_list_is_written_in_parts_and_complete_with_the_last() {
 #[test]
 fn unwanted_values_are_removed() {
     let mut bed = Bed::new(true, &[("a", "1"), ("b", "1")]);
-    bed.pending.told("c".to_owned(), Some(b"1".to_vec()), None, &bed.disk);
+    bed.pending.event("c".to_owned(), Some(b"1".to_vec()), None, &bed.disk);
     bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
     bed.check(Some(2), None, &[("b", "1")]);
     bed.pending.retain(&once("b".to_owned()).collect(), &bed.disk);
@@ -292,12 +292,12 @@ fn no_watch_resumes_after_an_incomplete_list() {
     bed.listed("a", "2");
     assert!(bed.half_done("20"));
     bed.check(Some(1), None, &[("a", "2"), ("b", "1")]);
-    bed.told("a", Some("3"), "21");
+    bed.event("a", Some("3"), "21");
     bed.check(Some(1), None, &[("a", "3"), ("b", "1")]);
     bed.pending.reached("22".into());
     bed.check(None, None, &[("a", "3"), ("b", "1")]);
     assert!(bed.list(&[("a", "3"), ("b", "1")], "30"));
     bed.check(Some(0), Some("30"), &[("a", "3"), ("b", "1")]);
-    bed.told("a", Some("4"), "31");
+    bed.event("a", Some("4"), "31");
     bed.check(Some(1), Some("31"), &[("a", "4"), ("b", "1")]);
 }

@@ -255,7 +255,7 @@ impl Collection<'_> {
         };
         let unread = || Failure::Unreadable { why: "an object without an identity".to_owned() };
         let (name, version) = identify(raw.get().as_bytes()).ok_or_else(unread)?;
-        self.tee.told(&name, raw.get().as_bytes(), gone, &version);
+        self.tee.event(&name, raw.get().as_bytes(), gone, &version);
         if gone {
             self.names.remove(&name);
         } else {

@@ -29,7 +29,7 @@ pub(super) async fn ask(
         Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
             Ok(projected) if projected.meta.object.name == name => {
                 if let Some(sink) = sink {
-                    sink.told(&name, Some(&bytes), None);
+                    sink.event(&name, Some(&bytes), None);
                 }
                 GetResult::Found(Box::new(projected))
             }

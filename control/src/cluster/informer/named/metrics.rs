@@ -21,7 +21,7 @@ impl SecretPollerMetrics {
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let reads = Opts::new("tidegate_secret_reads_total", "Reads of Secrets by name, by result.");
         let reads = IntCounterVec::new(reads, &["outcome"])?;
-        let followed = IntGauge::new("tidegate_secrets_followed", "Secrets that are read by name.")?;
+        let followed = IntGauge::new("tidegate_secrets_polled", "Secrets that are read by name.")?;
         let failing = "Secrets that are read by name and whose last read failed.";
         let failing = IntGauge::new("tidegate_secrets_failing", failing)?;
         registry.register(Box::new(reads.clone()))?;

@@ -51,7 +51,7 @@ fn text(event: &Event) -> String {
         | Event::Defined { .. }
         | Event::Resolved { .. }
         | Event::ApiServer { .. }
-        | Event::Unopened { .. }
+        | Event::BindFailures { .. }
         | Event::Unserved { .. }
         | Event::Unlisted { .. } => {
             panic!("{event:?}")

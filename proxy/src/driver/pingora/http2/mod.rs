@@ -36,13 +36,13 @@ use upload::Upload;
 struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
-    times: Times,
+    times: Timeouts,
     scheme: &'static str,
 }
 
 /// The maximum waits for the endpoint and the client.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct Timeouts {
     /// For its next bytes.
     read: Duration,
     /// Until it takes the next bytes of the request.
@@ -56,7 +56,7 @@ impl AttemptSettings {
         Self {
             key: ConnectionKey::new(attempt.target, attempt.endpoint, host),
             connect: attempt.connect_timeout(),
-            times: Times { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
+            times: Timeouts { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
             scheme: if attempt.target.protocol.is_tls() { "https" } else { "http" },
         }
     }
@@ -134,7 +134,7 @@ async fn relay(
     driver: &PingoraDriver,
     session: &mut Session,
     carried: &mut Carried,
-    (place, times): (&StreamSlot, Times),
+    (place, times): (&StreamSlot, Timeouts),
     (mut send, request): (SendRequest<Bytes>, Request<()>),
 ) -> Result<()> {
     let is_empty = session.as_mut().is_body_empty();

@@ -14,7 +14,7 @@ use pingora::{Error, ErrorType, Result};
 use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until};
 
-use super::Times;
+use super::Timeouts;
 use super::response::Response;
 use super::upload::Upload;
 use crate::clock;
@@ -34,7 +34,7 @@ pub(super) struct Relay<'a> {
     pub(super) session: &'a mut Session,
     pub(super) carried: &'a mut Carried,
     pub(super) place: &'a StreamSlot,
-    pub(super) times: Times,
+    pub(super) times: Timeouts,
     pub(super) upload: Upload,
     pub(super) response: Response,
     /// When the client took the last part of the response; at first, when the request began.

@@ -22,14 +22,14 @@ const KEEPALIVE_PROBES: u32 = 4;
 
 /// A stream whose writes must make progress. TLS wraps it: the bytes that the peer takes count.
 #[derive(Debug)]
-pub(super) struct Guarded<S> {
+pub(super) struct WithWriteTimeout<S> {
     stream: S,
     timeout: Duration,
     /// Runs while the peer takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Guarded<S> {
+impl<S> WithWriteTimeout<S> {
     pub(super) fn new(stream: S, timeout: Duration) -> Self {
         Self { stream, timeout, stalled: None }
     }
@@ -46,7 +46,7 @@ impl<S> Guarded<S> {
     }
 }
 
-impl Guarded<TcpStream> {
+impl WithWriteTimeout<TcpStream> {
     /// A connection that sends small events at once, and notices a peer that is gone without a word.
     pub(super) fn tcp(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
         // Without this a small event waits for the acknowledgement of the one before.
@@ -57,7 +57,7 @@ impl Guarded<TcpStream> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WithWriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WithWriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.progress(written, context)
@@ -104,7 +104,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_peer_that_reads_nothing_is_disconnected() {
         let (stream, mut peer) = duplex(10);
-        let mut guarded = Guarded::new(stream, Duration::from_secs(30));
+        let mut guarded = WithWriteTimeout::new(stream, Duration::from_secs(30));
         let slow = async {
             for _ in 0..50 {
                 tokio::time::sleep(Duration::from_secs(29)).await;

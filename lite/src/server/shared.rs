@@ -1,5 +1,5 @@
-//! The door of a replica, for the programs of a node or a site: on a socket opened by the caller, with TLS, a token,
-//! both or neither.
+//! The server of a watch cache, for the programs of a node or a site: on a socket opened by the caller, with TLS, a
+//! token, both or neither.
 
 use std::fmt;
 use std::future::Future;
@@ -13,15 +13,15 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 use super::accept;
-use super::guard::{self, Token};
-use super::guarded::Guarded;
+use super::access::{self, Token};
+use super::write_timeout::WithWriteTimeout;
 use crate::failure::Failure;
 use crate::lite::Lite;
-use crate::serve::PassOn;
+use crate::serve::WriteForwarder;
 
 /// The listening socket.
 #[derive(Debug)]
-pub enum DoorSocket {
+pub enum ServerSocket {
     /// An address.
     Tcp(TcpListener),
     /// A unix socket, whose file permissions control access.
@@ -29,7 +29,7 @@ pub enum DoorSocket {
 }
 
 /// A [`Lite`] on a given socket.
-pub struct SharedDoor {
+pub struct SharedServer {
     /// The server.
     pub lite: Lite,
     /// The server's certificate, and the authorities of client certificates; `None` for plain HTTP.
@@ -37,7 +37,7 @@ pub struct SharedDoor {
     /// The bearer token that every request must have, if there is one.
     pub token: Option<String>,
     /// The destination of writes; `None` if they are refused.
-    pub pass: Option<PassOn>,
+    pub forward: Option<WriteForwarder>,
     /// The maximum number of connections; further ones wait. Every watch is one.
     pub connections_max: usize,
     /// A connection is closed when its client has taken nothing for this long while something waits for it; usually
@@ -46,21 +46,21 @@ pub struct SharedDoor {
 }
 
 /// Does not show the token.
-impl fmt::Debug for SharedDoor {
+impl fmt::Debug for SharedServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("SharedDoor").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+        out.debug_struct("SharedServer").field("tls", &self.tls.is_some()).finish_non_exhaustive()
     }
 }
 
-impl SharedDoor {
+impl SharedServer {
     /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives requests in flight 5 s.
-    pub async fn serve(self, socket: DoorSocket, shutdown: impl Future<Output = ()>) {
-        let Self { lite, tls, token, pass, connections_max, write_timeout } = self;
+    pub async fn serve(self, socket: ServerSocket, shutdown: impl Future<Output = ()>) {
+        let Self { lite, tls, token, forward, connections_max, write_timeout } = self;
         let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
-        let service = lite.service().passing(pass);
+        let service = lite.service().forwarding(forward);
         let close = move || lite.close_watches();
         match socket {
-            DoorSocket::Tcp(listener) => {
+            ServerSocket::Tcp(listener) => {
                 let bound = listener.local_addr().ok();
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
@@ -69,7 +69,7 @@ impl SharedDoor {
                     // certificate.
                     let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
                     async move {
-                        let Ok(stream) = Guarded::tcp(stream, write_timeout) else { return };
+                        let Ok(stream) = WithWriteTimeout::tcp(stream, write_timeout) else { return };
                         match &acceptor {
                             Some(acceptor) => {
                                 if let Some(stream) = accept::secure(stream, acceptor).await {
@@ -82,11 +82,11 @@ impl SharedDoor {
                 })
                 .await;
             }
-            DoorSocket::Unix(listener) => {
+            ServerSocket::Unix(listener) => {
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
                     let (service, check) = (service.clone(), check(token.clone(), None));
-                    let stream = Guarded::new(stream, write_timeout);
+                    let stream = WithWriteTimeout::new(stream, write_timeout);
                     async move { accept::connection(stream, &service, check, stopped).await }
                 })
                 .await;
@@ -100,8 +100,8 @@ impl SharedDoor {
 fn check(token: Option<Arc<Token>>, bound: Option<SocketAddr>) -> impl Fn(&Parts) -> Result<(), Failure> {
     move |parts| {
         if let Some(bound) = bound {
-            guard::named(parts, bound)?;
+            access::named(parts, bound)?;
         }
-        token.as_ref().map_or(Ok(()), |token| guard::authorized(parts, token))
+        token.as_ref().map_or(Ok(()), |token| access::authorized(parts, token))
     }
 }

@@ -18,7 +18,7 @@ async fn watches_restart_after_a_restore_of_the_server() {
     assert_eq!(next(&mut bed.watch("90").await, 1).await, ["!410"], "nobody waits for a version of the past");
     assert_eq!(next(&mut bed.watch("91").await, 1).await, ["!504"]);
     let mut watch = bed.watch("9").await;
-    bed.told("a", 10, false);
+    bed.event("a", 10, false);
     assert_eq!(next(&mut watch, 1).await, ["~a@10"]);
 }
 
@@ -44,7 +44,7 @@ fn begins_again(objects: &[(&str, u64, &str)], reached: u64) {
         assert_eq!(list.items.iter().map(shown).collect::<Vec<_>>(), want.collect::<Vec<_>>());
         assert_eq!(list.metadata.resource_version, Some(reached.to_string()));
         let mut watch = bed.watch(&reached.to_string()).await;
-        bed.told("a", 30, false);
+        bed.event("a", 30, false);
         assert_eq!(next(&mut watch, 1).await, ["~a@30"]);
     });
 }
@@ -76,8 +76,8 @@ async fn another_history_that_lacks_most_objects_must_be_confirmed() {
     // The next list is made concurrently with a watch, which is faster.
     bed.feed.list_begins();
     bed.feed.listed("shop", "a", &object("a", 5));
-    bed.told("a", 10, false);
-    bed.told("b", 11, false);
+    bed.event("a", 10, false);
+    bed.event("b", 11, false);
     bed.feed.list_done("11", true, false);
     assert_eq!(next(&mut watch, 2).await, ["!410", "end"]);
     assert_eq!(bed.state().await, ("11".to_owned(), vec!["a@10".to_owned(), "b@11".to_owned()]));
@@ -112,7 +112,7 @@ async fn the_state_stays_complete_until_a_doubted_list_is_confirmed() {
         bed.list(&[("a", 50), ("b", 60), ("c", 70), ("d", 80)], 100);
         let mut watch = bed.watch("100").await;
         bed.list(&[("a", 105), ("new", 106)], 110);
-        bed.told("later", 115, false);
+        bed.event("later", 115, false);
         bed.feed.reached("116");
         let before = ["a@50", "b@60", "c@70", "d@80"].map(str::to_owned).to_vec();
         assert_eq!(bed.state().await, ("100".to_owned(), before));
@@ -125,8 +125,8 @@ async fn the_state_stays_complete_until_a_doubted_list_is_confirmed() {
         if wins {
             bed.feed.listed("shop", "later", &object("later", 118));
         } else {
-            bed.told("later", 118, false);
-            bed.told("new", 119, true);
+            bed.event("later", 118, false);
+            bed.event("new", 119, true);
             want.pop();
         }
         bed.feed.list_done(if wins { "120" } else { "119" }, true, wins);
@@ -139,7 +139,7 @@ async fn the_state_stays_complete_until_a_doubted_list_is_confirmed() {
         let new = if wins { &["~a@105", "+new@106", "+later@118"][..] } else { &["~a@105", "+later@118"] };
         assert_eq!(changed, new, "{told:?}");
         assert_eq!(told.len() - new.len(), 3, "three are gone: {told:?}");
-        bed.told("a", 130, false);
+        bed.event("a", 130, false);
         assert_eq!(next(&mut watch, 1).await, ["~a@130"]);
     }
 }

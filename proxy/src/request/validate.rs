@@ -106,7 +106,7 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
 fn check_lines<H: Head + ?Sized>(head: &H, line: &HeadFacts<'_>, max: usize) -> Result<(), Reason> {
     let target = head.path().len() + head.query().map_or(0, |query| query.len() + 1);
     if head.method().len() + target + line.protocol.as_str().len() + LINE_MARKS > max {
-        return Err(Reason::TargetTooLong);
+        return Err(Reason::UriTooLong);
     }
     if line.longest_header > max { Err(Reason::HeadTooLarge) } else { Ok(()) }
 }
@@ -131,7 +131,7 @@ fn content_length<H: Head + ?Sized>(head: &H) -> Result<Option<u64>, Reason> {
         Ok(Framing::Length(length)) => Ok(Some(length)),
         Ok(Framing::None | Framing::Chunked | Framing::UntilClose) => Ok(None),
         Err(FramingFault::Ambiguous) => Err(Reason::AmbiguousLength),
-        Err(FramingFault::UnknownCoding) => Err(Reason::UnknownCoding),
+        Err(FramingFault::UnknownTransferCoding) => Err(Reason::UnknownTransferCoding),
     }
 }
 
@@ -156,7 +156,7 @@ fn nominations<H: Head + ?Sized>(head: &H) -> Result<(), Reason> {
             forwarded || names.iter().any(|name| token.eq_ignore_ascii_case(name))
         });
     });
-    if bad { Err(Reason::ProtectedNomination) } else { Ok(()) }
+    if bad { Err(Reason::ForbiddenConnectionOption) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
         let both = post().with("content-length", "3").with("transfer-encoding", "chunked");
         check_row(&both, Err(Reason::AmbiguousLength));
         for value in ["gzip, chunked", "gzip", "identity", "chunked, chunked"] {
-            check_row(&post().with("transfer-encoding", value), Err(Reason::UnknownCoding));
+            check_row(&post().with("transfer-encoding", value), Err(Reason::UnknownTransferCoding));
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
             "Content-Length",
             "forwarded",
         ] {
-            check_row(&nominate(value), Err(Reason::ProtectedNomination));
+            check_row(&nominate(value), Err(Reason::ForbiddenConnectionOption));
         }
         for value in ["keep-alive", "Upgrade", "close, x-own"] {
             check_row(&nominate(value), Ok(("a", "/")));
@@ -267,7 +267,7 @@ mod tests {
         };
         let most = 100 - "GET HTTP/1.1".len() - LINE_MARKS + 1;
         row(most, 100, None);
-        row(most + 1, 40, Some(Reason::TargetTooLong));
+        row(most + 1, 40, Some(Reason::UriTooLong));
         row(10, 101, Some(Reason::HeadTooLarge));
         row(10, 13_333, Some(Reason::HeadTooLarge));
         // The limit of the whole head may be larger than the default.

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service as _;
 
-use super::guarded::Guarded;
+use super::write_timeout::WithWriteTimeout;
 use crate::failure::Failure;
 use crate::serve::{LiteService, answer};
 
@@ -67,7 +67,7 @@ pub(super) async fn serve<S, A, C>(
                     });
                 }
                 Err(why) => {
-                    tracing::warn!(%why, "a connection could not be accepted");
+                    tracing::warn!(error = %why, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -84,9 +84,9 @@ pub(super) async fn serve<S, A, C>(
 
 /// The handshake of a connection, if it comes to one in time.
 pub(super) async fn secure(
-    stream: Guarded<TcpStream>,
+    stream: WithWriteTimeout<TcpStream>,
     acceptor: &TlsAcceptor,
-) -> Option<TlsStream<Guarded<TcpStream>>> {
+) -> Option<TlsStream<WithWriteTimeout<TcpStream>>> {
     tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?.ok()
 }
 

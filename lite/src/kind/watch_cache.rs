@@ -1,10 +1,11 @@
-//! The kinds of a replica: any that another server has. Those that are built in keep their columns and field selectors.
+//! The kinds of a watch cache: any that another server has. Those that are built in keep their columns and field
+//! selectors.
 
 use super::{BUILT_IN, Form, Kind, KindId, Place, Scope, Writes};
 
 /// A kind that is read from another server and served again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaKind {
+pub struct WatchCacheKind {
     /// API group, empty for the core one.
     pub group: String,
     /// The version that is read, such as `v1`.
@@ -15,20 +16,20 @@ pub struct ReplicaKind {
     pub kind: String,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Whether writes of its objects are passed on.
-    pub passes_writes: bool,
+    /// Whether writes of its objects are forwarded.
+    pub forwards_writes: bool,
     /// Its other names for clients, where they are not known here.
     pub short: Vec<String>,
 }
 
-impl ReplicaKind {
+impl WatchCacheKind {
     /// The kind with its objects at a place.
     pub(crate) fn at(&self, place: Place) -> KindId {
-        KindId::new(self.row(place))
+        KindId::new(self.kind(place))
     }
 
-    fn row(&self, place: Place) -> Kind {
-        let known = BUILT_IN.iter().map(|kind| kind.row()).find(|row| {
+    fn kind(&self, place: Place) -> Kind {
+        let known = BUILT_IN.iter().map(|kind| kind.kind()).find(|row| {
             row.group == self.group && row.version == self.version && row.plural == self.plural && row.kind == self.kind
         });
         let texts = |of: fn(&Kind) -> &Vec<String>| known.map(|row| of(row).clone()).unwrap_or_default();
@@ -52,7 +53,7 @@ impl ReplicaKind {
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
             question: false,
             deprecation: known.and_then(|row| row.deprecation.clone()),
-            writes: if self.passes_writes { Writes::PassedOn } else { Writes::Refused },
+            writes: if self.forwards_writes { Writes::PassedOn } else { Writes::Refused },
             place,
         }
     }

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 
 use super::incoming::{Incoming, ListEnd};
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
-use crate::kind::{KindId, Kinds, Place, ReplicaKind};
+use crate::kind::{KindId, Kinds, Place, WatchCacheKind};
 
-/// The history of one kind takes at most this fraction of the memory of a replica: one in this number.
+/// The history of one kind takes at most this fraction of the memory of a watch cache: one in this number.
 const HISTORY_SHARE: usize = 8;
 
 /// The progress of the upstream server with one kind.
@@ -67,7 +67,7 @@ impl Upstream {
 }
 
 impl Store {
-    /// A replica without kinds yet.
+    /// A watch cache without kinds yet.
     pub(crate) fn fed() -> Self {
         let store = Self::new(0);
         store.write(|state| {
@@ -92,7 +92,7 @@ fn fed(bytes_max: usize) -> Collection {
 
 impl State {
     /// Serves a kind of the upstream server from now on, if it is not served already.
-    pub(crate) fn follow(&mut self, kind: &ReplicaKind, bytes_max: usize) -> KindId {
+    pub(crate) fn follow(&mut self, kind: &WatchCacheKind, bytes_max: usize) -> KindId {
         if let Some(known) = self.kinds.find(&kind.group, &kind.version, &kind.plural) {
             return known;
         }
@@ -184,10 +184,10 @@ impl State {
     }
 
     /// A watch event: an object, or its last state.
-    pub(crate) fn told(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
+    pub(crate) fn event(&mut self, kind: &KindId, key: Key, gone: bool, object: Arc<Object>, at: Duration) {
         let Some((_, upstream)) = self.parts(kind) else { return };
         if let Some(list) = &mut upstream.list {
-            list.told(key.clone(), (!gone).then(|| Arc::clone(&object)));
+            list.event(key.clone(), (!gone).then(|| Arc::clone(&object)));
         }
         // Earlier events are part of the known state.
         if upstream.follows() && object.version() > upstream.version {

@@ -1,4 +1,4 @@
-//! Answers of the edge itself.
+//! Local replies.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use tidegate_config::model::DirectResponse;
 
 use crate::reason::Reason;
 
-/// An answer of the edge itself.
+/// A local reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct LocalReply {
     /// The reason.
     pub(crate) reason: Reason,
     /// The status: that of the reason, of a redirect, or of the given response.
@@ -29,7 +29,7 @@ pub(crate) enum Content {
     Given(Arc<DirectResponse>),
 }
 
-impl Answer {
+impl LocalReply {
     /// A redirect.
     pub(crate) const fn redirect(status: u16, location: HeaderValue) -> Self {
         Self { reason: Reason::Redirect, status, content: Content::Redirect(location) }
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-impl From<Reason> for Answer {
+impl From<Reason> for LocalReply {
     fn from(reason: Reason) -> Self {
         Self { reason, status: reason.status(), content: Content::Explained }
     }

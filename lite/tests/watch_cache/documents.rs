@@ -1,4 +1,4 @@
-//! OpenAPI and discovery documents for the kinds of a replica, of which only the name may be known.
+//! OpenAPI and discovery documents for the kinds of a watch cache, of which only the name may be known.
 
 use super::*;
 
@@ -16,8 +16,8 @@ async fn openapi_includes_kinds_without_a_schema() {
         kind("", "limitranges", "LimitRange", true),
         kind("gateway.networking.k8s.io", "httproutes", "HTTPRoute", true),
     ];
-    let limits = ReplicaLimits { bytes_max: 1 << 20, sweep_share_max: 0.5, sweep_free: 2 };
-    let (lite, _) = Lite::replica(&kinds, limits);
+    let limits = WatchCacheLimits { bytes_max: 1 << 20, sweep_share_max: 0.5, sweep_free: 2 };
+    let (lite, _) = Lite::watch_cache(&kinds, limits);
     let client = Client::new(lite.service(), "default");
     let index = document(&client, "/openapi/v3").await;
     let mut found = Vec::new();

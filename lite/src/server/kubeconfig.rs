@@ -1,11 +1,11 @@
-//! The kubeconfig of a door.
+//! The kubeconfig of a server.
 
 use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::guard::Token;
+use super::access::Token;
 
 /// A kubeconfig with one cluster, one user and one context, all named `tidegate`.
 pub(super) fn write(bound: SocketAddr, authority_pem: &str, token: &Token) -> String {

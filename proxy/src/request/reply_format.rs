@@ -1,4 +1,4 @@
-//! The form of answers of the edge's own: a text for people, JSON for programs that ask for it, and gRPC.
+//! The form of local replies: a text for people, JSON for programs that ask for it, and gRPC.
 
 use http::header::ACCEPT;
 use tidegate_config::model::Head;
@@ -8,7 +8,7 @@ use crate::http::weight::each_weighted;
 
 /// The form of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Form {
+pub(crate) enum ReplyFormat {
     /// Lines of text.
     #[default]
     Text,
@@ -24,7 +24,7 @@ const JSON: [&str; 2] = ["application/problem+json", "application/json"];
 /// The media types of text. HTML is for people, too.
 const TEXT: [&str; 3] = ["text/plain", "text/html", "text/*"];
 
-impl Form {
+impl ReplyFormat {
     /// The form for the client of a request: gRPC for gRPC requests, JSON if `Accept` names a media type of it and
     /// prefers none of text (RFC 9110 section 12.5.1). Ranges such as `*/*` name neither.
     pub(crate) fn asked_by<H: Head + ?Sized>(head: &H) -> Self {
@@ -55,14 +55,14 @@ mod tests {
     use crate::sample::Sample;
 
     #[track_caller]
-    fn check(accept: &[&str], want: Form) {
+    fn check(accept: &[&str], want: ReplyFormat) {
         let head = accept.iter().fold(Sample::get("a.test", "/"), |head, value| head.with("accept", value));
-        assert_eq!(Form::asked_by(&head), want, "{accept:?}");
+        assert_eq!(ReplyFormat::asked_by(&head), want, "{accept:?}");
     }
 
     #[test]
     fn json_is_for_clients_that_name_it_and_do_not_prefer_text() {
-        let (problem, plain) = (Form::Json("application/problem+json"), Form::Json("application/json"));
+        let (problem, plain) = (ReplyFormat::Json("application/problem+json"), ReplyFormat::Json("application/json"));
         check(&["application/json"], plain);
         check(&["Application/JSON; charset=utf-8"], plain);
         check(&["application/json, text/plain, */*"], plain);
@@ -83,15 +83,15 @@ mod tests {
             "text/*, application/json;q=0.9",
             "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
         ] {
-            check(&[accept], Form::Text);
+            check(&[accept], ReplyFormat::Text);
         }
-        check(&[], Form::Text);
+        check(&[], ReplyFormat::Text);
     }
 
     #[test]
     fn grpc_comes_first() {
         let head =
             Sample::get("a.test", "/").with("accept", "application/json").with("content-type", "application/grpc");
-        assert_eq!(Form::asked_by(&head), Form::Grpc);
+        assert_eq!(ReplyFormat::asked_by(&head), ReplyFormat::Grpc);
     }
 }

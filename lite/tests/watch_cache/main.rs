@@ -1,4 +1,4 @@
-//! A replica, with kube-rs as its client: the objects of another server are served under the same versions.
+//! A watch cache, with kube-rs as its client: the objects of another server are served under the same versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod documents;
@@ -13,11 +13,19 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Client, Error, ResourceExt as _};
 use serde_json::{Value, json};
-use tidegate_lite::{Feed, Lite, ReplicaKind, ReplicaLimits};
+use tidegate_lite::{Feed, Lite, WatchCacheKind, WatchCacheLimits};
 
-fn kind(group: &str, plural: &str, kind: &str, namespaced: bool) -> ReplicaKind {
+fn kind(group: &str, plural: &str, kind: &str, namespaced: bool) -> WatchCacheKind {
     let [group, plural, kind] = [group, plural, kind].map(str::to_owned);
-    ReplicaKind { group, version: "v1".to_owned(), plural, kind, namespaced, passes_writes: false, short: Vec::new() }
+    WatchCacheKind {
+        group,
+        version: "v1".to_owned(),
+        plural,
+        kind,
+        namespaced,
+        forwards_writes: false,
+        short: Vec::new(),
+    }
 }
 
 struct Bed {
@@ -29,8 +37,8 @@ struct Bed {
 
 fn bed(bytes_max: usize) -> Bed {
     let kinds = [kind("", "services", "Service", true), kind("", "pods", "Pod", true)];
-    let limits = ReplicaLimits { bytes_max, sweep_share_max: 0.5, sweep_free: 2 };
-    let (lite, feeds) = Lite::replica(&kinds, limits);
+    let limits = WatchCacheLimits { bytes_max, sweep_share_max: 0.5, sweep_free: 2 };
+    let (lite, feeds) = Lite::watch_cache(&kinds, limits);
     let client = Client::new(lite.service(), "default");
     let feed = feeds[&(String::new(), "services".to_owned())].clone();
     Bed { _lite: lite, feed, services: services(&client), client }
@@ -47,8 +55,8 @@ fn object(name: &str, version: u64) -> Vec<u8> {
 }
 
 impl Bed {
-    fn told(&self, name: &str, version: u64, gone: bool) {
-        self.feed.told("shop", name, &object(name, version), gone);
+    fn event(&self, name: &str, version: u64, gone: bool) {
+        self.feed.event("shop", name, &object(name, version), gone);
     }
 
     fn list(&self, objects: &[(&str, u64)], reached: u64) {
@@ -141,9 +149,9 @@ async fn a_watch_resumes_as_at_the_other_server() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 7)], 9);
     let mut early = bed.watch("9").await;
-    bed.told("a", 11, false);
-    bed.told("b", 12, true);
-    bed.told("c", 13, false);
+    bed.event("a", 11, false);
+    bed.event("b", 12, true);
+    bed.event("c", 13, false);
     assert_eq!(next(&mut early, 3).await, ["~a@11", "-b@12", "+c@13"]);
     let mut later = bed.watch("11").await;
     assert_eq!(next(&mut later, 2).await, ["-b@12", "+c@13"]);
@@ -153,8 +161,8 @@ async fn a_watch_resumes_as_at_the_other_server() {
     assert!(bed.watch("20").await.next().now_or_never().is_none());
     // For a label selector, an object leaves when its label does.
     let mut odd = bed.selected(WatchParams::default().labels("odd=true"), "13").await;
-    bed.told("c", 22, false);
-    bed.told("c", 23, false);
+    bed.event("c", 22, false);
+    bed.event("c", 23, false);
     assert_eq!(next(&mut odd, 2).await, ["-c@22", "+c@23"]);
     // A streaming list, with the bookmark at its end.
     let params = WatchParams { send_initial_events: true, bookmarks: true, ..WatchParams::default() };
@@ -190,24 +198,24 @@ async fn watch_events_during_a_list_override_the_list() {
     let mut watch = bed.watch("9").await;
     bed.feed.list_begins();
     bed.feed.listed("shop", "a", &object("a", 5));
-    bed.told("a", 11, false);
-    bed.told("b", 12, true);
-    bed.told("c", 13, false);
+    bed.event("a", 11, false);
+    bed.event("b", 12, true);
+    bed.event("c", 13, false);
     bed.feed.listed("shop", "b", &object("b", 6));
     bed.feed.list_done("13", true, false);
     assert_eq!(next(&mut watch, 3).await, ["~a@11", "-b@12", "+c@13"]);
     assert_eq!(bed.state().await, ("13".to_owned(), ["a@11", "c@13"].map(str::to_owned).to_vec()));
-    bed.told("d", 14, false);
+    bed.event("d", 14, false);
     assert_eq!(next(&mut watch, 1).await, ["+d@14"], "nothing came twice");
     // A list that is newer than the watch, which reports some of it before the list is over.
     bed.feed.list_begins();
     for (name, version) in [("a", 11), ("c", 15), ("d", 16)] {
         bed.feed.listed("shop", name, &object(name, version));
     }
-    bed.told("c", 15, false);
+    bed.event("c", 15, false);
     bed.feed.list_done("16", true, true);
     assert_eq!(next(&mut watch, 2).await, ["~c@15", "~d@16"]);
-    bed.told("d", 17, true);
+    bed.event("d", 17, true);
     assert_eq!(next(&mut watch, 1).await, ["-d@17"], "nothing came twice");
 }
 
@@ -306,7 +314,7 @@ fn play(seed: u64) {
                     truth.insert(name.clone(), version);
                 }
                 if heard {
-                    bed.told(&name, version, gone);
+                    bed.event(&name, version, gone);
                 }
             }
             if !heard || chance.u8(..6) == 0 {

@@ -1,4 +1,4 @@
-//! The network door, over raw connections: access control, limits, and shutdown.
+//! The server on the network, over raw connections: access control, limits, and shutdown.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use tidegate_lite::{Door, Lite};
+use tidegate_lite::{Lite, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -23,8 +23,8 @@ struct Served {
 }
 
 async fn serve() -> Served {
-    let door = Door::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();
-    let (address, kubeconfig) = (door.address(), door.kubeconfig());
+    let server = Server::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let (address, kubeconfig) = (server.address(), server.kubeconfig());
     let entry =
         |name: &str| kubeconfig.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap().trim().to_owned();
     let authority = base64::engine::general_purpose::STANDARD.decode(entry("certificate-authority-data:")).unwrap();
@@ -36,7 +36,7 @@ async fn serve() -> Served {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(door.serve(async { drop(stopped.await) }));
+    let task = tokio::spawn(server.serve(async { drop(stopped.await) }));
     Served { address, token: entry("token:"), tls: Arc::new(tls).into(), stop, task }
 }
 

@@ -1,4 +1,4 @@
-//! The door of a standalone server: TLS, and a token that it draws.
+//! A standalone server on the network: TLS, and a token that it draws.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +11,8 @@ use http::request::Parts;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::guard::{self, Token};
-use super::guarded::{Guarded, WRITE_TIMEOUT};
+use super::access::{self, Token};
+use super::write_timeout::{WRITE_TIMEOUT, WithWriteTimeout};
 use super::{accept, certificate, kubeconfig};
 use crate::lite::Lite;
 
@@ -21,7 +21,7 @@ const CONNECTIONS_MAX: usize = 512;
 
 /// A [`Lite`] on the network: TLS by a certificate of its own, a bearer token for every request, and no answer to
 /// requests with a foreign host.
-pub struct Door {
+pub struct Server {
     lite: Lite,
     listener: TcpListener,
     address: SocketAddr,
@@ -32,13 +32,13 @@ pub struct Door {
 }
 
 /// Shows the address, never the token.
-impl fmt::Debug for Door {
+impl fmt::Debug for Server {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
+        out.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Door {
+impl Server {
     /// Binds an address (port 0: one that is free) and generates a certificate and a token for it. No request is
     /// answered before [`Self::serve`].
     ///
@@ -59,7 +59,7 @@ impl Door {
         self.address
     }
 
-    /// A kubeconfig (YAML) for this door. It holds the token: write it where only its user can read it.
+    /// A kubeconfig (YAML) for this server. It holds the token: write it where only its user can read it.
     pub fn kubeconfig(&self) -> String {
         kubeconfig::write(self.address, &self.authority_pem, &self.token)
     }
@@ -72,8 +72,8 @@ impl Door {
         accept::serve(CONNECTIONS_MAX, accept, shutdown, close, |stream: TcpStream, stopped| {
             let (acceptor, lite, token) = (acceptor.clone(), lite.clone(), token.clone());
             async move {
-                let checked = move |parts: &Parts| guard::check(parts, &token, address);
-                let Ok(stream) = Guarded::tcp(stream, write_timeout) else { return };
+                let checked = move |parts: &Parts| access::check(parts, &token, address);
+                let Ok(stream) = WithWriteTimeout::tcp(stream, write_timeout) else { return };
                 if let Some(stream) = accept::secure(stream, &acceptor).await {
                     accept::connection(stream, &lite.service(), checked, stopped).await;
                 }

@@ -3,19 +3,19 @@
 use tidegate_config::model::Head;
 
 use super::{End, Ended, Exchange};
-use crate::request::answer::Answer;
+use crate::request::local_reply::LocalReply;
 use crate::request::respond::Rendered;
 
-/// A request with the edge's own answer to it.
+/// A request with the local reply to it.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct Replied {
     exchange: Exchange,
-    answer: Answer,
+    reply: LocalReply,
 }
 
-impl Answered {
-    pub(in crate::request) const fn new(exchange: Exchange, answer: Answer) -> Self {
-        Self { exchange, answer }
+impl Replied {
+    pub(in crate::request) const fn new(exchange: Exchange, reply: LocalReply) -> Self {
+        Self { exchange, reply }
     }
 
     /// The part that every request has.
@@ -24,17 +24,17 @@ impl Answered {
     }
 
     /// The answer.
-    pub(crate) const fn answer(&self) -> &Answer {
-        &self.answer
+    pub(crate) const fn reply(&self) -> &LocalReply {
+        &self.reply
     }
 
     /// The rendered form of the answer.
     pub(crate) fn render<H: Head + ?Sized>(&self, head: &H) -> Rendered {
-        self.exchange.render(&self.answer, head)
+        self.exchange.render(&self.reply, head)
     }
 
     /// Records the request. Only the first call counts.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
-        self.exchange.record(Some(head), Ended { answer: Some(&self.answer), attempts: None }, end);
+        self.exchange.record(Some(head), Ended { reply: Some(&self.reply), attempts: None }, end);
     }
 }

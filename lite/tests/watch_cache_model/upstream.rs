@@ -39,7 +39,7 @@ fn draw(oracle: &Oracle, chance: &mut Rng) -> Drawn {
 /// A watch event of a change. Events after a doubted list are not served.
 fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
     let last = after.or(oracle.real.get(name).map(|(_, odd)| *odd)).unwrap();
-    feed.told("shop", name, &raw(name, version, last), after.is_none());
+    feed.event("shop", name, &raw(name, version, last), after.is_none());
     oracle.real_change(version, name, after);
     if !oracle.doubted {
         oracle.change(version, name, after);

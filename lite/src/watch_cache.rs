@@ -9,13 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::kind::{KindId, ReplicaKind};
+use crate::kind::{KindId, WatchCacheKind};
 use crate::lite::Lite;
 use crate::store::{Key, ListEnd, Object};
 
-/// The limits of a replica: its memory, and the deletions it accepts at once.
+/// The limits of a watch cache: its memory, and the deletions it accepts at once.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplicaLimits {
+pub struct WatchCacheLimits {
     /// The maximum size of all objects as JSON, in bytes. A kind that would exceed it is not served. The history of
     /// each kind takes up to an eighth of it in addition.
     pub bytes_max: usize,
@@ -25,12 +25,12 @@ pub struct ReplicaLimits {
     pub sweep_free: usize,
 }
 
-/// The input of one kind of a replica. Events must be in the order of the upstream server.
+/// The input of one kind of a watch cache. Events must be in the order of the upstream server.
 #[derive(Clone)]
 pub struct Feed {
     lite: Lite,
     kind: KindId,
-    limits: ReplicaLimits,
+    limits: WatchCacheLimits,
 }
 
 impl fmt::Debug for Feed {
@@ -51,34 +51,34 @@ pub struct Figures {
 }
 
 impl Lite {
-    /// Creates a replica of these kinds, which are unknown until fed, and the feed of each, by group and plural.
+    /// Creates a watch cache of these kinds, which are unknown until fed, and the feed of each, by group and plural.
     #[must_use]
-    pub fn replica(kinds: &[ReplicaKind], limits: ReplicaLimits) -> (Self, BTreeMap<(String, String), Feed>) {
+    pub fn watch_cache(kinds: &[WatchCacheKind], limits: WatchCacheLimits) -> (Self, BTreeMap<(String, String), Feed>) {
         let lite = Self::fed();
-        let feed = |kind: &ReplicaKind| ((kind.group.clone(), kind.plural.clone()), lite.follow(kind, limits));
+        let feed = |kind: &WatchCacheKind| ((kind.group.clone(), kind.plural.clone()), lite.follow(kind, limits));
         let feeds = kinds.iter().map(feed).collect();
         (lite, feeds)
     }
 
     /// Serves one kind more, or one that is served already. A new one is unknown until fed.
     #[must_use]
-    pub fn follow(&self, kind: &ReplicaKind, limits: ReplicaLimits) -> Feed {
+    pub fn follow(&self, kind: &WatchCacheKind, limits: WatchCacheLimits) -> Feed {
         let kind = self.store().write(|state| state.follow(kind, limits.bytes_max));
         Feed { lite: self.clone(), kind, limits }
     }
 
     /// Where a kind that is served already is told of.
     #[must_use]
-    pub fn followed(&self, kind: &ReplicaKind, limits: ReplicaLimits) -> Option<Feed> {
+    pub fn followed(&self, kind: &WatchCacheKind, limits: WatchCacheLimits) -> Option<Feed> {
         let kind = self.store().read().kinds().find(&kind.group, &kind.version, &kind.plural)?;
         Some(Feed { lite: self.clone(), kind, limits })
     }
 
-    /// The stored objects of each kind of a replica, by group and plural.
+    /// The stored objects of each kind of a watch cache, by group and plural.
     #[must_use]
     pub fn figures(&self) -> Vec<((String, String), Figures)> {
         let kinds = self.store().read().kinds().clone();
-        let of = |kind: &KindId| ((kind.row().group.clone(), kind.row().plural.clone()), figures(self, kind));
+        let of = |kind: &KindId| ((kind.kind().group.clone(), kind.kind().plural.clone()), figures(self, kind));
         kinds.iter().map(of).collect()
     }
 }
@@ -111,10 +111,10 @@ impl Feed {
     }
 
     /// An event of a watch: an object, or its last state if it is `gone`.
-    pub fn told(&self, namespace: &str, name: &str, raw: &[u8], gone: bool) {
+    pub fn event(&self, namespace: &str, name: &str, raw: &[u8], gone: bool) {
         if let Some((json, version)) = self.form(raw) {
             let (object, at) = (Arc::new(Object::raw(json, version)), self.lite.now().since_start);
-            self.lite.store().write(|state| state.told(&self.kind, key(namespace, name), gone, object, at));
+            self.lite.store().write(|state| state.event(&self.kind, key(namespace, name), gone, object, at));
         }
     }
 
@@ -152,7 +152,7 @@ impl Feed {
         if fields.contains_key("kind") && fields.contains_key("apiVersion") {
             return Some((Bytes::copy_from_slice(raw), version));
         }
-        let row = self.kind.row();
+        let row = self.kind.kind();
         let mut form = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\"", row.kind, row.api_version());
         for (name, value) in fields.iter().filter(|(name, _)| !matches!(&***name, "kind" | "apiVersion")) {
             form.push(',');

@@ -102,7 +102,7 @@ const ROWS: &[(&str, Want)] = &[
 
 #[tokio::test]
 async fn ambiguous_requests_are_refused_or_normalised() {
-    for driver in [Driver::Both, Driver::Full] {
+    for driver in [Driver::Both, Driver::Pingora] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
         for (request, want) in ROWS {
@@ -121,8 +121,8 @@ async fn ambiguous_requests_are_refused_or_normalised() {
                 }
             }
         }
-        bed.until_metric(r#"tidegate_heads_refused_total{reason="bare_line_feed"} 6"#).await;
-        bed.until_metric(r#"tidegate_heads_refused_total{reason="malformed_request_line"} 10"#).await;
+        bed.until_metric(r#"tidegate_heads_refused_total{reason="bare-line-feed"} 6"#).await;
+        bed.until_metric(r#"tidegate_heads_refused_total{reason="malformed-request-line"} 10"#).await;
     }
 }
 
@@ -168,7 +168,7 @@ async fn bytes_after_a_refused_head_are_not_read_as_a_request() {
 async fn both_drivers_refuse_malformed_chunks() {
     let upstream = Upstream::echo().await;
     let bed = Bed::start(Model::to(&[upstream.address])).await;
-    // The second line makes a request one for the full driver.
+    // The second line makes a request one for the Pingora driver.
     for line in ["", "Connection: x\r\n"] {
         let post =
             |body: &str| format!("POST / HTTP/1.1\r\nHost: a.test\r\n{line}Transfer-Encoding: chunked\r\n\r\n{body}");
@@ -182,5 +182,5 @@ async fn both_drivers_refuse_malformed_chunks() {
         }
         assert_eq!(bed.ask(&post("2;x=y\r\nbo\r\n0\r\nt: v\r\n\r\n")).await.status, 200, "{line:?}");
     }
-    bed.until_metric("tidegate_requests_by_driver_total{driver=\"full\"} 5").await;
+    bed.until_metric(r#"tidegate_requests_by_driver_total{driver="pingora"} 5"#).await;
 }

@@ -1,5 +1,5 @@
-//! Writes that a replica passes on to its upstream server, under the credentials of their sender and never under those
-//! of the feed.
+//! Writes that a watch cache forwards to its upstream server, under the credentials of their sender and never under
+//! those of the feed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,45 +14,45 @@ use super::body::LiteBody;
 use crate::failure::Failure;
 
 /// Request headers that are forwarded. The user of a proxy in front (`X-Remote-User`) is not among them.
-const ASKED: [HeaderName; 4] = [AUTHORIZATION, ACCEPT, CONTENT_TYPE, USER_AGENT];
+const REQUEST_HEADERS: [HeaderName; 4] = [AUTHORIZATION, ACCEPT, CONTENT_TYPE, USER_AGENT];
 /// The prefix of the impersonation headers, which act within the user's own rights.
 const IMPERSONATE: &str = "impersonate-";
 /// Response headers that are passed back.
-const TOLD: [HeaderName; 3] = [CONTENT_TYPE, WARNING, RETRY_AFTER];
+const RESPONSE_HEADERS: [HeaderName; 3] = [CONTENT_TYPE, WARNING, RETRY_AFTER];
 
-/// Sends requests to the upstream server of a replica. It must not add credentials of its own.
+/// Sends requests to the upstream server of a watch cache. It must not add credentials of its own.
 #[derive(Clone)]
-pub struct PassOn(Arc<Sending>);
+pub struct WriteForwarder(Arc<Sending>);
 
-type Sending = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync;
+type Sending = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, ForwardError>> + Send + Sync;
 
 /// The reason why there is no response to a forwarded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotPassed {
+pub enum ForwardError {
     /// It did not reach the server.
     Unreachable,
     /// It is unknown whether the server acted on it.
     Unanswered,
 }
 
-impl PassOn {
+impl WriteForwarder {
     /// Sends requests through this function.
     #[must_use]
     pub fn to(
-        send: impl Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, NotPassed>> + Send + Sync + 'static,
+        send: impl Fn(Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, ForwardError>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(send))
     }
 
-    /// Returns `true` for requests to pass on: all except reads.
+    /// Returns `true` for requests to forward: all except reads.
     pub(super) fn takes(parts: &Parts) -> bool {
         let path = parts.uri.path();
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
         !reads && (path.starts_with("/api/") || path.starts_with("/apis/"))
     }
 
-    /// Passes a request on, and its response back.
-    pub(super) async fn pass(&self, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+    /// Forwards a request, and returns its response.
+    pub(super) async fn forward(&self, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
         if !bears_a_token(&parts.headers) {
             return Err(Failure::no_token());
         }
@@ -62,26 +62,26 @@ impl PassOn {
         }
         let mut request = Request::new(body.clone());
         *request.method_mut() = parts.method.clone();
-        // The path and the query are passed on as they are; the upstream server interprets them.
+        // The path and the query are forwarded as they are; the upstream server interprets them.
         let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-        *request.uri_mut() = target.parse().map_err(|_| Failure::bad_request("the path cannot be passed on"))?;
-        let asked = |name: &HeaderName| ASKED.contains(name) || name.as_str().starts_with(IMPERSONATE);
+        *request.uri_mut() = target.parse().map_err(|_| Failure::bad_request("the path cannot be forwarded"))?;
+        let asked = |name: &HeaderName| REQUEST_HEADERS.contains(name) || name.as_str().starts_with(IMPERSONATE);
         copy(&parts.headers, request.headers_mut(), asked);
         let answer = (self.0)(request).await.map_err(|why| match why {
-            NotPassed::Unreachable => Failure::upstream_away(),
-            NotPassed::Unanswered => Failure::upstream_silent(),
+            ForwardError::Unreachable => Failure::upstream_away(),
+            ForwardError::Unanswered => Failure::upstream_silent(),
         })?;
         let (head, body) = answer.into_parts();
         let mut response = Response::new(LiteBody::whole(body));
         *response.status_mut() = head.status;
-        copy(&head.headers, response.headers_mut(), |name| TOLD.contains(name));
+        copy(&head.headers, response.headers_mut(), |name| RESPONSE_HEADERS.contains(name));
         Ok(response)
     }
 }
 
-impl fmt::Debug for PassOn {
+impl fmt::Debug for WriteForwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassOn").finish_non_exhaustive()
+        f.debug_struct("WriteForwarder").finish_non_exhaustive()
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[track_caller]
     fn check_taken(method: &str, path: &str, want: bool) {
         let (parts, ()) = Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
-        assert_eq!(PassOn::takes(&parts), want, "{method} {path}");
+        assert_eq!(WriteForwarder::takes(&parts), want, "{method} {path}");
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
     /// The forwarded parts of a request with these headers, or the status of the refusal.
     async fn sent(path: &str, headers: &[(&str, &str)]) -> Result<Vec<String>, u16> {
         let (tell, told) = channel();
-        let pass = PassOn::to(move |request| {
+        let forwarder = WriteForwarder::to(move |request| {
             let names = request.headers().keys().map(ToString::to_string);
             tell.send([request.uri().to_string()].into_iter().chain(names).collect()).unwrap();
             Box::pin(async { Ok(Response::builder().status(201).header("set-cookie", "a").body("{}".into()).unwrap()) })
@@ -137,7 +137,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let answer = pass.pass(&parts, &Bytes::new()).await.map_err(|failure| failure.code.as_u16())?;
+        let answer = forwarder.forward(&parts, &Bytes::new()).await.map_err(|failure| failure.code.as_u16())?;
         assert_eq!((answer.status(), answer.headers().len()), (StatusCode::CREATED, 0));
         Ok(told.recv().unwrap())
     }

@@ -12,7 +12,7 @@ use kube::config::AuthInfo;
 use prometheus::{IntCounterVec, Opts, Registry};
 use tidegate_control::client::Deadlines;
 use tidegate_control::{ApiServer, client};
-use tidegate_lite::{NotPassed, PassOn};
+use tidegate_lite::{ForwardError, WriteForwarder};
 
 use crate::settings::is_private;
 
@@ -26,32 +26,32 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 ///
 /// # Errors
 /// When clients' tokens would cross a network in clear text, or the configuration cannot be used.
-pub(crate) fn way(config: &kube::Config, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
+pub(crate) fn client(config: &kube::Config, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
     let url = &config.cluster_url;
     anyhow::ensure!(
         is_private(url),
-        "--pass-writes: {url} is plain HTTP and not on loopback, and writes would take the bearer tokens of their clients there in \
+        "--forward-writes: {url} is plain HTTP and not on loopback, and writes would take the bearer tokens of their clients there in \
          clear text; name an https URL"
     );
     let mut config = config.clone();
     (config.auth_info, config.headers) = (AuthInfo::default(), Vec::new());
-    client::connect(config, DEADLINES, api_server).context("--pass-writes")
+    client::connect(config, DEADLINES, api_server).context("--forward-writes")
 }
 
-/// Passes requests on this way, and counts them.
-pub(crate) fn pass_on(way: kube::Client, registry: &Registry) -> prometheus::Result<PassOn> {
+/// Forwards requests with this client, and counts them.
+pub(crate) fn forwarder(client: kube::Client, registry: &Registry) -> prometheus::Result<WriteForwarder> {
     let opts = Opts::new("tidegate_served_writes_total", "Writes forwarded to the API server, by outcome.");
     let writes = IntCounterVec::new(opts, &["outcome"])?;
     registry.register(Box::new(writes.clone()))?;
-    Ok(PassOn::to(move |request| {
-        let (way, writes) = (way.clone(), writes.clone());
+    Ok(WriteForwarder::to(move |request| {
+        let (client, writes) = (client.clone(), writes.clone());
         Box::pin(async move {
-            let answer = passed(&way, request).await;
+            let answer = forward(&client, request).await;
             let outcome = match &answer {
                 Ok(answer) if answer.status().is_success() => "made",
                 Ok(_) => "refused",
-                Err(NotPassed::Unreachable) => "unreachable",
-                Err(NotPassed::Unanswered) => "unanswered",
+                Err(ForwardError::Unreachable) => "unreachable",
+                Err(ForwardError::Unanswered) => "unanswered",
             };
             writes.with_label_values(&[outcome]).inc();
             answer
@@ -59,25 +59,25 @@ pub(crate) fn pass_on(way: kube::Client, registry: &Registry) -> prometheus::Res
     }))
 }
 
-async fn passed(way: &kube::Client, request: Request<Bytes>) -> Result<Response<Bytes>, NotPassed> {
-    let answer = way.send(request.map(Body::from)).await.map_err(|why| reached(&why))?;
+async fn forward(client: &kube::Client, request: Request<Bytes>) -> Result<Response<Bytes>, ForwardError> {
+    let answer = client.send(request.map(Body::from)).await.map_err(|why| reached(&why))?;
     let (head, body) = answer.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| NotPassed::Unanswered)?;
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| ForwardError::Unanswered)?;
     Ok(Response::from_parts(head, body.to_bytes()))
 }
 
 /// Classifies a failed request: the server cannot have received it if no connection was made.
-fn reached(why: &kube::Error) -> NotPassed {
+fn reached(why: &kube::Error) -> ForwardError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(why);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>()
             && error.is_connect()
         {
-            return NotPassed::Unreachable;
+            return ForwardError::Unreachable;
         }
         cause = error.source();
     }
-    NotPassed::Unanswered
+    ForwardError::Unanswered
 }
 
 #[cfg(test)]
@@ -87,11 +87,11 @@ mod tests {
     #[track_caller]
     fn check(url: &str, want: bool) {
         let config = kube::Config::new(url.parse().unwrap());
-        let got = way(&config, &ApiServer::default()).map(drop).map_err(|why| why.to_string());
+        let got = client(&config, &ApiServer::default()).map(drop).map_err(|why| why.to_string());
         if want {
             assert_eq!(got, Ok(()), "{url}");
         } else {
-            let refused = format!("--pass-writes: {url} is plain HTTP and not on loopback");
+            let refused = format!("--forward-writes: {url} is plain HTTP and not on loopback");
             assert!(got.as_ref().is_err_and(|why| why.starts_with(&refused)), "{url}: {got:?}");
         }
     }

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use tidegate_lite::{Lite, LiteService, ReplicaKind, ReplicaLimits};
+use tidegate_lite::{Lite, LiteService, WatchCacheKind, WatchCacheLimits};
 use tower::Service as _;
 
 use asked::Asked;
@@ -121,18 +121,18 @@ fn frame(line: &str) -> Value {
 }
 
 async fn play(seed: u64) {
-    let limits = ReplicaLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: FREE };
+    let limits = WatchCacheLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: FREE };
     let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
-    let kind = ReplicaKind {
+    let kind = WatchCacheKind {
         group: String::new(),
         version,
         plural,
         kind,
         namespaced: true,
-        passes_writes: false,
+        forwards_writes: false,
         short: Vec::new(),
     };
-    let (lite, feeds) = Lite::replica(&[kind], limits);
+    let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let (feed, mut service) = (feeds.into_values().next().unwrap(), lite.service());
     let (mut oracle, mut chance) = (Oracle::default(), Rng::with_seed(seed));
     feed.list_begins();
