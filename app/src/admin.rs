@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 use tidegate_config::model::Generation;
-use tidegate_control::{CachedCondition, CachedState, CachedStates, Readiness, SourceState};
+use tidegate_control::{CachedCondition, CachedState, CachedStates, CollectionReadiness, Readiness};
 use tidegate_proxy::Bound;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -107,8 +107,8 @@ fn details(readiness: &Readiness, bound: &Bound) -> String {
     if let Some(Generation(held)) = readiness.held {
         let _ = writeln!(text, "held: serving the routes of generation {held}, by a freeze or a rollback");
     }
-    for source in &readiness.sources {
-        let _ = writeln!(text, "{}", source_line(source));
+    for collection in &readiness.collections {
+        let _ = writeln!(text, "{}", source_line(collection));
     }
     for (key, bind) in bound.iter() {
         let address = bind.address().unwrap_or(key.address);
@@ -128,16 +128,16 @@ fn moment(seconds: u64) -> impl std::fmt::Display {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_9999)))
 }
 
-fn source_line(source: &SourceState) -> String {
-    let place = source.namespace.as_deref().unwrap_or("all namespaces");
-    let synced = match source.restored_as_of_s {
-        _ if source.synced => "synced".to_owned(),
+fn source_line(collection: &CollectionReadiness) -> String {
+    let place = collection.namespace.as_deref().unwrap_or("all namespaces");
+    let synced = match collection.restored_as_of_s {
+        _ if collection.synced => "synced".to_owned(),
         Some(as_of_s) => format!("not synced, as of {}", moment(as_of_s)),
         None => "not synced".to_owned(),
     };
-    let at = source.resource_version.as_deref().map(|version| format!(", at {version}")).unwrap_or_default();
-    let failing = source.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
-    format!("source {} in {place}: {synced}{at}{failing}", source.kind)
+    let at = collection.resource_version.as_deref().map(|version| format!(", at {version}")).unwrap_or_default();
+    let failing = collection.failing.as_deref().map(|why| format!(", failing: {why}")).unwrap_or_default();
+    format!("collection {} in {place}: {synced}{at}{failing}", collection.kind)
 }
 
 /// The state of a cached kind, in one line.
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_details_name_what_fails() {
-        let source = |kind, failing: Option<&str>| SourceState {
+        let collection = |kind, failing: Option<&str>| CollectionReadiness {
             kind,
             namespace: failing.map(|_| "shop".to_owned()),
             synced: failing.is_none(),
@@ -208,15 +208,20 @@ mod tests {
             denied: false,
             resource_version: failing.is_none().then(|| "7".to_owned()),
         };
-        let sources = vec![source(Kind::Service, None), source(Kind::Secret, Some("403 Forbidden"))];
-        let readiness =
-            Readiness { ready: true, degraded: true, stale_since_s: Some(86_400), held: Some(Generation(7)), sources };
+        let collections = vec![collection(Kind::Service, None), collection(Kind::Secret, Some("403 Forbidden"))];
+        let readiness = Readiness {
+            ready: true,
+            degraded: true,
+            stale_since_s: Some(86_400),
+            held: Some(Generation(7)),
+            collections,
+        };
         let text = details(&readiness, &Bound::default());
         let want = "degraded: true\n\
             stale: serving the state kept on disk, as of 1970-01-02T00:00:00Z\n\
             held: serving the routes of generation 7, by a freeze or a rollback\n\
-            source Service in all namespaces: synced, at 7\n\
-            source Secret in shop: not synced, as of 1970-01-02T00:00:00Z, failing: 403 Forbidden\n";
+            collection Service in all namespaces: synced, at 7\n\
+            collection Secret in shop: not synced, as of 1970-01-02T00:00:00Z, failing: 403 Forbidden\n";
         assert_eq!(text, want);
     }
 

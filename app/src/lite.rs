@@ -58,7 +58,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the sources, and returns their states and the path for writes, if writes are passed on.
+/// Starts the informers, and returns their states and the client for writes, if writes are forwarded.
 async fn follow(
     settings: Lite,
     served: &Served,

@@ -18,7 +18,8 @@ use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::{
-    CachedKind, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, Source, SweepLimit, served_kinds,
+    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, SweepLimit,
+    served_kinds,
 };
 use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;
@@ -100,12 +101,12 @@ impl Served {
         self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
         let (lite, limits, forwards_writes) = (self.endpoint.lite.clone(), self.limits, self.forwards_writes);
         let routed = self.routed.clone();
-        Copies::to(move |source: &Source| {
+        Copies::to(move |collection: &Collection| {
             // A copy of one namespace alone is not the complete kind.
-            if source.namespace.is_some() || !routed.contains(&source.kind) {
+            if collection.namespace.is_some() || !routed.contains(&collection.kind) {
                 return CopySubscriber::of_nothing();
             }
-            let (kind, lite) = (watch_cache_kind(source.kind, forwards_writes), lite.clone());
+            let (kind, lite) = (watch_cache_kind(collection.kind, forwards_writes), lite.clone());
             // A kind is served from its first list on; one that the cluster lacks is never listed.
             CopySubscriber::new(move |copied| {
                 let begins = matches!(copied, CopyEvent::ListBegins);

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, Sink, Source, SweepLimit};
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, KeptCollection, Restored, Sink, SweepLimit};
 
 use crate::clock::{now, pause, timed};
 use crate::size::Size;
@@ -86,7 +86,7 @@ fn measure(ingresses: u64, rounds: u64) -> anyhow::Result<Row> {
     for _ in 0..rounds {
         let metrics = CacheMetrics::register(&Registry::new())?;
         let ((cache, restored), took) = timed(|| open(folder.path(), &metrics));
-        let objects: usize = restored.sources.iter().map(|source| source.objects.len()).sum();
+        let objects: usize = restored.collections.iter().map(|collection| collection.objects.len()).sum();
         ensure!(objects as u64 == ingresses * 3, "{objects} objects are there");
         cache.context("no cache")?.close();
         read_s.push(took.as_secs_f64());
@@ -94,8 +94,8 @@ fn measure(ingresses: u64, rounds: u64) -> anyhow::Result<Row> {
     Ok(Row { ingresses, raw_bytes, first_bytes, batches, unchanged_bytes, file_bytes, read_s })
 }
 
-fn source(kind: Kind) -> Source {
-    Source { kind, namespace: None }
+fn source(kind: Kind) -> Collection {
+    Collection { kind, namespace: None }
 }
 
 fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
@@ -106,7 +106,8 @@ fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
         flush_after: Duration::from_millis(100),
         server: "https://cluster.example".to_owned(),
     };
-    let kept = |kind| KeptSource { source: source(kind), selection: "all".to_owned(), listed: true, whole: false };
+    let kept =
+        |kind| KeptCollection { collection: source(kind), selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
     Cache::open(options, (KINDS.map(kept).to_vec(), Vec::new()), sweep, metrics)
 }

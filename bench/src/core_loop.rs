@@ -7,7 +7,7 @@ use tidegate_config::model::Generation;
 use tidegate_config::object::Kind;
 use tidegate_config::published::{Published, Publisher, channel};
 use tidegate_control::options::Options;
-use tidegate_control::{Event, Reconciler, Source};
+use tidegate_control::{Collection, Event, Reconciler};
 
 /// A running control core.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ impl Core {
         events: impl IntoIterator<Item = Event>,
         now: Instant,
     ) -> anyhow::Result<Self> {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
+        let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
         let (publisher, published) = channel();
-        let mut core = Self { reconciler: Reconciler::new(options, sources), publisher, published, now };
+        let mut core = Self { reconciler: Reconciler::new(options, collections), publisher, published, now };
         for event in events {
             core.take(event)?;
         }

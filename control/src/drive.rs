@@ -18,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::command::{Command, CommandRefusal};
-use crate::event::{BindFailures, Event, Source};
+use crate::event::{BindFailures, Collection, Event};
 use crate::history::{History, Publication};
 use crate::interest::Names;
 use crate::interest::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
 use crate::report_queue::Reports;
-use crate::view::{HistoryFilter, Question, Readiness, RecentPublications, SourceState};
+use crate::view::{CollectionReadiness, HistoryFilter, Question, Readiness, RecentPublications};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.
 const EVENTS_MAX: usize = 1024;
@@ -39,7 +39,7 @@ pub(crate) struct LoopOutputs {
     /// The Secrets to watch by name.
     pub(crate) secrets: mpsc::UnboundedSender<Vec<SecretInterest>>,
     /// Sources that must be listed again.
-    pub(crate) relist: mpsc::UnboundedSender<Source>,
+    pub(crate) relist: mpsc::UnboundedSender<Collection>,
     /// The statuses and Events to write to the cluster.
     pub(crate) reports: Reports,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Loop<'a> {
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
     /// The sockets that the data plane cannot open.
     unopened: watch::Receiver<BindFailures>,
-    sources: BTreeMap<Source, SourceState>,
+    collections: BTreeMap<Collection, CollectionReadiness>,
 }
 
 impl<'a> Loop<'a> {
@@ -68,18 +68,19 @@ impl<'a> Loop<'a> {
         metrics: &'a ControlMetrics,
         (api_server, unopened): (&ApiServer, &watch::Receiver<BindFailures>),
     ) -> Self {
-        let state = |source: &Source| SourceState {
-            kind: source.kind,
-            namespace: source.namespace.as_deref().map(str::to_owned),
+        let state = |collection: &Collection| CollectionReadiness {
+            kind: collection.kind,
+            namespace: collection.namespace.as_deref().map(str::to_owned),
             synced: false,
-            restored_as_of_s: reconciler.listing().restored_as_of_s(source),
+            restored_as_of_s: reconciler.listing().restored_as_of_s(collection),
             failing: None,
             denied: false,
             resource_version: None,
         };
-        let sources = reconciler.listing().unsynced().iter().map(|source| (source.clone(), state(source))).collect();
+        let collections =
+            reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
-        Self { reconciler, publisher, history, told, metrics, api_server, unopened, sources }
+        Self { reconciler, publisher, history, told, metrics, api_server, unopened, collections }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -131,21 +132,21 @@ impl<'a> Loop<'a> {
         self.metrics.events.inc();
         self.count_drift(&event);
         self.note(&event);
-        if let Some(source) = self.reconciler.observe(event, clock::now()) {
-            tracing::warn!(kind = %source.kind, "a list would remove most of the known objects; it is ignored until a second list confirms it");
+        if let Some(collection) = self.reconciler.observe(event, clock::now()) {
+            tracing::warn!(kind = %collection.kind, "a list would remove most of the known objects; it is ignored until a second list confirms it");
             // The receiver lives as long as the informers do; without them there is nothing to list again.
-            drop(self.told.relist.send(source));
+            drop(self.told.relist.send(collection));
         }
     }
 
-    /// Updates the readiness of each source.
+    /// Updates the readiness of each collection.
     fn note(&mut self, event: &Event) {
-        let (source, version) = match event {
-            Event::Listed { source, resource_version, .. }
-            | Event::Resumed { source, resource_version, .. }
-            | Event::Bookmark { source, resource_version } => (source.clone(), Some(resource_version)),
-            Event::Watching { source } | Event::Failing { source, .. } | Event::Unserved { source, .. } => {
-                (source.clone(), None)
+        let (collection, version) = match event {
+            Event::Listed { collection, resource_version, .. }
+            | Event::Resumed { collection, resource_version, .. }
+            | Event::Bookmark { collection, resource_version } => (collection.clone(), Some(resource_version)),
+            Event::Watching { collection } | Event::Failing { collection, .. } | Event::Unserved { collection, .. } => {
+                (collection.clone(), None)
             }
             Event::Applied { projected, .. } => {
                 let object = &projected.meta.object;
@@ -160,7 +161,7 @@ impl<'a> Loop<'a> {
             | Event::ApiServer { .. }
             | Event::BindFailures { .. } => return,
         };
-        let Some(state) = self.sources.get_mut(&source) else { return };
+        let Some(state) = self.collections.get_mut(&collection) else { return };
         if let Some(version) = version {
             state.resource_version = Some(version.to_string());
         }
@@ -186,9 +187,9 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn source_of(&self, kind: Kind, namespace: &Arc<str>) -> Source {
-        let near = Source { kind, namespace: Some(Arc::clone(namespace)) };
-        if self.sources.contains_key(&near) { near } else { Source { kind, namespace: None } }
+    fn source_of(&self, kind: Kind, namespace: &Arc<str>) -> Collection {
+        let near = Collection { kind, namespace: Some(Arc::clone(namespace)) };
+        if self.collections.contains_key(&near) { near } else { Collection { kind, namespace: None } }
     }
 
     /// Compiles the next batch, or makes a step of the audit if there is none. The API server's sockets were known
@@ -256,11 +257,11 @@ impl<'a> Loop<'a> {
 
     fn report(&self) {
         let ready = self.reconciler.running() || self.told.readiness.borrow().ready;
-        let sources = || self.sources.values();
-        let degraded = ready && sources().any(|source| source.failing.is_some() || !source.synced);
+        let collections = || self.collections.values();
+        let degraded = ready && collections().any(|collection| collection.failing.is_some() || !collection.synced);
         self.metrics.ready.set(i64::from(ready));
         self.metrics.degraded.set(i64::from(degraded));
-        let stale_since_s = sources().filter_map(|source| source.restored_as_of_s).min();
+        let stale_since_s = collections().filter_map(|collection| collection.restored_as_of_s).min();
         self.metrics.stale_since.set(stale_since_s.and_then(|as_of_s| i64::try_from(as_of_s).ok()).unwrap_or_default());
         if self.reconciler.running() && !self.reconciler.busy() {
             self.report_versions();
@@ -268,7 +269,7 @@ impl<'a> Loop<'a> {
         let held = self.reconciler.held();
         self.told.readiness.send_if_modified(|before| {
             let states = (before.ready, before.degraded, before.stale_since_s, before.held);
-            if states == (ready, degraded, stale_since_s, held) && before.sources.iter().eq(sources()) {
+            if states == (ready, degraded, stale_since_s, held) && before.collections.iter().eq(collections()) {
                 return false;
             }
             if before.ready != ready {
@@ -285,7 +286,7 @@ impl<'a> Loop<'a> {
             if before.stale_since_s.is_some() && stale_since_s.is_none() {
                 tracing::info!("serving the current state of the cluster instead of the restored one");
             }
-            *before = Readiness { ready, degraded, stale_since_s, held, sources: sources().cloned().collect() };
+            *before = Readiness { ready, degraded, stale_since_s, held, collections: collections().cloned().collect() };
             true
         });
     }
@@ -293,8 +294,8 @@ impl<'a> Loop<'a> {
     /// Events are in effect once the queue is empty. With several namespaces, the oldest version counts.
     fn report_versions(&self) {
         for kind in Kind::ALL {
-            let versions = self.sources.values().filter(|source| source.kind == kind);
-            let versions = versions.filter_map(|source| source.resource_version.as_ref()?.parse::<f64>().ok());
+            let versions = self.collections.values().filter(|collection| collection.kind == kind);
+            let versions = versions.filter_map(|collection| collection.resource_version.as_ref()?.parse::<f64>().ok());
             if let Some(version) = versions.reduce(f64::min) {
                 self.metrics.applied_resource_version.with_label_values(&[kind.as_str()]).set(version);
             }

@@ -12,14 +12,14 @@ use tidegate_config::project::Projected;
 
 /// The scope of a watch: a kind, in one namespace or in all of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Source {
+pub struct Collection {
     /// The kind.
     pub kind: Kind,
     /// The namespace; `None` for all of them and for cluster-scoped kinds.
     pub namespace: Option<Arc<str>>,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for Collection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} in {namespace}", self.kind),
@@ -47,12 +47,12 @@ pub enum Event {
         /// The arrival time of its bytes.
         received: Instant,
     },
-    /// A complete list, from its first to its last page. If `complete`, objects of the source that are not in it have
-    /// been deleted. Watch events during the list are included: they replace the listed objects. A failed or partial
-    /// list is never an event.
+    /// A complete list, from its first to its last page. If `complete`, objects of the collection that are not in it
+    /// have been deleted. Watch events during the list are included: they replace the listed objects. A failed or
+    /// partial list is never an event.
     Listed {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
         /// Every identified object of it.
         objects: Vec<Projected>,
         /// Whether these are all objects. If an item cannot be identified, no object counts as deleted.
@@ -64,25 +64,25 @@ pub enum Event {
     },
     /// A watch has resumed from the resourceVersion of the restored objects, and has sent all events since.
     Resumed {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
         /// The resourceVersion it has reached.
         resource_version: Arc<str>,
         /// The time of this event.
         received: Instant,
     },
-    /// The cluster does not serve the kind: the source has no objects. For kinds that a cluster may lack.
+    /// The cluster does not serve the kind: the collection has no objects. For kinds that a cluster may lack.
     Unserved {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
         /// The time of this event.
         received: Instant,
     },
-    /// The source may have objects that have not been listed: the cluster has begun to serve the kind, or its
+    /// The collection may have objects that have not been listed: the cluster has begun to serve the kind, or its
     /// definition may not be read. Follows an [`Event::Unserved`].
     Unlisted {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
     },
     /// The CustomResourceDefinition of a kind of the Gateway API states another release, or is gone.
     Defined {
@@ -96,20 +96,20 @@ pub enum Event {
     },
     /// A bookmark of a watch: there are no older events.
     Bookmark {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
         /// The resourceVersion it has reached.
         resource_version: Arc<str>,
     },
     /// The watch is open again after one or more failures.
     Watching {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
     },
-    /// A list or watch failed. The informer retries it, and the source counts as failing until a watch is open.
+    /// A list or watch failed. The informer retries it, and the collection counts as failing until a watch is open.
     Failing {
-        /// The source.
-        source: Source,
+        /// The collection.
+        collection: Collection,
         /// The reason, in one line.
         why: String,
         /// Whether the API server denied access or has no such kind: 403 or 404.

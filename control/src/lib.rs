@@ -43,20 +43,20 @@ pub use attachment::{
 };
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
-    Batch, Cache, CacheMetrics, CacheOptions, CollectionChange, DecryptionError, FORMAT, KeptSource, Position,
-    Restored, RestoredCached, RestoredSource, Seal, Sink, Store, SweepLimit, UnusableStore,
+    Batch, Cache, CacheMetrics, CacheOptions, DecryptionError, FORMAT, KeptCollection, PartitionChange, Position,
+    Restored, RestoredCached, RestoredCollection, Seal, Sink, Store, SweepLimit, UnusableStore,
 };
 pub use cluster::cached::{CachedCondition, CachedKind, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;
+pub use cluster::collection_metrics::CollectionMetrics;
 pub use cluster::copies::{Copies, CopyEvent, CopyState, CopySubscriber, served_kinds};
 pub use cluster::informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretPoller, SecretPollerMetrics, WhileServed,
 };
 pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
-pub use cluster::source_metrics::SourceMetrics;
 pub use command::{Command, CommandRefusal};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
-pub use event::{BindFailures, Event, Source};
+pub use event::{BindFailures, Collection, Event};
 pub use explain::{Candidate, ExplainRequest, Explanation, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
@@ -76,5 +76,5 @@ pub use topology::Topology;
 pub use tree::{
     BackendNode, ClassNode, GatewayNode, HostNode, ListenerNode, MatchNode, RouteNode, RuleNode, Tree, TreeQuery,
 };
-pub use view::{Readiness, RecentPublications, SourceState, View};
+pub use view::{CollectionReadiness, Readiness, RecentPublications, View};
 pub use world::{Resolution, World};

@@ -113,7 +113,7 @@ impl ControlMetrics {
             audits: counter("tidegate_audits_total", "Completed rounds of the audit.")?,
             audit_drift,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
-            degraded: gauge("tidegate_degraded", "1 while a source of objects fails.")?,
+            degraded: gauge("tidegate_degraded", "1 while a collection of objects cannot be listed or watched.")?,
             stale_since: stale_since(registry)?,
             restarts: counter("tidegate_control_restarts_total", "Restarts of the control loop.")?,
         })

@@ -39,7 +39,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use waits::{AwaitedObjects, Waits, awaited};
 
 use crate::compile::{Compiled, Defer, Next, Touched, Unit};
-use crate::event::Source;
+use crate::event::Collection;
 use crate::history::{Cause, Changes};
 use crate::interest::{Names, SecretInterest};
 use crate::not_serving::{self, NotServing};
@@ -54,7 +54,7 @@ use crate::sources::attach_all;
 pub struct Reconciler {
     model: Model,
     backlog: Backlog,
-    /// The sources that have been listed.
+    /// The collections that have been listed.
     listing: Listing,
     /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
@@ -86,11 +86,11 @@ pub struct Step {
 }
 
 impl Reconciler {
-    /// A reconciler that waits for the lists of these sources.
+    /// A reconciler that waits for the lists of these collections.
     #[must_use]
-    pub fn new(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
+    pub fn new(options: Options, collections: impl IntoIterator<Item = Collection>) -> Self {
         let (reporting, gateway_services) = (Reporting::new(&options), KnownServices::new(&options));
-        let (mut model, listing) = (Model::new(options), Listing::new(sources));
+        let (mut model, listing) = (Model::new(options), Listing::new(collections));
         model.world.unlisted.clone_from(listing.unsynced());
         Self {
             model,
@@ -121,16 +121,16 @@ impl Reconciler {
     }
 
     /// Starts again after a panic or a lost task: everything derived from World is dropped, because a panic may have
-    /// left it incomplete, and every source must be listed again. World stays: it is changed object by object, and the
-    /// lists correct it before anything is published. Without it, a list that lost most objects of a kind could not be
-    /// detected, and objects that cannot be listed now, such as Secrets, would be lost. A hold stays too.
-    pub fn start_over(&mut self, sources: impl IntoIterator<Item = Source>) {
+    /// left it incomplete, and every collection must be listed again. World stays: it is changed object by object, and
+    /// the lists correct it before anything is published. Without it, a list that lost most objects of a kind could not
+    /// be detected, and objects that cannot be listed now, such as Secrets, would be lost. A hold stays too.
+    pub fn start_over(&mut self, collections: impl IntoIterator<Item = Collection>) {
         let fresh = Self::new(self.model.options.clone(), []);
         let Self { model, backlog, holding, listing, .. } = std::mem::replace(self, fresh);
         self.model = model.uncompiled();
         self.backlog = backlog.emptied();
         self.holding = holding.without_queue();
-        self.listing = listing.still_serving(sources);
+        self.listing = listing.still_serving(collections);
     }
 
     /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
@@ -237,7 +237,7 @@ impl Reconciler {
         &self.model
     }
 
-    /// The sources that have been listed, and those that fail.
+    /// The collections that have been listed, and those that fail.
     #[must_use]
     pub const fn listing(&self) -> &Listing {
         &self.listing
@@ -256,7 +256,7 @@ impl Reconciler {
         PendingReports { model, listing, reporting, gateway_services }
     }
 
-    /// The first model, after the required sources were listed, and the optional ones too or their grace is over.
+    /// The first model, after the required collections were listed, and the optional ones too or their grace is over.
     fn start(&mut self, now: Instant) -> Option<Step> {
         let patient = self.wake().is_none_or(|deadline| now < deadline);
         if self.listing.waits() {
@@ -269,8 +269,8 @@ impl Reconciler {
         if self.listing.any_unknown() && patient {
             return None;
         }
-        for source in self.listing.unsynced().iter().filter(|source| self.listing.unknown(source)) {
-            tracing::warn!(%source, "a kind could not be listed in time; the first model is compiled without it");
+        for collection in self.listing.unsynced().iter().filter(|collection| self.listing.unknown(collection)) {
+            tracing::warn!(%collection, "a kind could not be listed in time; the first model is compiled without it");
         }
         self.listing.start();
         self.model.world.compact();
@@ -289,7 +289,7 @@ impl Reconciler {
     /// The Secrets that the first model needs, if Secrets are read by name: known after the other lists. The model
     /// waits for them like for a list.
     fn first_secrets(&mut self) -> Option<Vec<SecretInterest>> {
-        let open = self.listing.comes(|source| source.kind != Kind::Secret);
+        let open = self.listing.comes(|collection| collection.kind != Kind::Secret);
         if !secrets::by_name(&self.model.options) || !self.secrets.untold() || open {
             return None;
         }

@@ -24,13 +24,13 @@ use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::cluster::cache::{CacheMetrics, CacheOptions, SweepLimit};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, unknown};
+use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{Informer, Interest, Limits, Recovery, SecretPoller, SecretPollerMetrics};
 use crate::cluster::resolve::Resolver;
-use crate::cluster::selection::{field_selector, label_selector, sources};
-use crate::cluster::source_metrics::SourceMetrics;
+use crate::cluster::selection::{collections, field_selector, label_selector};
 use crate::drive::{Loop, LoopOutputs};
-use crate::event::{BindFailures, Event, Source};
+use crate::event::{BindFailures, Collection, Event};
 use crate::history::History;
 use crate::interest::Names;
 use crate::metrics::{ControlMetrics, SnapshotCollector};
@@ -95,8 +95,8 @@ pub fn start(
     shutdown: CancellationToken,
 ) -> Result<(View, impl Future<Output = ()> + Send + 'static), prometheus::Error> {
     let metrics = ControlMetrics::register(registry)?;
-    let (source_metrics, named_metrics) =
-        (SourceMetrics::register(registry)?, SecretPollerMetrics::register(registry)?);
+    let (collection_metrics, named_metrics) =
+        (CollectionMetrics::register(registry)?, SecretPollerMetrics::register(registry)?);
     let cache_metrics = CacheMetrics::register(registry)?;
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
@@ -114,13 +114,13 @@ pub fn start(
         questions,
         reports: reports.clone(),
     };
-    let sources = sources(&control.namespaces, &control.options);
-    let reconciler = Reconciler::new(control.options.clone(), sources.clone());
+    let collections = collections(&control.namespaces, &control.options);
+    let reconciler = Reconciler::new(control.options.clone(), collections.clone());
     let reconciler = reconciler.metered(Meter::register(registry, "routes")?).ordered(control.order.clone());
     let history = History::new(control.options.keep);
     let state = State {
         control,
-        sources,
+        collections,
         reconciler,
         publisher,
         history,
@@ -128,7 +128,7 @@ pub fn start(
         readiness,
         asked,
         metrics,
-        source_metrics,
+        collection_metrics,
         named_metrics,
         cache_metrics,
         reports,
@@ -140,7 +140,7 @@ pub fn start(
 
 struct State {
     control: Control,
-    sources: Vec<Source>,
+    collections: Vec<Collection>,
     reconciler: Reconciler,
     publisher: Publisher,
     history: History,
@@ -148,7 +148,7 @@ struct State {
     readiness: watch::Sender<Readiness>,
     asked: mpsc::Receiver<Question>,
     metrics: ControlMetrics,
-    source_metrics: SourceMetrics,
+    collection_metrics: CollectionMetrics,
     named_metrics: SecretPollerMetrics,
     cache_metrics: CacheMetrics,
     reports: Reports,
@@ -181,7 +181,7 @@ impl State {
             }
             let delay = backoff.next(chance.u64(..));
             shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
-            self.reconciler.start_over(self.sources.iter().cloned());
+            self.reconciler.start_over(self.collections.iter().cloned());
         }
         beside.shutdown().await;
         self.kept.close().await;
@@ -196,7 +196,7 @@ impl State {
             kinds: cached.clone(),
             sweep: SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free },
             limits: limits.clone(),
-            metrics: self.source_metrics.clone(),
+            metrics: self.collection_metrics.clone(),
             copies: cached_copies.clone(),
             states: self.cached.clone(),
         };
@@ -207,7 +207,7 @@ impl State {
     async fn live(&mut self, shutdown: &CancellationToken) -> String {
         let (events, mut received) = mpsc::channel::<Event>(EVENTS_MAX);
         let (names, wanted) = watch::channel(Arc::new(Names::new()));
-        let (relist, mut relists) = mpsc::unbounded_channel::<Source>();
+        let (relist, mut relists) = mpsc::unbounded_channel::<Collection>();
         let stop = shutdown.child_token();
         // The tasks end with the run, however it ends.
         let _ended = stop.clone().drop_guard();
@@ -225,28 +225,28 @@ impl State {
             let (client, limits) = (client.clone(), limits.clone());
             let named = SecretPoller::new(client, (refresh, limits), followed, events.clone(), metrics, seed)
                 .sharing(&recovery);
-            let secrets = Source { kind: Kind::Secret, namespace: None };
+            let secrets = Collection { kind: Kind::Secret, namespace: None };
             let restored = self.reconciler.listing().restored_as_of_s(&secrets).is_some();
             let named = named.keeping(self.kept.secrets_by_name(), restored);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
-        let listed = self.sources.iter().filter(|source| source.kind != Kind::Secret || by_name.is_none());
-        for (seed, source) in (fastrand::u64(..)..).zip(listed.cloned()) {
-            let field_selector = field_selector(&source, namespaces, options);
-            let label_selector = label_selector(&source, namespaces, options);
-            let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(source.clone()) };
+        let listed = self.collections.iter().filter(|collection| collection.kind != Kind::Secret || by_name.is_none());
+        for (seed, collection) in (fastrand::u64(..)..).zip(listed.cloned()) {
+            let field_selector = field_selector(&collection, namespaces, options);
+            let label_selector = label_selector(&collection, namespaces, options);
+            let interest = Interest { field_selector, label_selector, ..Interest::in_all_of(collection.clone()) };
             let (client, limits) = (client.clone(), limits.clone());
-            let informer = Informer::new(client, interest, limits, events.clone(), &self.source_metrics, seed);
+            let informer = Informer::new(client, interest, limits, events.clone(), &self.collection_metrics, seed);
             let informer = informer.sharing(&recovery).copying(self.control.copies.clone());
-            let informer = self.kept.begin(informer, &source, &identity);
-            handles.push((source.clone(), informer.relist()));
-            let name = format!("the informer of {source}");
+            let informer = self.kept.begin(informer, &collection, &identity);
+            handles.push((collection.clone(), informer.relist()));
+            let name = format!("the informer of {collection}");
             let optional = options.sources.gateway.as_ref().is_some_and(|gateway| gateway.optional);
             let versions = |kind: Kind| kind.versions().iter().map(|version| Arc::from(*version));
-            if source.kind.is_of_gateway_api() {
-                let informer = informer.while_served(versions(source.kind)).optional(optional);
+            if collection.kind.is_of_gateway_api() {
+                let informer = informer.while_served(versions(collection.kind)).optional(optional);
                 tasks.spawn(ending(name, informer.run(stop.clone())));
-            } else if matches!(source.kind, Kind::Namespace | Kind::ConfigMap) {
+            } else if matches!(collection.kind, Kind::Namespace | Kind::ConfigMap) {
                 // Only the Gateway API reads them.
                 let beside = Kind::GatewayClass;
                 let informer = informer.while_other_served(beside, versions(beside)).optional(optional);
@@ -260,8 +260,8 @@ impl State {
         tasks.spawn(ending("the record of the API server's address".to_owned(), keeping));
         tasks.spawn(ending("the resolver".to_owned(), resolver.run(stop.clone())));
         tasks.spawn(ending("relisting".to_owned(), async move {
-            while let Some(source) = relists.recv().await {
-                handles.iter().filter(|(of, _)| *of == source).for_each(|(_, relist)| relist.ask());
+            while let Some(collection) = relists.recv().await {
+                handles.iter().filter(|(of, _)| *of == collection).for_each(|(_, relist)| relist.ask());
             }
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());

@@ -27,42 +27,44 @@ pub struct View {
     pub(crate) reports: Reports,
 }
 
-/// Whether the edge can serve traffic, and the state of its sources.
+/// Whether the edge can serve traffic, and the state of its collections.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Readiness {
     /// The first complete model has been published. It stays `true` while the API server is unavailable.
     pub ready: bool,
-    /// A source cannot be listed or watched: its objects are missing or stale.
+    /// A collection cannot be listed or watched: its objects are missing or stale.
     pub degraded: bool,
-    /// The time of the restored state that still serves, in seconds since the epoch; `None` once every restored source
-    /// is current.
+    /// The time of the restored state that still serves, in seconds since the epoch; `None` once every restored
+    /// collection is current.
     pub stale_since_s: Option<u64>,
     /// The generation whose routes are held by a freeze or a rollback.
     pub held: Option<Generation>,
-    /// All sources.
-    pub sources: Vec<SourceState>,
+    /// All collections.
+    pub collections: Vec<CollectionReadiness>,
 }
 
 impl Readiness {
-    /// Whether the state of the cluster is current, so that reports can be written. A source that the API server denies
-    /// never becomes current, and does not block the others.
+    /// Whether the state of the cluster is current, so that reports can be written. A collection that the API server
+    /// denies never becomes current, and does not block the others.
     pub(crate) fn may_report(&self) -> bool {
-        let settled = |source: &SourceState| source.synced || source.restored_as_of_s.is_none() || source.denied;
-        let known = self.sources.iter().any(|source| source.synced) && self.sources.iter().all(settled);
+        let settled = |collection: &CollectionReadiness| {
+            collection.synced || collection.restored_as_of_s.is_none() || collection.denied
+        };
+        let known = self.collections.iter().any(|collection| collection.synced) && self.collections.iter().all(settled);
         self.stale_since_s.is_none() || known
     }
 }
 
-/// The state of one source.
+/// The state of one collection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct SourceState {
+pub struct CollectionReadiness {
     /// Its kind.
     pub kind: Kind,
     /// Its namespace; `None` for all.
     pub namespace: Option<String>,
     /// Whether it is current: it has been listed completely, or its watch was resumed from the restored state.
     pub synced: bool,
-    /// The time of the restored state, in seconds since the epoch, if that serves because the source is not synced.
+    /// The time of the restored state, in seconds since the epoch, if that serves because the collection is not synced.
     pub restored_as_of_s: Option<u64>,
     /// The reason why it fails at the moment, if it does.
     pub failing: Option<String>,
@@ -184,12 +186,12 @@ impl View {
         self.ask(|answer| Question::DesiredStatus(object, answer)).await
     }
 
-    /// The desired infrastructure of a Gateway. `None` while the loop does not run, or a source is missing.
+    /// The desired infrastructure of a Gateway. `None` while the loop does not run, or a collection is missing.
     pub(crate) async fn desired_infrastructure(&self, gateway: ObjectRef) -> Option<DesiredInfrastructure> {
         self.ask(|answer| Question::DesiredInfrastructure(gateway, answer)).await.flatten()
     }
 
-    /// The findings about an object. `None` while the loop does not run, or a source is missing.
+    /// The findings about an object. `None` while the loop does not run, or a collection is missing.
     pub(crate) async fn findings_to_report(&self, object: ObjectRef) -> Option<ObjectFindings> {
         self.ask(|answer| Question::ObjectFindings(object, answer)).await.flatten()
     }
@@ -211,10 +213,10 @@ impl View {
 mod tests {
     use super::*;
 
-    /// Compares the decision for sources that are `synced`, `restored` or `denied`, the latter restored as well.
+    /// Compares the decision for collections that are `synced`, `restored` or `denied`, the latter restored as well.
     #[track_caller]
-    fn check(sources: &[&str], want: bool) {
-        let source = |state: &&str| SourceState {
+    fn check(collections: &[&str], want: bool) {
+        let collection = |state: &&str| CollectionReadiness {
             kind: Kind::Service,
             namespace: None,
             synced: *state == "synced",
@@ -223,9 +225,9 @@ mod tests {
             denied: *state == "denied" || *state == "refused",
             resource_version: None,
         };
-        let sources: Vec<SourceState> = sources.iter().map(source).collect();
-        let stale_since_s = sources.iter().filter_map(|source| source.restored_as_of_s).min();
-        let readiness = Readiness { ready: true, degraded: true, stale_since_s, held: None, sources };
+        let collections: Vec<CollectionReadiness> = collections.iter().map(collection).collect();
+        let stale_since_s = collections.iter().filter_map(|collection| collection.restored_as_of_s).min();
+        let readiness = Readiness { ready: true, degraded: true, stale_since_s, held: None, collections };
         assert_eq!(readiness.may_report(), want);
     }
 

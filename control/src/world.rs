@@ -16,7 +16,7 @@ use tidegate_config::project::{
     Sharing,
 };
 
-use crate::event::{BindFailures, Source};
+use crate::event::{BindFailures, Collection};
 use crate::recent::Recent;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
@@ -40,9 +40,9 @@ macro_rules! world {
             pub names: BTreeMap<Arc<str>, Resolution>,
             /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
-            /// The sources whose objects are not known, because they have been neither listed nor restored. As all of
-            /// World it outlives a restart of the loop.
-            pub unlisted: BTreeSet<Source>,
+            /// The collections whose objects are not known, because they have been neither listed nor restored. As all
+            /// of World it outlives a restart of the loop.
+            pub unlisted: BTreeSet<Collection>,
             /// The addresses of the API server as seen by the edge.
             pub api_server: Arc<BTreeSet<SocketAddr>>,
             /// The sockets that the data plane cannot open.
@@ -144,12 +144,12 @@ impl World {
     /// Whether all objects of a kind are known.
     #[must_use]
     pub fn knows(&self, kind: Kind) -> bool {
-        !self.unlisted.iter().any(|source| source.kind == kind)
+        !self.unlisted.iter().any(|collection| collection.kind == kind)
     }
 
     /// Whether all objects of a kind in a namespace are known.
     pub(crate) fn knows_in(&self, kind: Kind, namespace: &Arc<str>) -> bool {
-        let is_unlisted = |namespace| self.unlisted.contains(&Source { kind, namespace });
+        let is_unlisted = |namespace| self.unlisted.contains(&Collection { kind, namespace });
         self.unlisted.is_empty() || !is_unlisted(None) && !is_unlisted(Some(Arc::clone(namespace)))
     }
 

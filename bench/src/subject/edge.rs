@@ -11,7 +11,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, Publisher};
 use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{Event, Source};
+use tidegate_control::{Collection, Event};
 use tidegate_proxy::{AccessLogSink, Bound, Driver, Proxy};
 use tokio::sync::watch;
 
@@ -66,7 +66,7 @@ fn published(objects: &[Value], mut options: Options) -> anyhow::Result<(Publish
 pub(crate) fn lists(objects: &[Value]) -> anyhow::Result<Vec<Event>> {
     let list = |kind: Kind| {
         Ok(Event::Listed {
-            source: Source { kind, namespace: None },
+            collection: Collection { kind, namespace: None },
             objects: projected(kind, objects)?,
             complete: true,
             resource_version: "1".into(),

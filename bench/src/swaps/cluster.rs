@@ -14,7 +14,7 @@ use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
     RulePath, Rules, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, Tls, TlsSecret,
 };
-use tidegate_control::{Event, Source};
+use tidegate_control::{Collection, Event};
 
 /// The distribution of a cluster's routes over hosts. Every route is one Ingress with a Service and an EndpointSlice of
 /// its own.
@@ -92,7 +92,7 @@ impl Cluster {
     /// The completed lists at start-up.
     pub(super) fn lists(&self, now: Instant) -> impl Iterator<Item = Event> {
         Kind::ALL.into_iter().map(move |kind| Event::Listed {
-            source: Source { kind, namespace: None },
+            collection: Collection { kind, namespace: None },
             objects: self.objects(kind),
             complete: true,
             resource_version: "1".into(),

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use tidegate_config::object::{Kind, ObjectName};
 use tokio::sync::watch;
 
-use crate::cluster::selection::sources;
-use crate::event::Source;
+use crate::cluster::selection::collections;
+use crate::event::Collection;
 use crate::options::{Options, Secrets};
 
 /// The copies of all subjects. Clones share the takers.
-pub struct Copies<S = Source>(Arc<CopySubscribers<S>>);
+pub struct Copies<S = Collection>(Arc<CopySubscribers<S>>);
 
 type CopySubscribers<S> = dyn Fn(&S) -> CopySubscriber + Send + Sync;
 
@@ -65,7 +65,7 @@ impl fmt::Debug for CopySubscriber {
     }
 }
 
-/// An event of a source.
+/// An event of a collection.
 #[derive(Debug)]
 pub enum CopyEvent<'a> {
     /// A list begins.
@@ -107,9 +107,9 @@ pub enum CopyEvent<'a> {
 /// ConfigMaps are not among them: routing reads one entry of a few, and the others may be confidential.
 #[must_use]
 pub fn served_kinds(options: &Options) -> BTreeSet<Kind> {
-    let everywhere = sources(&[], options).into_iter().filter(|source| source.namespace.is_none());
+    let everywhere = collections(&[], options).into_iter().filter(|collection| collection.namespace.is_none());
     everywhere
-        .map(|source| source.kind)
+        .map(|collection| collection.kind)
         .filter(|kind| *kind != Kind::Secret || options.secrets == Secrets::Watched)
         .filter(|kind| *kind != Kind::ConfigMap)
         .collect()

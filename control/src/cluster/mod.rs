@@ -10,4 +10,4 @@ pub(crate) mod informer;
 mod renew;
 pub(crate) mod resolve;
 pub(crate) mod selection;
-pub(crate) mod source_metrics;
+pub(crate) mod collection_metrics;

@@ -1,11 +1,11 @@
-//! The sources to watch, with their selectors: objects that cannot matter for routes are not read.
+//! The collections to watch, with their selectors: objects that cannot matter for routes are not read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName};
 
-use crate::event::Source;
+use crate::event::Collection;
 use crate::options::{Options, Secrets};
 use crate::sources::{read_anywhere, reads_by_name, reads_kind, service_label};
 
@@ -13,48 +13,49 @@ use crate::sources::{read_anywhere, reads_by_name, reads_kind, service_label};
 const SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
                        type!=kubernetes.io/dockerconfigjson,type!=kubernetes.io/dockercfg,type!=bootstrap.kubernetes.io/token";
 
-/// The label selector of a source of Services, if the others are not read.
+/// The label selector of a collection of Services, if the others are not read.
 fn by_label(kind: Kind, options: &Options) -> Option<&'static str> {
     service_label(options).filter(|_| kind == Kind::Service)
 }
 
-/// The label selector of a source. Objects that are read in any namespace may have any labels.
-pub(crate) fn label_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
-    let alone = alone(source, options);
-    if let Some(label) = by_label(source.kind, options).filter(|_| alone.is_empty()) {
+/// The label selector of a collection. Objects that are read in any namespace may have any labels.
+pub(crate) fn label_selector(collection: &Collection, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
+    let alone = alone(collection, options);
+    if let Some(label) = by_label(collection.kind, options).filter(|_| alone.is_empty()) {
         return Some(label.to_owned());
     }
     match &*alone {
-        [service] if source.kind == Kind::EndpointSlice && outside(source, namespaces) => {
+        [service] if collection.kind == Kind::EndpointSlice && outside(collection, namespaces) => {
             Some(format!("kubernetes.io/service-name={}", service.name))
         }
         _ => None,
     }
 }
 
-/// The objects of a source's own namespace that are read in any namespace.
-fn alone(source: &Source, options: &Options) -> Vec<ObjectName> {
-    let mut names = read_anywhere(source.kind, options);
-    names.retain(|name| source.namespace.as_ref() == Some(&name.namespace));
+/// The objects of a collection's own namespace that are read in any namespace.
+fn alone(collection: &Collection, options: &Options) -> Vec<ObjectName> {
+    let mut names = read_anywhere(collection.kind, options);
+    names.retain(|name| collection.namespace.as_ref() == Some(&name.namespace));
     names
 }
 
-/// Whether the namespace of a source is not among the selected ones.
-fn outside(source: &Source, namespaces: &[Arc<str>]) -> bool {
-    !namespaces.is_empty() && source.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace))
+/// Whether the namespace of a collection is not among the selected ones.
+fn outside(collection: &Collection, namespaces: &[Arc<str>]) -> bool {
+    !namespaces.is_empty() && collection.namespace.as_ref().is_some_and(|namespace| !namespaces.contains(namespace))
 }
 
-/// The field selector of a source: outside of the selected namespaces, one object, so that a Role need not allow more;
-/// for a source of all namespaces, no namespaces that have a source of their own.
-pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
-    let types = (source.kind == Kind::Secret).then(|| SECRETS.to_owned());
-    let one = reads_by_name(source.kind) || outside(source, namespaces) && source.kind != Kind::EndpointSlice;
-    let name = match &*alone(source, options) {
+/// The field selector of a collection: outside of the selected namespaces, one object, so that a Role need not allow
+/// more; for a collection of all namespaces, no namespaces that have a collection of their own.
+pub(crate) fn field_selector(collection: &Collection, namespaces: &[Arc<str>], options: &Options) -> Option<String> {
+    let types = (collection.kind == Kind::Secret).then(|| SECRETS.to_owned());
+    let one =
+        reads_by_name(collection.kind) || outside(collection, namespaces) && collection.kind != Kind::EndpointSlice;
+    let name = match &*alone(collection, options) {
         [name] if one => Some(format!("metadata.name={}", name.name)),
         _ => None,
     };
-    let apart = source.namespace.is_none() && by_label(source.kind, options).is_some();
-    let apart: BTreeSet<Arc<str>> = read_anywhere(source.kind, options)
+    let apart = collection.namespace.is_none() && by_label(collection.kind, options).is_some();
+    let apart: BTreeSet<Arc<str>> = read_anywhere(collection.kind, options)
         .into_iter()
         .filter(|_| apart)
         .map(|name| Arc::clone(&name.namespace))
@@ -64,22 +65,22 @@ pub(crate) fn field_selector(source: &Source, namespaces: &[Arc<str>], options: 
     (!selectors.is_empty()).then(|| selectors.join(","))
 }
 
-/// The sources to watch: each kind in all namespaces or in the selected ones, and the objects that are read in any
-/// namespace. Secrets that are read by name are one source.
-pub(crate) fn sources(namespaces: &[Arc<str>], options: &Options) -> Vec<Source> {
-    let mut sources = BTreeSet::new();
+/// The collections to watch: each kind in all namespaces or in the selected ones, and the objects that are read in any
+/// namespace. Secrets that are read by name are one collection.
+pub(crate) fn collections(namespaces: &[Arc<str>], options: &Options) -> Vec<Collection> {
+    let mut collections = BTreeSet::new();
     for kind in Kind::ALL.into_iter().filter(|kind| reads_kind(*kind, options)) {
         let by_name = kind == Kind::Secret && options.secrets != Secrets::Watched;
         let everywhere = !reads_by_name(kind) && (!kind.namespaced() || namespaces.is_empty() || by_name);
         if everywhere {
-            sources.insert(Source { kind, namespace: None });
+            collections.insert(Collection { kind, namespace: None });
         }
         let alone = read_anywhere(kind, options).into_iter().map(|name| Arc::clone(&name.namespace));
         let alone = alone.filter(|_| !everywhere || by_label(kind, options).is_some());
         let named = namespaces.iter().filter(|_| !everywhere && !reads_by_name(kind)).cloned();
-        sources.extend(alone.chain(named).map(|namespace| Source { kind, namespace: Some(namespace) }));
+        collections.extend(alone.chain(named).map(|namespace| Collection { kind, namespace: Some(namespace) }));
     }
-    sources.into_iter().collect()
+    collections.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -99,9 +100,11 @@ mod tests {
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
         let default_certificate = certificate.map(|namespace| ObjectName::new(namespace, "default"));
         let options = Options { default_certificate, publish, ..Options::default() };
-        let of = |source: Source| source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
-        let mut got: Vec<String> = sources(&namespaces, &options).into_iter().map(of).collect();
-        got.retain(|source| kinds.contains(&source.split('/').next().unwrap()));
+        let of = |collection: Collection| {
+            collection.namespace.map_or(collection.kind.to_string(), |n| format!("{}/{n}", collection.kind))
+        };
+        let mut got: Vec<String> = collections(&namespaces, &options).into_iter().map(of).collect();
+        got.retain(|collection| kinds.contains(&collection.split('/').next().unwrap()));
         assert_eq!(got, want);
     }
 
@@ -127,9 +130,9 @@ mod tests {
         };
         let check = |(kind, of): (Kind, Option<&str>), namespaces: &[&str], want: &str| {
             let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
-            let source = Source { kind, namespace: of.map(Into::into) };
-            let got = field_selector(&source, &namespaces, &options).unwrap_or_default();
-            assert_eq!(got, want, "{source} beside {namespaces:?}");
+            let collection = Collection { kind, namespace: of.map(Into::into) };
+            let got = field_selector(&collection, &namespaces, &options).unwrap_or_default();
+            assert_eq!(got, want, "{collection} beside {namespaces:?}");
         };
         check((Kind::Service, None), &[], "");
         check((Kind::Service, Some("b")), &["b"], "");
@@ -144,12 +147,12 @@ mod tests {
     fn secrets_by_name_are_one_source() {
         let secrets = Secrets::Referenced { refresh: Duration::from_secs(1) };
         let options = Options { secrets, ..Options::default() };
-        let sources = sources(&["a".into(), "b".into()], &options);
-        let secrets: Vec<_> = sources.into_iter().filter(|source| source.kind == Kind::Secret).collect();
-        assert_eq!(secrets, [Source { kind: Kind::Secret, namespace: None }]);
+        let collections = collections(&["a".into(), "b".into()], &options);
+        let secrets: Vec<_> = collections.into_iter().filter(|collection| collection.kind == Kind::Secret).collect();
+        assert_eq!(secrets, [Collection { kind: Kind::Secret, namespace: None }]);
     }
 
-    /// Compares every source, with its selectors, of a Deis router and its builder in `deis`.
+    /// Compares every collection, with its selectors, of a Deis router and its builder in `deis`.
     #[track_caller]
     fn check_deis(ingress: bool, namespaces: &[&str], want: &[&str]) {
         let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
@@ -157,15 +160,15 @@ mod tests {
         let ingress = ingress.then(Ingresses::default);
         let options = Options { sources: Sources { ingress, deis: Some(deis), gateway: None }, ..Options::default() };
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
-        let text = |source: Source| {
+        let text = |collection: Collection| {
             let selectors = [
-                label_selector(&source, &namespaces, &options),
-                field_selector(&source, &namespaces, &options).map(|fields| fields.replace(SECRETS, "TYPES")),
+                label_selector(&collection, &namespaces, &options),
+                field_selector(&collection, &namespaces, &options).map(|fields| fields.replace(SECRETS, "TYPES")),
             ];
-            let of = source.namespace.map_or(source.kind.to_string(), |n| format!("{}/{n}", source.kind));
+            let of = collection.namespace.map_or(collection.kind.to_string(), |n| format!("{}/{n}", collection.kind));
             [Some(of)].into_iter().chain(selectors).flatten().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(sources(&namespaces, &options).into_iter().map(text).collect::<Vec<_>>(), want);
+        assert_eq!(collections(&namespaces, &options).into_iter().map(text).collect::<Vec<_>>(), want);
     }
 
     #[test]

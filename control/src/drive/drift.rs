@@ -10,21 +10,21 @@ impl Loop<'_> {
     /// Counts the objects of a list that World does not hold in the listed version, although the watch has reached
     /// their resourceVersions. Removed objects count only if nothing can have changed in between.
     pub(super) fn count_drift(&self, event: &Event) {
-        let Event::Listed { source, objects, complete, resource_version, .. } = event else { return };
-        let state = self.sources.get(source).filter(|state| state.synced);
+        let Event::Listed { collection, objects, complete, resource_version, .. } = event else { return };
+        let state = self.collections.get(collection).filter(|state| state.synced);
         let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
         let world = self.reconciler.model().world();
         let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
         let mut drifted = told.filter(|object| !world.holds_as(object)).count();
         // A list that confirms another finds the same drift, and may have its version.
-        if *complete && **resource_version == *reached && !self.reconciler.listing().doubts(source) {
-            let held = self.reconciler.listing().names_of(source, world).count();
+        if *complete && **resource_version == *reached && !self.reconciler.listing().doubts(collection) {
+            let held = self.reconciler.listing().names_of(collection, world).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
         if drifted > 0 {
-            tracing::warn!(%source, drifted, "a list has objects that no watch event had reported; they are applied");
+            tracing::warn!(%collection, drifted, "a list has objects that no watch event had reported; they are applied");
         }
-        self.metrics.drift.with_label_values(&[source.kind.as_str()]).inc_by(drifted as u64);
+        self.metrics.drift.with_label_values(&[collection.kind.as_str()]).inc_by(drifted as u64);
     }
 
     /// Makes a step of the audit, if it is due.
@@ -56,12 +56,12 @@ mod tests {
 
     use crate::clock;
     use crate::drive::tests::{Bed, listed};
-    use crate::event::Source;
+    use crate::event::Collection;
 
     #[test]
     fn differences_found_by_an_audit_are_published_reported_and_counted() {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let mut bed = Bed::new(sources.clone());
+        let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
+        let mut bed = Bed::new(collections.clone());
         let published = bed.published.clone();
         let mut running = bed.running();
         let (told, metrics) = (running.told, running.metrics);
@@ -74,8 +74,8 @@ mod tests {
             "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1", "annotations": class},
             "spec": {"rules": [{"host": "web.example", "http": {"paths": paths}}]},
         });
-        for source in sources {
-            let objects = match source.kind {
+        for collection in collections {
+            let objects = match collection.kind {
                 Kind::Ingress => vec![project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap()],
                 Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Secret | Kind::Deployment => {
                     Vec::new()
@@ -93,7 +93,7 @@ mod tests {
                 | Kind::UdpRoute
                 | Kind::BackendTlsPolicy => Vec::new(),
             };
-            running.observe(listed(source, objects, "1"));
+            running.observe(listed(collection, objects, "1"));
         }
         running.step(now);
         let counted = |unit| metrics.audit_drift.with_label_values(&[unit]).get();
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn objects_confirmed_by_two_lists_do_not_count_as_drift() {
-        let source = Source { kind: Kind::Ingress, namespace: None };
-        let mut bed = Bed::new([source.clone()]);
+        let collection = Collection { kind: Kind::Ingress, namespace: None };
+        let mut bed = Bed::new([collection.clone()]);
         let mut running = bed.running();
         let ingress = json!({"metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}});
         let web = || project(Kind::Ingress, ingress.to_string().as_bytes()).unwrap();
@@ -125,7 +125,7 @@ mod tests {
         for (objects, version, held, drifted) in
             [(vec![web()], "1", 1, 0), (vec![], "5", 1, 0), (vec![], "5", 0, 0), (vec![web()], "5", 1, 1)]
         {
-            running.observe(listed(source.clone(), objects, version));
+            running.observe(listed(collection.clone(), objects, version));
             let names = running.reconciler.model().world().names_of(Kind::Ingress, None).count();
             assert_eq!((names, drift.get()), (held, drifted), "at {version}");
         }

@@ -1,4 +1,4 @@
-//! The readiness of sources, and the order in which the loop takes its inputs.
+//! The readiness of collections, and the order in which the loop takes its inputs.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
+    pub(super) fn new(collections: impl IntoIterator<Item = Collection>) -> Self {
         let (publisher, published) = published::channel();
         let told = LoopOutputs {
             generation: watch::Sender::default(),
@@ -39,7 +39,7 @@ impl Bed {
             reports: Reports::new(std::array::from_fn(|_| Meter::default())),
         };
         Self {
-            reconciler: Reconciler::new(Options::default(), sources),
+            reconciler: Reconciler::new(Options::default(), collections),
             publisher,
             published,
             history: History::default(),
@@ -57,22 +57,22 @@ impl Bed {
 }
 
 /// A complete list of this moment.
-pub(super) fn listed(source: Source, objects: Vec<Projected>, version: &str) -> Event {
+pub(super) fn listed(collection: Collection, objects: Vec<Projected>, version: &str) -> Event {
     let (resource_version, received) = (version.into(), clock::now());
-    Event::Listed { source, objects, complete: true, resource_version, received }
+    Event::Listed { collection, objects, complete: true, resource_version, received }
 }
 
-/// Checks the readiness of a source after events: whether it is synced, and why it fails.
+/// Checks the readiness of a collection after events: whether it is synced, and why it fails.
 #[track_caller]
 fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
-    let source = Source { kind: Kind::Secret, namespace: None };
-    let mut bed = Bed::new([source]);
+    let collection = Collection { kind: Kind::Secret, namespace: None };
+    let mut bed = Bed::new([collection]);
     let mut running = bed.running();
     events.into_iter().for_each(|event| running.observe(event));
     running.step(clock::now());
     running.report();
     let readiness = running.told.readiness.borrow();
-    let state = &readiness.sources[0];
+    let state = &readiness.collections[0];
     assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
     assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
     assert_eq!(running.metrics.degraded.get(), i64::from(failing.is_some()));
@@ -80,11 +80,11 @@ fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
 
 #[test]
 fn nothing_is_in_effect_before_the_first_model() {
-    let sources = [Kind::Service, Kind::Ingress].map(|kind| Source { kind, namespace: None });
-    let mut bed = Bed::new(sources.clone());
+    let collections = [Kind::Service, Kind::Ingress].map(|kind| Collection { kind, namespace: None });
+    let mut bed = Bed::new(collections.clone());
     let mut running = bed.running();
-    for (source, want) in sources.into_iter().zip([0.0, 5.0]) {
-        running.observe(listed(source, Vec::new(), "5"));
+    for (collection, want) in collections.into_iter().zip([0.0, 5.0]) {
+        running.observe(listed(collection, Vec::new(), "5"));
         running.step(clock::now());
         running.report();
         let version = running.metrics.applied_resource_version.with_label_values(&[Kind::Service.as_str()]);
@@ -94,12 +94,12 @@ fn nothing_is_in_effect_before_the_first_model() {
 
 #[test]
 fn a_source_fails_until_its_watch_is_open() {
-    let source = || Source { kind: Kind::Secret, namespace: None };
-    let failing = || Event::Failing { source: source(), why: "refused".to_owned(), denied: false };
-    let watching = || Event::Watching { source: source() };
-    let bookmark = || Event::Bookmark { source: source(), resource_version: "7".into() };
-    let listed = || listed(source(), Vec::new(), "5");
-    let unserved = || Event::Unserved { source: source(), received: clock::now() };
+    let collection = || Collection { kind: Kind::Secret, namespace: None };
+    let failing = || Event::Failing { collection: collection(), why: "refused".to_owned(), denied: false };
+    let watching = || Event::Watching { collection: collection() };
+    let bookmark = || Event::Bookmark { collection: collection(), resource_version: "7".into() };
+    let listed = || listed(collection(), Vec::new(), "5");
+    let unserved = || Event::Unserved { collection: collection(), received: clock::now() };
     check(vec![listed()], true, None);
     check(vec![failing(), unserved()], true, None);
     check(vec![failing(), listed()], true, Some("refused"));
@@ -112,14 +112,14 @@ fn a_source_fails_until_its_watch_is_open() {
 /// Runs a loop on this flood until a live change is published, then asks a question. Returns how many items of the
 /// flood it took meanwhile.
 async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Question>, &Cell<usize>)) -> usize {
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut bed = Bed::new(sources.clone());
+    let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
+    let mut bed = Bed::new(collections.clone());
     let ((events, mut received), (questions, mut asked)) = (mpsc::channel(8), mpsc::channel(16));
     let mut generation = bed.told.generation.subscribe();
     let (taken, stop) = (Cell::new(0), CancellationToken::new());
     let scenario = async {
-        for source in sources {
-            events.send(listed(source, Vec::new(), "1")).await.unwrap();
+        for collection in collections {
+            events.send(listed(collection, Vec::new(), "1")).await.unwrap();
         }
         generation.wait_for(|generation| generation.0 == 1).await.unwrap();
         let before = taken.get();
@@ -178,7 +178,7 @@ fn of_web() -> Vec<Event> {
         | Kind::UdpRoute
         | Kind::BackendTlsPolicy => Vec::new(),
     };
-    Kind::ALL.map(|kind| listed(Source { kind, namespace: None }, objects(kind), "1")).into()
+    Kind::ALL.map(|kind| listed(Collection { kind, namespace: None }, objects(kind), "1")).into()
 }
 
 fn endpoints(published: &Published) -> usize {
@@ -189,7 +189,7 @@ fn endpoints(published: &Published) -> usize {
 #[test]
 fn the_addresses_of_the_api_server_are_known_before_compiling() {
     for (at, want) in [("192.0.2.2:80", 1), ("192.0.2.1:80", 0)] {
-        let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+        let mut bed = Bed::new(Kind::ALL.map(|kind| Collection { kind, namespace: None }));
         let (published, api_server) = (bed.published.clone(), bed.api_server.clone());
         let mut running = bed.running();
         of_web().into_iter().for_each(|event| running.observe(event));
@@ -201,7 +201,7 @@ fn the_addresses_of_the_api_server_are_known_before_compiling() {
 
 #[tokio::test]
 async fn new_addresses_of_the_api_server_take_effect_without_other_events() {
-    let mut bed = Bed::new(Kind::ALL.map(|kind| Source { kind, namespace: None }));
+    let mut bed = Bed::new(Kind::ALL.map(|kind| Collection { kind, namespace: None }));
     let (published, api_server, stop) = (bed.published.clone(), bed.api_server.clone(), CancellationToken::new());
     let mut generation = bed.told.generation.subscribe();
     let ((events, mut received), (_questions, mut asked)) = (mpsc::channel(8), mpsc::channel(1));
@@ -238,8 +238,8 @@ async fn endless_queries_do_not_delay_changes() {
 async fn endless_events_do_not_delay_queries() {
     let taken = taken_under(async |events, _questions, taken| {
         loop {
-            let source = Source { kind: Kind::Service, namespace: None };
-            events.send(Event::Bookmark { source, resource_version: "3".into() }).await.unwrap();
+            let collection = Collection { kind: Kind::Service, namespace: None };
+            events.send(Event::Bookmark { collection, resource_version: "3".into() }).await.unwrap();
             taken.set(taken.get() + 1);
         }
     });

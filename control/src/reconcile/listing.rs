@@ -1,10 +1,10 @@
-//! The sources that must be listed before the first model, and before anything is reported to the cluster.
+//! The collections that must be listed before the first model, and before anything is reported to the cluster.
 //!
 //! Routing makes no sense without Services, EndpointSlices and the required kinds of each source. If namespaces were
 //! named, however, a deleted one takes the permission to read it along, and must not block the others: what the API
-//! server denies in one namespace is awaited no longer than an optional kind. If no source of a kind can be read, the
-//! loop waits without limit: an API server that has just started denies everything for a moment, and an edge without
-//! any routes is not ready.
+//! server denies in one namespace is awaited no longer than an optional kind. If no collection of a kind can be read,
+//! the loop waits without limit: an API server that has just started denies everything for a moment, and an edge
+//! without any routes is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use std::time::Instant;
 
 use tidegate_config::object::{Kind, ObjectRef};
 
-use crate::event::Source;
+use crate::event::Collection;
 use crate::options::Pace;
 use crate::sources::{reads_by_name, required_kinds};
 use crate::world::World;
 
-/// The sources that have been listed, and those that fail.
+/// The collections that have been listed, and those that fail.
 #[derive(Debug)]
 pub struct Listing {
-    /// The pairs of a kind and a namespace with a source of their own.
+    /// The pairs of a kind and a namespace with a collection of their own.
     namespaces: BTreeSet<(Kind, Arc<str>)>,
-    /// The required sources: routing makes no sense without them.
-    required: BTreeSet<Source>,
+    /// The required collections: routing makes no sense without them.
+    required: BTreeSet<Collection>,
     /// Sources that have not been listed yet.
-    unsynced: BTreeSet<Source>,
+    unsynced: BTreeSet<Collection>,
     /// Sources whose state of before the restart still serves, each with the time of that state in seconds since the
     /// epoch.
-    restored: BTreeMap<Source, u64>,
-    /// The restored sources that the first model uses. Empty after the loop has been restarted: a panic may have left
-    /// their state incomplete.
-    trusted: BTreeSet<Source>,
-    /// The failing sources, and whether the reason is a denial.
-    failing: BTreeMap<Source, bool>,
+    restored: BTreeMap<Collection, u64>,
+    /// The restored collections that the first model uses. Empty after the loop has been restarted: a panic may have
+    /// left their state incomplete.
+    trusted: BTreeSet<Collection>,
+    /// The failing collections, and whether the reason is a denial.
+    failing: BTreeMap<Collection, bool>,
     /// Sources whose last list would have removed so much that it needs a confirmation.
-    doubted: BTreeSet<Source>,
-    /// Since when no required source is awaited.
+    doubted: BTreeSet<Collection>,
+    /// Since when no required collection is awaited.
     required_since: Option<Instant>,
     /// Whether the first model was compiled. Nothing is published or reported before.
     running: bool,
@@ -44,12 +44,14 @@ pub struct Listing {
 
 impl Listing {
     /// Nothing has been listed yet.
-    pub(super) fn new(sources: impl IntoIterator<Item = Source>) -> Self {
-        let unsynced: BTreeSet<Source> = sources.into_iter().collect();
+    pub(super) fn new(collections: impl IntoIterator<Item = Collection>) -> Self {
+        let unsynced: BTreeSet<Collection> = collections.into_iter().collect();
         let namespaces = unsynced.iter().filter_map(|it| Some((it.kind, it.namespace.clone()?))).collect();
         // If the namespace has no source of routes, its Services only provide addresses. Required kinds, if there are
-        // any among the sources, are read wherever routes can be; without them, Services define the routes.
-        let of = |kind| unsynced.iter().filter(move |source| source.kind == kind).map(|source| &source.namespace);
+        // any among the collections, are read wherever routes can be; without them, Services define the routes.
+        let of = |kind| {
+            unsynced.iter().filter(move |collection| collection.kind == kind).map(|collection| &collection.namespace)
+        };
         let mut routed: BTreeSet<_> = required_kinds().flat_map(of).collect();
         if routed.is_empty() {
             routed = of(Kind::EndpointSlice).chain(of(Kind::Service)).collect();
@@ -57,8 +59,8 @@ impl Listing {
         let of_endpoints = |kind| matches!(kind, Kind::Service | Kind::EndpointSlice);
         let is_awaited = |kind| of_endpoints(kind) || required_kinds().any(|required| required == kind);
         // Routes depend on an object that is read by its name.
-        let is_required = |source: &&Source| {
-            reads_by_name(source.kind) || (is_awaited(source.kind) && routed.contains(&source.namespace))
+        let is_required = |collection: &&Collection| {
+            reads_by_name(collection.kind) || (is_awaited(collection.kind) && routed.contains(&collection.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
         Self {
@@ -74,91 +76,101 @@ impl Listing {
         }
     }
 
-    /// The namespaces with a source of their own for a kind.
+    /// The namespaces with a collection of their own for a kind.
     pub(super) fn namespaces_of(&self, kind: Kind) -> BTreeSet<Arc<str>> {
         self.namespaces.iter().filter(|(of, _)| *of == kind).map(|(_, namespace)| Arc::clone(namespace)).collect()
     }
 
     /// Sources that have not been listed yet.
     #[must_use]
-    pub const fn unsynced(&self) -> &BTreeSet<Source> {
+    pub const fn unsynced(&self) -> &BTreeSet<Collection> {
         &self.unsynced
     }
 
-    /// A source fails; `denied` if the API server denies access.
-    pub(super) fn fails(&mut self, source: Source, denied: bool, now: Instant) {
-        self.failing.insert(source, denied);
+    /// A collection fails; `denied` if the API server denies access.
+    pub(super) fn fails(&mut self, collection: Collection, denied: bool, now: Instant) {
+        self.failing.insert(collection, denied);
         self.reckon(now);
     }
 
-    /// A source has stopped failing.
-    pub(super) fn recovers(&mut self, source: &Source, now: Instant) {
-        self.failing.remove(source);
+    /// A collection has stopped failing.
+    pub(super) fn recovers(&mut self, collection: &Collection, now: Instant) {
+        self.failing.remove(collection);
         self.reckon(now);
     }
 
-    /// The state of a source was restored from before the restart. The first model does not wait for its list, but
+    /// The state of a collection was restored from before the restart. The first model does not wait for its list, but
     /// reports to the cluster do.
-    pub(super) fn restores(&mut self, source: Source, as_of_s: u64, now: Instant) {
-        self.trusted.insert(source.clone());
-        self.restored.insert(source, as_of_s);
+    pub(super) fn restores(&mut self, collection: Collection, as_of_s: u64, now: Instant) {
+        self.trusted.insert(collection.clone());
+        self.restored.insert(collection, as_of_s);
         self.reckon(now);
     }
 
-    /// The part that the next life of the loop takes over: restored state serves until its source is listed.
-    pub(super) fn still_serving(self, sources: impl IntoIterator<Item = Source>) -> Self {
-        Self { restored: self.restored, ..Self::new(sources) }
+    /// The part that the next life of the loop takes over: restored state serves until its collection is listed.
+    pub(super) fn still_serving(self, collections: impl IntoIterator<Item = Collection>) -> Self {
+        Self { restored: self.restored, ..Self::new(collections) }
     }
 
-    /// The time of the state of a source in seconds since the epoch, if it was restored and has not been listed since.
+    /// The time of the state of a collection in seconds since the epoch, if it was restored and has not been listed
+    /// since.
     #[must_use]
-    pub fn restored_as_of_s(&self, source: &Source) -> Option<u64> {
-        self.restored.get(source).copied()
+    pub fn restored_as_of_s(&self, collection: &Collection) -> Option<u64> {
+        self.restored.get(collection).copied()
     }
 
-    /// The names of the objects of a source. A source of all namespaces leaves out the namespaces that have a source of
-    /// their own.
-    pub(crate) fn names_of<'a>(&self, source: &'a Source, world: &'a World) -> impl Iterator<Item = &'a ObjectRef> {
-        let apart = if source.namespace.is_none() { self.namespaces_of(source.kind) } else { BTreeSet::new() };
-        let names = world.names_of(source.kind, source.namespace.as_deref());
+    /// The names of the objects of a collection. A collection of all namespaces leaves out the namespaces that have a
+    /// collection of their own.
+    pub(crate) fn names_of<'a>(
+        &self,
+        collection: &'a Collection,
+        world: &'a World,
+    ) -> impl Iterator<Item = &'a ObjectRef> {
+        let apart = if collection.namespace.is_none() { self.namespaces_of(collection.kind) } else { BTreeSet::new() };
+        let names = world.names_of(collection.kind, collection.namespace.as_deref());
         names.filter(move |object| apart.is_empty() || !apart.contains(&object.name.namespace))
     }
 
-    /// Whether the last list of a source must be confirmed by the next one.
-    pub(crate) fn doubts(&self, source: &Source) -> bool {
-        self.doubted.contains(source)
+    /// Whether the last list of a collection must be confirmed by the next one.
+    pub(crate) fn doubts(&self, collection: &Collection) -> bool {
+        self.doubted.contains(collection)
     }
 
-    /// A list lacks `gone` of the `held` objects of a source. Returns `true` if the next list must confirm it.
-    pub(super) fn must_be_confirmed(&mut self, source: &Source, (gone, held): (usize, usize), pace: &Pace) -> bool {
-        if pace.doubts(gone, held) && self.doubted.insert(source.clone()) {
+    /// A list lacks `gone` of the `held` objects of a collection. Returns `true` if the next list must confirm it.
+    pub(super) fn must_be_confirmed(
+        &mut self,
+        collection: &Collection,
+        (gone, held): (usize, usize),
+        pace: &Pace,
+    ) -> bool {
+        if pace.doubts(gone, held) && self.doubted.insert(collection.clone()) {
             return true;
         }
-        self.doubted.remove(source);
+        self.doubted.remove(collection);
         false
     }
 
-    /// The API server does not serve the kind of a source: that it has no objects needs no confirmation.
-    pub(super) fn unserved(&mut self, source: &Source, now: Instant) {
-        self.doubted.remove(source);
-        self.recovers(source, now);
+    /// The API server does not serve the kind of a collection: that it has no objects needs no confirmation.
+    pub(super) fn unserved(&mut self, collection: &Collection, now: Instant) {
+        self.doubted.remove(collection);
+        self.recovers(collection, now);
     }
 
-    /// Whether a source has neither been listed nor restored.
-    pub(super) fn unknown(&self, source: &Source) -> bool {
-        self.unsynced.contains(source) && !self.trusted.contains(source)
+    /// Whether a collection has neither been listed nor restored.
+    pub(super) fn unknown(&self, collection: &Collection) -> bool {
+        self.unsynced.contains(collection) && !self.trusted.contains(collection)
     }
 
-    /// Whether any source has neither been listed nor restored.
+    /// Whether any collection has neither been listed nor restored.
     pub(super) fn any_unknown(&self) -> bool {
-        self.unsynced.iter().any(|source| !self.trusted.contains(source))
+        self.unsynced.iter().any(|collection| !self.trusted.contains(collection))
     }
 
-    /// A source has been listed. Returns `true` the first time.
-    pub(super) fn synced(&mut self, source: &Source, now: Instant) -> bool {
-        let first = self.unsynced.remove(source);
-        self.restored.remove(source);
-        self.trusted.remove(source);
+    /// A collection has been listed. Returns `true` the first time.
+    pub(super) fn synced(&mut self, collection: &Collection, now: Instant) -> bool {
+        let first = self.unsynced.remove(collection);
+        self.restored.remove(collection);
+        self.trusted.remove(collection);
         self.reckon(now);
         first
     }
@@ -173,12 +185,12 @@ impl Listing {
         self.running = true;
     }
 
-    /// Whether the first model still waits for a required source.
+    /// Whether the first model still waits for a required collection.
     pub(super) fn waits(&self) -> bool {
-        self.required.iter().any(|source| self.unknown(source) && !self.spared(source))
+        self.required.iter().any(|collection| self.unknown(collection) && !self.spared(collection))
     }
 
-    /// The time until which the first model waits for optional sources; `None` while it waits for required ones.
+    /// The time until which the first model waits for optional collections; `None` while it waits for required ones.
     pub(super) fn patience(&self, pace: &Pace) -> Option<Instant> {
         if !self.any_unknown() {
             return self.required_since;
@@ -194,30 +206,32 @@ impl Listing {
         self.required_since.map(|since| since + grace)
     }
 
-    /// Whether any of these sources has not been listed and does not fail.
-    pub(super) fn comes(&self, these: impl Fn(&Source) -> bool) -> bool {
-        self.unsynced.iter().any(|source| these(source) && self.unknown(source) && !self.failing.contains_key(source))
+    /// Whether any of these collections has not been listed and does not fail.
+    pub(super) fn comes(&self, these: impl Fn(&Collection) -> bool) -> bool {
+        self.unsynced
+            .iter()
+            .any(|collection| these(collection) && self.unknown(collection) && !self.failing.contains_key(collection))
     }
 
-    /// Whether reports to the cluster are written: the loop runs, and every source has been listed, except those that
-    /// are denied in a namespace of their own.
+    /// Whether reports to the cluster are written: the loop runs, and every collection has been listed, except those
+    /// that are denied in a namespace of their own.
     pub(super) fn may_report(&self) -> bool {
-        self.running && self.unsynced.iter().all(|source| self.denied(source))
+        self.running && self.unsynced.iter().all(|collection| self.denied(collection))
     }
 
-    /// The same for objects of this namespace: without a source of the namespace itself, reports could be wrong.
+    /// The same for objects of this namespace: without a collection of the namespace itself, reports could be wrong.
     pub(super) fn may_report_in(&self, namespace: &str) -> bool {
-        self.may_report() && !self.unsynced.iter().any(|source| source.namespace.as_deref() == Some(namespace))
+        self.may_report() && !self.unsynced.iter().any(|collection| collection.namespace.as_deref() == Some(namespace))
     }
 
-    fn denied(&self, source: &Source) -> bool {
-        source.namespace.is_some() && self.failing.get(source) == Some(&true)
+    fn denied(&self, collection: &Collection) -> bool {
+        collection.namespace.is_some() && self.failing.get(collection) == Some(&true)
     }
 
-    /// Whether a required source is not awaited: it is denied, and another one of its kind is known.
-    fn spared(&self, source: &Source) -> bool {
-        let known = |other: &Source| other.kind == source.kind && !self.unknown(other);
-        self.denied(source) && self.required.iter().any(known)
+    /// Whether a required collection is not awaited: it is denied, and another one of its kind is known.
+    fn spared(&self, collection: &Collection) -> bool {
+        let known = |other: &Collection| other.kind == collection.kind && !self.unknown(other);
+        self.denied(collection) && self.required.iter().any(known)
     }
 
     fn reckon(&mut self, now: Instant) {
@@ -249,29 +263,29 @@ mod tests {
         Restored,
     }
 
-    /// A source by its name for people.
-    fn source(name: &str) -> Source {
+    /// A collection by its name for people.
+    fn collection(name: &str) -> Collection {
         let (kind, namespace) = name.split_once(" in ").map_or((name, None), |(kind, of)| (kind, Some(of.into())));
         let kind = Kind::ALL.into_iter().find(|it| it.as_str() == kind).expect("a kind");
-        Source { kind, namespace }
+        Collection { kind, namespace }
     }
 
-    /// Applies one event a second. Checks until when the first model waits for optional sources, if it does not wait
-    /// for required ones, and of which of the namespaces `a` and `b` objects are reported on once the loop runs.
+    /// Applies one event a second. Checks until when the first model waits for optional collections, if it does not
+    /// wait for required ones, and of which of the namespaces `a` and `b` objects are reported on once the loop runs.
     #[track_caller]
-    fn check(sources: &[&str], events: &[(Happens, &[&str])], until: &str, reports: &str) {
+    fn check(collections: &[&str], events: &[(Happens, &[&str])], until: &str, reports: &str) {
         let start = clock::now();
         let mut now = start;
-        let mut listing = Listing::new(sources.iter().map(|name| source(name)));
+        let mut listing = Listing::new(collections.iter().map(|name| collection(name)));
         for (happens, name) in events.iter().flat_map(|(happens, names)| names.iter().map(|name| (*happens, *name))) {
             now += Duration::from_secs(1);
-            let source = source(name);
+            let collection = collection(name);
             match happens {
-                Listed => assert!(listing.synced(&source, now), "the first list of {name}"),
-                Fails => listing.fails(source, false, now),
-                Denied => listing.fails(source, true, now),
-                Recovers => listing.recovers(&source, now),
-                Restored => listing.restores(source, 1000, now),
+                Listed => assert!(listing.synced(&collection, now), "the first list of {name}"),
+                Fails => listing.fails(collection, false, now),
+                Denied => listing.fails(collection, true, now),
+                Recovers => listing.recovers(&collection, now),
+                Restored => listing.restores(collection, 1000, now),
             }
         }
         let patience = listing.patience(&Pace::default());
@@ -329,7 +343,7 @@ mod tests {
 
     #[test]
     fn restored_state_is_not_trusted_after_a_restart_of_the_loop() {
-        let (now, ingresses) = (clock::now(), source("Ingress"));
+        let (now, ingresses) = (clock::now(), collection("Ingress"));
         let mut listing = Listing::new([ingresses.clone()]);
         listing.restores(ingresses.clone(), 1000, now);
         assert_eq!((listing.restored_as_of_s(&ingresses), listing.waits()), (Some(1000), false));
@@ -344,7 +358,7 @@ mod tests {
     /// Applies lists that lack so many of so many objects. Checks which of them need a confirmation.
     #[track_caller]
     fn check_doubts(lists: &[(usize, usize, bool)]) {
-        let (of, pace) = (source("Ingress"), Pace::default());
+        let (of, pace) = (collection("Ingress"), Pace::default());
         let mut listing = Listing::new([of.clone()]);
         for (gone, held, doubted) in lists {
             let asked = listing.must_be_confirmed(&of, (*gone, *held), &pace);
@@ -370,8 +384,8 @@ mod tests {
             let object = json!({"metadata": {"namespace": namespace, "name": "web", "resourceVersion": "1"}});
             world.apply(project(Kind::Service, object.to_string().as_bytes()).expect("a Service"));
         }
-        let (all, own) = (source("Service"), source("Service in b"));
-        let names = |listing: &Listing, of: &Source| -> Vec<String> {
+        let (all, own) = (collection("Service"), collection("Service in b"));
+        let names = |listing: &Listing, of: &Collection| -> Vec<String> {
             listing.names_of(of, &world).map(|object| object.name.to_string()).collect()
         };
         let listing = Listing::new([all.clone(), own.clone()]);

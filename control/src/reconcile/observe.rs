@@ -10,28 +10,28 @@ use tidegate_config::project::Projected;
 
 use super::Reconciler;
 use crate::attachment::Key;
-use crate::event::{Event, Source};
+use crate::event::{Collection, Event};
 use crate::history::Cause;
 use crate::queue::Lane;
 
 impl Reconciler {
-    /// Applies an event to World. Returns a source that must be listed again to confirm its last list.
-    pub fn observe(&mut self, event: Event, now: Instant) -> Option<Source> {
+    /// Applies an event to World. Returns a collection that must be listed again to confirm its last list.
+    pub fn observe(&mut self, event: Event, now: Instant) -> Option<Collection> {
         match event {
             Event::Applied { projected, received } => self.apply(*projected, Lane::Fast, received),
             Event::Deleted { object, received, .. } => self.delete(object, Lane::Fast, received),
-            Event::Listed { source, objects, complete, received, .. } => {
-                return self.list(source, objects, complete, received);
+            Event::Listed { collection, objects, complete, received, .. } => {
+                return self.list(collection, objects, complete, received);
             }
-            Event::Unserved { source, received } => self.unserved(&source, received),
-            Event::Unlisted { source } => drop(self.model.world.unlisted.insert(source)),
+            Event::Unserved { collection, received } => self.unserved(&collection, received),
+            Event::Unlisted { collection } => drop(self.model.world.unlisted.insert(collection)),
             Event::Defined { kind, release, received } => {
                 if self.model.world.define(kind, release) {
                     let classes = self.model.topology.dependents(&Key::Definitions).cloned().collect();
                     self.attach_dependents(&classes, Cause::Defined { defined: kind }, Lane::Slow, received);
                 }
             }
-            Event::Resumed { source, received, .. } => self.synced(&source, received),
+            Event::Resumed { collection, received, .. } => self.synced(&collection, received),
             Event::Resolved { name, addresses } => {
                 // An answer may arrive after its name was dropped; kept, it would be stale when the name is wanted
                 // again.
@@ -50,21 +50,21 @@ impl Reconciler {
                 let gateways = self.model.topology.with_changed_sockets(&before, &self.model.world.unopened);
                 self.attach_dependents(&gateways, Cause::BindFailures, Lane::Fast, now);
             }
-            Event::Failing { source, denied, .. } => self.listing.fails(source, denied, now),
-            Event::Watching { source } => self.listing.recovers(&source, now),
+            Event::Failing { collection, denied, .. } => self.listing.fails(collection, denied, now),
+            Event::Watching { collection } => self.listing.recovers(&collection, now),
             Event::Bookmark { .. } => {}
         }
         None
     }
 
-    /// Applies the state of a source from before a restart, with its time in seconds since the epoch: it serves until
-    /// the source is listed or its watch is resumed. To be called before the first event.
-    pub fn restore(&mut self, source: &Source, objects: Vec<Projected>, as_of_s: u64, now: Instant) {
+    /// Applies the state of a collection from before a restart, with its time in seconds since the epoch: it serves
+    /// until the collection is listed or its watch is resumed. To be called before the first event.
+    pub fn restore(&mut self, collection: &Collection, objects: Vec<Projected>, as_of_s: u64, now: Instant) {
         for projected in objects {
             self.apply(projected, Lane::Slow, now);
         }
-        self.listing.restores(source.clone(), as_of_s, now);
-        self.model.world.unlisted.remove(source);
+        self.listing.restores(collection.clone(), as_of_s, now);
+        self.model.world.unlisted.remove(collection);
     }
 
     /// Applies the resolved DNS names from before a restart.
@@ -92,9 +92,15 @@ impl Reconciler {
         }
     }
 
-    /// Applies a list: its objects exist; if it is complete, all others of the source are gone.
-    fn list(&mut self, source: Source, objects: Vec<Projected>, complete: bool, received: Instant) -> Option<Source> {
-        let mut gone: BTreeSet<ObjectRef> = self.listing.names_of(&source, &self.model.world).cloned().collect();
+    /// Applies a list: its objects exist; if it is complete, all others of the collection are gone.
+    fn list(
+        &mut self,
+        collection: Collection,
+        objects: Vec<Projected>,
+        complete: bool,
+        received: Instant,
+    ) -> Option<Collection> {
+        let mut gone: BTreeSet<ObjectRef> = self.listing.names_of(&collection, &self.model.world).cloned().collect();
         // Counted before anything is added: a list from another cluster would otherwise make up for missing objects
         // with its own.
         let held = gone.len();
@@ -103,35 +109,35 @@ impl Reconciler {
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            if self.listing.must_be_confirmed(&source, (gone.len(), held), &self.model.options.pace) {
-                return Some(source);
+            if self.listing.must_be_confirmed(&collection, (gone.len(), held), &self.model.options.pace) {
+                return Some(collection);
             }
             gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
         }
-        self.synced(&source, received);
+        self.synced(&collection, received);
         None
     }
 
     /// The API server does not serve this kind: nothing waits for it, and its objects are gone.
-    fn unserved(&mut self, source: &Source, received: Instant) {
-        let gone: Vec<ObjectRef> = self.listing.names_of(source, &self.model.world).cloned().collect();
+    fn unserved(&mut self, collection: &Collection, received: Instant) {
+        let gone: Vec<ObjectRef> = self.listing.names_of(collection, &self.model.world).cloned().collect();
         gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));
-        self.listing.unserved(source, received);
-        self.synced(source, received);
+        self.listing.unserved(collection, received);
+        self.synced(collection, received);
     }
 
-    /// A source has been listed.
-    fn synced(&mut self, source: &Source, received: Instant) {
-        let restored = self.listing.restored_as_of_s(source).is_some();
-        let first = self.listing.synced(source, received);
-        let unlisted = self.model.world.unlisted.remove(source);
+    /// A collection has been listed.
+    fn synced(&mut self, collection: &Collection, received: Instant) {
+        let restored = self.listing.restored_as_of_s(collection).is_some();
+        let first = self.listing.synced(collection, received);
+        let unlisted = self.model.world.unlisted.remove(collection);
         // Restored objects are attached already; those that have changed since are queued one by one.
         if unlisted || first && !restored {
-            let dependents = self.model.topology.dependents_of_kind(source.kind).cloned().collect();
-            self.attach_dependents(&dependents, Cause::Listed { listed: source.kind }, Lane::Slow, received);
+            let dependents = self.model.topology.dependents_of_kind(collection.kind).cloned().collect();
+            self.attach_dependents(&dependents, Cause::Listed { listed: collection.kind }, Lane::Slow, received);
         }
         if first {
-            // Reports that waited for this source can be written now.
+            // Reports that waited for this collection can be written now.
             self.pending_reports().look_again();
         }
     }

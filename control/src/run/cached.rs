@@ -17,9 +17,9 @@ use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
 use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, StateReporter, unknown};
+use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
-use crate::cluster::source_metrics::SourceMetrics;
 
 /// The pause before an informer that panicked is restarted.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub fn start_cached(
     registry: &Registry,
     shutdown: CancellationToken,
 ) -> prometheus::Result<(watch::Receiver<CachedStates>, impl Future<Output = ()> + Send + 'static)> {
-    let metrics = SourceMetrics::register(registry)?;
+    let metrics = CollectionMetrics::register(registry)?;
     let cache_metrics = CacheMetrics::register(registry)?;
     let states = watch::Sender::new(unknown(&control.kinds));
     let told = states.subscribe();
@@ -90,7 +90,7 @@ pub(crate) struct CachedFollower {
     pub(crate) kinds: Vec<CachedKind>,
     pub(crate) sweep: SweepLimit,
     pub(crate) limits: Limits,
-    pub(crate) metrics: SourceMetrics,
+    pub(crate) metrics: CollectionMetrics,
     pub(crate) copies: Option<Copies<ServedKind>>,
     pub(crate) states: watch::Sender<CachedStates>,
 }

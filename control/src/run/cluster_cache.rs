@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, SweepLimit};
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, KeptCollection, Restored, SweepLimit};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, served};
 use crate::cluster::informer::Identity;
-use crate::event::Source;
+use crate::event::Collection;
 
 /// The timeout for opening the cache at start: a disk that hangs costs only the cache.
 const OPEN_MAX: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const OPEN_MAX: Duration = Duration::from_secs(30);
 /// Opens the cache, if it is enabled. Returns its content, which is empty without a cache.
 pub(crate) async fn open_cache(
     options: Option<CacheOptions>,
-    kept: (Vec<KeptSource>, Vec<CachedKind>),
+    kept: (Vec<KeptCollection>, Vec<CachedKind>),
     sweep: SweepLimit,
     metrics: &CacheMetrics,
 ) -> (Option<Cache>, Restored) {
@@ -49,7 +49,7 @@ pub(crate) fn keep_reached_by(
     cache: Option<&Cache>,
     (api_server, identity): (&ApiServer, &Identity),
     mut states: watch::Receiver<CachedStates>,
-    relist: impl Fn(Source) + Send + 'static,
+    relist: impl Fn(Collection) + Send + 'static,
 ) -> impl Future<Output = Infallible> + Send + 'static {
     let told = cache.map(|cache| (cache.reached_by(), cache.lost()));
     let (api_server, identity) = (api_server.clone(), identity.clone());
@@ -69,7 +69,7 @@ pub(crate) fn keep_reached_by(
                 Ok(()) = cluster.changed() => {}
                 Ok(now) = others(&mut states, &kinds) => kinds = now,
                 // If the receiver is gone, the supervisor of both notices.
-                sources = lost.next() => sources.into_iter().for_each(&relist),
+                collections = lost.next() => collections.into_iter().for_each(&relist),
                 () = &mut asking => {}
             }
         }

@@ -16,12 +16,12 @@ use super::cached::{CachedFollower, follow};
 use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, KeptSource, Restored, RestoredCached, Sink, SweepLimit, seconds};
+use crate::cluster::cache::{Cache, KeptCollection, Restored, RestoredCached, Sink, SweepLimit, seconds};
 use crate::cluster::cached::CachedStates;
 use crate::cluster::informer::{Identity, Informer, Limits};
 use crate::cluster::resolve::Resolver;
 use crate::cluster::selection::{field_selector, label_selector};
-use crate::event::Source;
+use crate::event::Collection;
 use crate::options::Secrets;
 
 /// The cache, if enabled, and the restored state that is not yet in use.
@@ -29,7 +29,7 @@ use crate::options::Secrets;
 pub(super) struct CacheState {
     cache: Option<Cache>,
     /// The resourceVersions at which the first run resumes watches.
-    resume: BTreeMap<Source, Arc<str>>,
+    resume: BTreeMap<Collection, Arc<str>>,
     names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
     /// The restored cached kinds.
     cached: Vec<RestoredCached>,
@@ -46,51 +46,52 @@ impl State {
         let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, sweep, &self.cache_metrics).await;
         self.kept.cache = cache;
         self.kept.cached = take(&mut restored.cached);
-        let stale_since_s = restored.sources.iter().map(|source| source.as_of_s).min();
+        let stale_since_s = restored.collections.iter().map(|collection| collection.as_of_s).min();
         self.restore(restored);
         // An empty cache restores no state: neither its staleness nor the end of it is logged.
         self.readiness.send_modify(|readiness| readiness.stale_since_s = stale_since_s);
     }
 
-    fn restore(&mut self, Restored { sources, names, sockets, cluster, .. }: Restored) {
+    fn restore(&mut self, Restored { collections, names, sockets, cluster, .. }: Restored) {
         let now = clock::now();
-        let objects: usize = sources.iter().map(|source| source.objects.len()).sum();
-        if let Some(as_of_s) = sources.iter().map(|source| source.as_of_s).min() {
+        let objects: usize = collections.iter().map(|collection| collection.objects.len()).sum();
+        if let Some(as_of_s) = collections.iter().map(|collection| collection.as_of_s).min() {
             let age_s = seconds(clock::wall()).saturating_sub(as_of_s);
-            tracing::info!(objects, kinds = sources.len(), as_of_s, age_s, "restored from the cluster cache");
+            tracing::info!(objects, kinds = collections.len(), as_of_s, age_s, "restored from the cluster cache");
         }
         self.control.api_server.recall(sockets);
         self.reconciler.restore_names(names.clone());
         (self.kept.names, self.kept.cluster) = (names, cluster);
-        for restored in sources {
-            // Without a resourceVersion watches could not continue: such a source is served once it is listed.
+        for restored in collections {
+            // Without a resourceVersion watches could not continue: such a collection is served once it is listed.
             if let (Some(copies), Some(version)) = (&self.control.copies, &restored.resume) {
-                copies.restore(&restored.source, &restored.raw, version);
+                copies.restore(&restored.collection, &restored.raw, version);
             }
-            self.reconciler.restore(&restored.source, restored.objects, restored.as_of_s, now);
-            self.kept.resume.extend(restored.resume.map(|version| (restored.source, version)));
+            self.reconciler.restore(&restored.collection, restored.objects, restored.as_of_s, now);
+            self.kept.resume.extend(restored.resume.map(|version| (restored.collection, version)));
         }
     }
 
-    fn kept_sources(&self) -> Vec<KeptSource> {
+    fn kept_sources(&self) -> Vec<KeptCollection> {
         let (options, namespaces) = (&self.control.options, &self.control.namespaces);
-        let kept = |source: &Source| {
-            let listed = source.kind != Kind::Secret || options.secrets == Secrets::Watched;
-            let selectors = [label_selector(source, namespaces, options), field_selector(source, namespaces, options)];
+        let kept = |collection: &Collection| {
+            let listed = collection.kind != Kind::Secret || options.secrets == Secrets::Watched;
+            let selectors =
+                [label_selector(collection, namespaces, options), field_selector(collection, namespaces, options)];
             let [labels, fields] = selectors.map(|selector| selector.unwrap_or_else(|| "all".to_owned()));
             let selection = if listed { format!("{labels}; {fields}") } else { "by name".to_owned() };
-            let whole = listed && self.control.copies.is_some() && source.kind != Kind::ConfigMap;
-            KeptSource { source: source.clone(), selection, listed, whole }
+            let whole = listed && self.control.copies.is_some() && collection.kind != Kind::ConfigMap;
+            KeptCollection { collection: collection.clone(), selection, listed, whole }
         };
-        self.sources.iter().map(kept).collect()
+        self.collections.iter().map(kept).collect()
     }
 }
 
 impl CacheState {
     /// Prepares an informer for this run.
-    pub(super) fn begin(&mut self, informer: Informer, source: &Source, identity: &Identity) -> Informer {
-        let resume = self.resume.remove(source);
-        let sink = self.cache.as_ref().and_then(|cache| cache.sink(source, resume.is_some()));
+    pub(super) fn begin(&mut self, informer: Informer, collection: &Collection, identity: &Identity) -> Informer {
+        let resume = self.resume.remove(collection);
+        let sink = self.cache.as_ref().and_then(|cache| cache.sink(collection, resume.is_some()));
         let informer = informer.keeping(sink);
         match resume {
             Some(version) => informer.resuming(version).of_cluster(identity.clone()),
@@ -104,7 +105,7 @@ impl CacheState {
     }
 
     pub(super) fn secrets_by_name(&self) -> Option<Sink> {
-        self.cache.as_ref()?.sink(&Source { kind: Kind::Secret, namespace: None }, false)
+        self.cache.as_ref()?.sink(&Collection { kind: Kind::Secret, namespace: None }, false)
     }
 
     pub(super) fn resolver(&mut self, resolver: Resolver) -> Resolver {
@@ -118,9 +119,9 @@ impl CacheState {
         api_server: &ApiServer,
         identity: &Identity,
         states: watch::Receiver<CachedStates>,
-        relist: UnboundedSender<Source>,
+        relist: UnboundedSender<Collection>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let ask = move |source| drop(relist.send(source));
+        let ask = move |collection| drop(relist.send(collection));
         let keeping = keep_reached_by(self.cache.as_ref(), (api_server, identity), states, ask);
         async move { match keeping.await {} }
     }

@@ -8,7 +8,7 @@ use tidegate_config::model::{Action, HostPattern, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_control::options::Options;
-use tidegate_control::{Changes, Event, Names, NotServing, Reconciler, SecretInterest, Source};
+use tidegate_control::{Changes, Collection, Event, Names, NotServing, Reconciler, SecretInterest};
 
 use crate::manifests::{class, ingress, service, slice};
 
@@ -29,8 +29,8 @@ pub(crate) struct Bench {
 pub(crate) const KINDS: [Kind; 5] =
     [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
-pub(crate) const fn all_of(kind: Kind) -> Source {
-    Source { kind, namespace: None }
+pub(crate) const fn all_of(kind: Kind) -> Collection {
+    Collection { kind, namespace: None }
 }
 
 impl Bench {
@@ -39,12 +39,12 @@ impl Bench {
         Self::of(options, KINDS.map(all_of))
     }
 
-    /// A loop without any events that waits for these sources.
+    /// A loop without any events that waits for these collections.
     #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
-    pub(crate) fn of(options: Options, sources: impl IntoIterator<Item = Source>) -> Self {
+    pub(crate) fn of(options: Options, collections: impl IntoIterator<Item = Collection>) -> Self {
         let now = Instant::now();
         Self {
-            reconciler: Reconciler::new(options, sources),
+            reconciler: Reconciler::new(options, collections),
             begun: now,
             now,
             published: None,
@@ -76,8 +76,8 @@ impl Bench {
         bench
     }
 
-    /// Lists all objects of a kind; returns the source that must be listed again if the list is doubted.
-    pub(crate) fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Source> {
+    /// Lists all objects of a kind; returns the collection that must be listed again if the list is doubted.
+    pub(crate) fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Collection> {
         self.listed(kind, objects, true)
     }
 
@@ -86,14 +86,19 @@ impl Bench {
         assert_eq!(self.listed(kind, &[], false), None);
     }
 
-    fn listed(&mut self, kind: Kind, objects: &[Value], complete: bool) -> Option<Source> {
+    fn listed(&mut self, kind: Kind, objects: &[Value], complete: bool) -> Option<Collection> {
         self.listed_in(all_of(kind), objects, complete)
     }
 
-    pub(crate) fn listed_in(&mut self, source: Source, objects: &[Value], complete: bool) -> Option<Source> {
-        let objects = objects.iter().map(|object| projected(source.kind, object.clone())).collect();
+    pub(crate) fn listed_in(
+        &mut self,
+        collection: Collection,
+        objects: &[Value],
+        complete: bool,
+    ) -> Option<Collection> {
+        let objects = objects.iter().map(|object| projected(collection.kind, object.clone())).collect();
         let (resource_version, received) = ("1".into(), self.now);
-        self.reconciler.observe(Event::Listed { source, objects, complete, resource_version, received }, self.now)
+        self.reconciler.observe(Event::Listed { collection, objects, complete, resource_version, received }, self.now)
     }
 
     /// Applies an object. One without an identity is left out, as informers do.
@@ -120,14 +125,14 @@ impl Bench {
         self.fail_in(all_of(kind), false);
     }
 
-    /// Reports that a source fails, because of a denial or for another reason.
-    pub(crate) fn fail_in(&mut self, source: Source, denied: bool) {
-        let event = Event::Failing { source, why: "as told".to_owned(), denied };
+    /// Reports that a collection fails, because of a denial or for another reason.
+    pub(crate) fn fail_in(&mut self, collection: Collection, denied: bool) {
+        let event = Event::Failing { collection, why: "as told".to_owned(), denied };
         assert_eq!(self.reconciler.observe(event, self.now), None);
     }
 
     pub(crate) fn unserve(&mut self, kind: Kind) {
-        self.observe(Event::Unserved { source: all_of(kind), received: self.now });
+        self.observe(Event::Unserved { collection: all_of(kind), received: self.now });
     }
 
     /// Observes an event that asks for no list.

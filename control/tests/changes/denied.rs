@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::PublicAddress;
-use tidegate_control::Source;
+use tidegate_control::Collection;
 use tidegate_control::options::{Options, Publish};
 
 use crate::bench::{Bench, all_of};
@@ -14,8 +14,8 @@ use crate::manifests::{class, ingress, ingress_of};
 const SECOND: Duration = Duration::from_secs(1);
 const NAMESPACED: [Kind; 4] = [Kind::Ingress, Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
-fn source(kind: Kind, namespace: &str) -> Source {
-    Source { kind, namespace: Some(Arc::from(namespace)) }
+fn collection(kind: Kind, namespace: &str) -> Collection {
+    Collection { kind, namespace: Some(Arc::from(namespace)) }
 }
 
 impl Bench {
@@ -23,21 +23,21 @@ impl Bench {
     /// only the class is listed.
     fn of_two() -> Self {
         let publish = Publish::Service(ObjectName::new("edge", "lb"));
-        let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
-        let sources = named.chain([source(Kind::Service, "edge"), all_of(Kind::IngressClass)]);
-        let mut bench = Self::of(Options { publish, ..Options::default() }, sources);
+        let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| collection(kind, of)));
+        let collections = named.chain([collection(Kind::Service, "edge"), all_of(Kind::IngressClass)]);
+        let mut bench = Self::of(Options { publish, ..Options::default() }, collections);
         bench.list(Kind::IngressClass, &[class()]);
         bench
     }
 
     fn lists(&mut self, kinds: &[Kind], namespace: &str) {
         for kind in kinds {
-            self.listed_in(source(*kind, namespace), &[], true);
+            self.listed_in(collection(*kind, namespace), &[], true);
         }
     }
 
     fn denies(&mut self, kinds: &[Kind], namespace: &str) {
-        kinds.iter().for_each(|kind| self.fail_in(source(*kind, namespace), true));
+        kinds.iter().for_each(|kind| self.fail_in(collection(*kind, namespace), true));
     }
 
     /// Checks whether the first model exists after this many more seconds.
@@ -82,12 +82,12 @@ fn a_source_that_fails_without_denial_is_waited_for() {
     bench.lists(&NAMESPACED, "shop");
     bench.lists(&NAMESPACED[1..], "blog");
     bench.lists(&[Kind::Service], "edge");
-    bench.fail_in(source(Kind::Ingress, "blog"), false);
+    bench.fail_in(collection(Kind::Ingress, "blog"), false);
     bench.check_runs(1000, false);
     bench.denies(&[Kind::Ingress], "blog");
     bench.check_runs(14, false);
     // An earlier denial has no effect.
-    bench.fail_in(source(Kind::Ingress, "blog"), false);
+    bench.fail_in(collection(Kind::Ingress, "blog"), false);
     bench.check_runs(1000, false);
     bench.denies(&[Kind::Ingress], "blog");
     bench.check_runs(14, false);
@@ -122,10 +122,10 @@ fn the_published_service_does_not_delay_the_first_model() {
         for namespace in ["shop", "blog"] {
             bench.lists(&NAMESPACED, namespace);
         }
-        bench.fail_in(source(Kind::Service, "edge"), denied);
+        bench.fail_in(collection(Kind::Service, "edge"), denied);
         bench.check_runs(14, false);
         bench.check_runs(1, true);
-        // An expected source may change the report.
+        // An expected collection may change the report.
         bench.check_tells("shop", denied);
         bench.check_tells("edge", false);
     }
@@ -135,13 +135,13 @@ fn the_published_service_does_not_delay_the_first_model() {
 #[test]
 fn a_denied_namespace_does_not_suppress_the_statuses_of_others() {
     let addresses = Publish::Addresses(vec![PublicAddress::of_ip("192.0.2.1")]);
-    let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| source(kind, of)));
+    let named = ["shop", "blog"].into_iter().flat_map(|of| NAMESPACED.map(|kind| collection(kind, of)));
     let options = Options { publish: addresses, ..Options::default() };
     let mut bench = Bench::of(options, named.chain([all_of(Kind::IngressClass)]));
     bench.list(Kind::IngressClass, &[class()]);
     bench.lists(&NAMESPACED, "shop");
-    bench.listed_in(source(Kind::Ingress, "shop"), &[ingress("none")], true);
-    bench.listed_in(source(Kind::Ingress, "blog"), &[ingress_of("blog/web", "blog.example", "none", &["/"])], true);
+    bench.listed_in(collection(Kind::Ingress, "shop"), &[ingress("none")], true);
+    bench.listed_in(collection(Kind::Ingress, "blog"), &[ingress_of("blog/web", "blog.example", "none", &["/"])], true);
     bench.lists(&NAMESPACED[1..3], "blog");
     bench.denies(&[Kind::Secret], "blog");
     bench.check_runs(15, true);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{Deis, GatewayApi, GatewayServices, Options, Sources};
-use tidegate_control::{Desired, Event, Source, Verdict, compile};
+use tidegate_control::{Collection, Desired, Event, Verdict, compile};
 
 use crate::bench::{Bench, all_of};
 use crate::manifests;
@@ -292,13 +292,13 @@ fn a_listener_on_a_socket_of_the_operator_is_refused() {
 
 #[test]
 fn routes_are_closed_while_the_policies_of_their_services_cannot_be_read() {
-    let of = |kind: Kind, namespace: &str| Source { kind, namespace: kind.namespaced().then(|| namespace.into()) };
-    let sources: BTreeSet<Source> =
+    let of = |kind: Kind, namespace: &str| Collection { kind, namespace: kind.namespaced().then(|| namespace.into()) };
+    let collections: BTreeSet<Collection> =
         Kind::ALL.into_iter().flat_map(|kind| [of(kind, "shop"), of(kind, "blog")]).collect();
-    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), sources.clone());
+    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), collections.clone());
     let (denied, other) = (of(Kind::BackendTlsPolicy, "shop"), of(Kind::BackendTlsPolicy, "blog"));
-    for source in sources.into_iter().filter(|source| ![&denied, &other].contains(&source)) {
-        bench.listed_in(source, &[], true);
+    for collection in collections.into_iter().filter(|collection| ![&denied, &other].contains(&collection)) {
+        bench.listed_in(collection, &[], true);
     }
     bench.fail_in(denied.clone(), true);
     bench.now += Duration::from_secs(3600);
@@ -342,8 +342,8 @@ fn routes_are_closed_while_the_policies_of_their_services_cannot_be_read() {
     check(&mut bench, [1, 1]);
     // The definition may not be read, or it has just been created: there may be policies that are not listed.
     let now = bench.now;
-    bench.observe(Event::Unserved { source: other.clone(), received: now });
-    bench.observe(Event::Unlisted { source: other.clone() });
+    bench.observe(Event::Unserved { collection: other.clone(), received: now });
+    bench.observe(Event::Unlisted { collection: other.clone() });
     bench.apply(Kind::HttpRoute, route("blog", 443));
     check(&mut bench, [1, 0]);
     bench.listed_in(other, &[], true);
@@ -353,12 +353,12 @@ fn routes_are_closed_while_the_policies_of_their_services_cannot_be_read() {
 #[test]
 fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown() {
     let namespaces = |kind: Kind| if kind.namespaced() { vec![Some("a"), Some("b")] } else { vec![None] };
-    let sources = Kind::ALL.into_iter().flat_map(|kind| {
-        namespaces(kind).into_iter().map(move |namespace| Source { kind, namespace: namespace.map(Into::into) })
+    let collections = Kind::ALL.into_iter().flat_map(|kind| {
+        namespaces(kind).into_iter().map(move |namespace| Collection { kind, namespace: namespace.map(Into::into) })
     });
-    let sources: Vec<Source> = sources.collect();
-    let denied = Source { kind: Kind::Gateway, namespace: Some("b".into()) };
-    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), sources.clone());
+    let collections: Vec<Collection> = collections.collect();
+    let denied = Collection { kind: Kind::Gateway, namespace: Some("b".into()) };
+    let mut bench = Bench::of(options(&["192.0.2.1"], GatewayServices::Off), collections.clone());
     let condition = json!({"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
                            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let set = json!({
@@ -366,13 +366,13 @@ fn a_listener_set_keeps_its_status_while_the_gateways_of_its_parent_are_unknown(
         "spec": {"parentRef": {"namespace": "b", "name": "edge"}, "listeners": []},
         "status": {"conditions": [condition]},
     });
-    for source in sources {
-        let of_set = source.kind == Kind::ListenerSet && source.namespace.as_deref() == Some("a");
+    for collection in collections {
+        let of_set = collection.kind == Kind::ListenerSet && collection.namespace.as_deref() == Some("a");
         let objects = if of_set { vec![set.clone()] } else { Vec::new() };
-        if source == denied {
-            bench.fail_in(source, true);
+        if collection == denied {
+            bench.fail_in(collection, true);
         } else {
-            bench.listed_in(source, &objects, true);
+            bench.listed_in(collection, &objects, true);
         }
     }
     bench.now += Duration::from_secs(60);

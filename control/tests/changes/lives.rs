@@ -76,7 +76,7 @@ fn the_first_model_waits_longer_for_slow_sources_than_for_failing_ones() {
     // The grace begins with the last of the required kinds, not with the first list of anything.
     check_start(40, &[(IngressClass, 1)], &[Secret], Some(55));
     check_start(40, &[(IngressClass, 1), (Secret, 50)], &[Secret], Some(50));
-    // A slow source is waited for even if another one fails.
+    // A slow collection is waited for even if another one fails.
     check_start(3, &[(IngressClass, 60)], &[Secret], Some(60));
 }
 

@@ -87,14 +87,14 @@ fn kill_one(folder: &Path, (seed, life): (u64, u64), after: Duration) {
 /// Restores a kind; returns its version, and checks that its objects are those of the model at that version.
 #[track_caller]
 fn check(model: Model, restored: &Restored, life: u64) -> u64 {
-    let source = restored.sources.iter().find(|restored| restored.source == model.source());
-    let Some(source) = source else { return 0 };
-    let version = source.resume.as_ref().expect("a version to go on from").parse().unwrap();
+    let collection = restored.collections.iter().find(|restored| restored.collection == model.collection());
+    let Some(collection) = collection else { return 0 };
+    let version = collection.resume.as_ref().expect("a version to go on from").parse().unwrap();
     let uid_of = |content: u64| tidegate_config::object::Uid::parse(&uid(content));
     let want: Vec<(String, _)> =
         model.state(version).into_iter().map(|(name, content)| (name, uid_of(content))).collect();
     let got: Vec<(String, _)> =
-        source.objects.iter().map(|object| (object.meta.object.name.name.to_string(), object.meta.uid)).collect();
+        collection.objects.iter().map(|object| (object.meta.object.name.name.to_string(), object.meta.uid)).collect();
     assert_eq!(got, want, "life {life} of {:?} at {version}", model.kind);
     assert!(State::len(&model.state(version)) == got.len());
     version

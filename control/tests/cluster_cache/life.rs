@@ -34,10 +34,10 @@ pub(crate) fn pause(length: Duration) {
 /// Opens the cache of a folder for the whole model.
 pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
-    let sources = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
+    let collections = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
     // Lists of this model may lack any number of objects.
     let sweep = SweepLimit { share_max: 1.0, free: usize::MAX };
-    Cache::open(options(folder), (sources, Vec::new()), sweep, &metrics)
+    Cache::open(options(folder), (collections, Vec::new()), sweep, &metrics)
 }
 
 /// The events of a kind.
@@ -86,8 +86,8 @@ pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
     cache.reached_by().learn(&BTreeSet::new(), None);
     let mut tellers = KINDS.map(|kind| {
         let model = Model { seed, kind };
-        let resume: Option<u64> = restored.resume(&model.source()).map(|version| version.parse().unwrap());
-        let sink = cache.sink(&model.source(), resume.is_some()).unwrap();
+        let resume: Option<u64> = restored.resume(&model.collection()).map(|version| version.parse().unwrap());
+        let sink = cache.sink(&model.collection(), resume.is_some()).unwrap();
         let teller = Teller { model, sink, reached: resume.unwrap_or_default() };
         if resume.is_none() {
             teller.sink.list_begins();

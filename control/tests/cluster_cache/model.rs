@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use serde_json::json;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{KeptSource, Source};
+use tidegate_control::{Collection, KeptCollection};
 
 /// The kinds of the cluster. Secrets are encrypted.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Ingress, Kind::Service, Kind::Secret];
@@ -54,12 +54,12 @@ impl Model {
         state
     }
 
-    pub(crate) fn source(self) -> Source {
-        Source { kind: self.kind, namespace: None }
+    pub(crate) fn collection(self) -> Collection {
+        Collection { kind: self.kind, namespace: None }
     }
 
-    pub(crate) fn kept(self) -> KeptSource {
-        KeptSource { source: self.source(), selection: "all".to_owned(), listed: true, whole: false }
+    pub(crate) fn kept(self) -> KeptCollection {
+        KeptCollection { collection: self.collection(), selection: "all".to_owned(), listed: true, whole: false }
     }
 }
 

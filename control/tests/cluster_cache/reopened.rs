@@ -7,12 +7,12 @@ use std::time::Duration;
 use prometheus::Registry;
 use tempfile::TempDir;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, KeptSource, Restored, Source, SweepLimit};
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, KeptCollection, Restored, SweepLimit};
 
 use crate::life::options;
 use crate::model::{object, version};
 
-const SECRET: Source = Source { kind: Kind::Secret, namespace: None };
+const SECRET: Collection = Collection { kind: Kind::Secret, namespace: None };
 
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -21,10 +21,10 @@ fn folder() -> TempDir {
 }
 
 fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>, Restored) {
-    open_for(options, KeptSource { source: SECRET, selection: selection.to_owned(), listed, whole: false })
+    open_for(options, KeptCollection { collection: SECRET, selection: selection.to_owned(), listed, whole: false })
 }
 
-fn open_for(options: CacheOptions, kept: KeptSource) -> (Option<Cache>, Restored) {
+fn open_for(options: CacheOptions, kept: KeptCollection) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
     Cache::open(options, (vec![kept], Vec::new()), SweepLimit { share_max: 0.5, free: 10 }, &metrics)
 }
@@ -32,7 +32,7 @@ fn open_for(options: CacheOptions, kept: KeptSource) -> (Option<Cache>, Restored
 /// A cache with one Secret as of version 7.
 fn written(folder: &TempDir) {
     let (cache, restored) = open(options(folder.path()), "all", true);
-    assert!(restored.sources.is_empty());
+    assert!(restored.collections.is_empty());
     list(cache.unwrap());
 }
 
@@ -50,8 +50,8 @@ fn list(cache: Cache) {
 #[track_caller]
 fn check(options: CacheOptions, selection: &str, want: Option<(Option<&str>, usize)>) {
     let (cache, restored) = open(options, selection, true);
-    let source = restored.sources.first();
-    assert_eq!(source.map(|source| (source.resume.as_deref(), source.objects.len())), want);
+    let collection = restored.collections.first();
+    assert_eq!(collection.map(|collection| (collection.resume.as_deref(), collection.objects.len())), want);
     cache.unwrap().close();
 }
 
@@ -83,7 +83,7 @@ fn version_on_disk(folder: &TempDir) -> Option<String> {
     }
     let (cache, restored) = open(options(copy.path()), "all", true);
     cache.unwrap().close();
-    restored.sources.first()?.resume.as_deref().map(str::to_owned)
+    restored.collections.first()?.resume.as_deref().map(str::to_owned)
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ fn versions_of_another_server_are_not_resumed() {
     written(&folder);
     let other = || CacheOptions { server: "https://other.example".to_owned(), ..options(folder.path()) };
     let (cache, restored) = open(other(), "all", true);
-    assert!(restored.sources[0].resume.is_none());
+    assert!(restored.collections[0].resume.is_none());
     // From now on it is this server's cache, and nothing has been listed.
     let cache = cache.unwrap();
     cache.reached_by().learn(&BTreeSet::new(), None);
@@ -130,12 +130,12 @@ fn versions_of_another_cluster_are_dropped_before_its_uid_is_stored() {
     };
     written(&folder);
     learn("one");
-    assert_eq!(learn("one").sources[0].resume.as_deref(), Some("7"));
+    assert_eq!(learn("one").collections[0].resume.as_deref(), Some("7"));
     // Another cluster answers at the same URL, and the process ends before it has listed anything.
     assert_eq!(learn("two").cluster.as_deref(), Some("one"));
     let restored = learn("two");
-    assert_eq!((restored.cluster.as_deref(), restored.sources[0].resume.as_deref()), (Some("two"), None));
-    assert_eq!(restored.sources[0].objects.len(), 1, "what was kept still serves");
+    assert_eq!((restored.cluster.as_deref(), restored.collections[0].resume.as_deref()), (Some("two"), None));
+    assert_eq!(restored.collections[0].objects.len(), 1, "what was kept still serves");
 }
 
 #[tokio::test]
@@ -155,20 +155,24 @@ async fn objects_of_another_selection_are_not_restored() {
 fn objects_in_the_other_form_are_routed_and_listed_before_they_are_served() {
     for whole in [false, true] {
         let folder = folder();
-        let kept = |whole| KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole };
+        let kept = |whole| KeptCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole };
         list(open_for(options(folder.path()), kept(whole)).0.unwrap());
         // This process and the next one are killed before they have received an event.
         for _ in 0..2 {
-            let (cache, Restored { sources, .. }) = open_for(options(folder.path()), kept(!whole));
+            let (cache, Restored { collections, .. }) = open_for(options(folder.path()), kept(!whole));
             cache.unwrap().close();
-            let source = &sources[0];
-            assert_eq!((source.objects.len(), source.raw.len(), source.resume.as_deref()), (1, 0, None), "{whole}");
+            let collection = &collections[0];
+            assert_eq!(
+                (collection.objects.len(), collection.raw.len(), collection.resume.as_deref()),
+                (1, 0, None),
+                "{whole}"
+            );
         }
-        let (cache, Restored { sources, .. }) = open_for(options(folder.path()), kept(whole));
+        let (cache, Restored { collections, .. }) = open_for(options(folder.path()), kept(whole));
         cache.unwrap().close();
-        let source = &sources[0];
-        assert_eq!((source.objects.len(), source.raw.len()), (1, usize::from(whole)), "{whole}");
-        assert_eq!(source.resume.as_deref(), Some("7"), "{whole}");
+        let collection = &collections[0];
+        assert_eq!((collection.objects.len(), collection.raw.len()), (1, usize::from(whole)), "{whole}");
+        assert_eq!(collection.resume.as_deref(), Some("7"), "{whole}");
     }
 }
 
@@ -177,7 +181,7 @@ fn without_the_key_secrets_are_deleted() {
     let folder = folder();
     written(&folder);
     let (cache, restored) = open(CacheOptions { key_file: None, ..options(folder.path()) }, "all", true);
-    assert!(restored.sources.is_empty());
+    assert!(restored.collections.is_empty());
     let cache = cache.unwrap();
     assert!(cache.sink(&SECRET, false).is_none());
     cache.close();
@@ -216,9 +220,9 @@ fn secrets_by_name_are_stored_one_by_one() {
     sink.retain(["shop/one".to_owned()]);
     cache.close();
     let (cache, restored) = open(options(folder.path()), "by name", false);
-    let source = &restored.sources[0];
-    let names: Vec<&str> = source.objects.iter().map(|object| &*object.meta.object.name.name).collect();
-    assert_eq!((source.resume.as_deref(), names), (None, vec!["one"]));
+    let collection = &restored.collections[0];
+    let names: Vec<&str> = collection.objects.iter().map(|object| &*object.meta.object.name.name).collect();
+    assert_eq!((collection.resume.as_deref(), names), (None, vec!["one"]));
     cache.unwrap().close();
 }
 
@@ -254,7 +258,7 @@ fn a_disk_failure_is_counted_and_causes_a_list() {
     std::fs::write(&inner, "no folder").unwrap();
     let registry = Registry::new();
     let metrics = CacheMetrics::register(&registry).unwrap();
-    let kept = KeptSource { source: SECRET, selection: "all".to_owned(), listed: true, whole: false };
+    let kept = KeptCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
     let (cache, _) = Cache::open(options(folder.path()), (vec![kept], Vec::new()), sweep, &metrics);
     let (mut lost, cache) = cache.map(|cache| (cache.lost(), cache)).unwrap();

@@ -6,12 +6,12 @@ use serde_json::json;
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, PublicAddress, project};
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{ChangedFindings, Event, Reconciler, Source};
+use tidegate_control::{ChangedFindings, Collection, Event, Reconciler};
 
 const KINDS: [Kind; 5] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
-fn all_of(kind: Kind) -> Source {
-    Source { kind, namespace: None }
+fn all_of(kind: Kind) -> Collection {
+    Collection { kind, namespace: None }
 }
 
 fn now() -> Instant {
@@ -33,7 +33,7 @@ fn ingress(name: &str) -> Projected {
 }
 
 fn listed(kind: Kind, objects: Vec<Projected>, now: Instant) -> Event {
-    Event::Listed { source: all_of(kind), objects, complete: true, resource_version: "9".into(), received: now }
+    Event::Listed { collection: all_of(kind), objects, complete: true, resource_version: "9".into(), received: now }
 }
 
 fn hosts(reconciler: &Reconciler) -> Vec<String> {
@@ -85,7 +85,7 @@ fn restored_state_serves_at_once_and_reports_nothing() {
             "no Event is sent before {kind} is known"
         );
         assert_eq!(reconciler.pending_reports().infrastructure(), [], "no Service is made before {kind} is known");
-        let resumed = Event::Resumed { source: all_of(kind), resource_version: "9".into(), received: now };
+        let resumed = Event::Resumed { collection: all_of(kind), resource_version: "9".into(), received: now };
         assert_eq!(reconciler.observe(resumed, now), None);
         settle(&mut reconciler, now);
     }
@@ -103,7 +103,7 @@ fn deleted_objects_stay_until_a_complete_list() {
     reconciler.observe(applied, now);
     settle(&mut reconciler, now);
     assert_eq!(hosts(&reconciler), ["other.example", "web.example"]);
-    let failing = Event::Failing { source: all_of(Kind::Ingress), why: "away".to_owned(), denied: false };
+    let failing = Event::Failing { collection: all_of(Kind::Ingress), why: "away".to_owned(), denied: false };
     reconciler.observe(failing, now);
     settle(&mut reconciler, now);
     assert_eq!(hosts(&reconciler), ["other.example", "web.example"]);

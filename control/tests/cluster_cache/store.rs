@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tidegate_control::{Batch, CollectionChange, FORMAT, Position, Seal, Store, UnusableStore};
+use tidegate_control::{Batch, FORMAT, PartitionChange, Position, Seal, Store, UnusableStore};
 
 fn seal(folder: &Path, byte: u8) -> Option<Arc<Seal>> {
     let path = folder.join("key");
@@ -18,16 +18,16 @@ fn position(version: &str) -> Position {
     Position { resource_version: Some(version.to_owned()), as_of_s: 7, whole: true }
 }
 
-fn batch(collection: &str, sealed: bool, values: &[(&str, Option<&str>)], version: &str) -> Batch {
+fn batch(partition: &str, sealed: bool, values: &[(&str, Option<&str>)], version: &str) -> Batch {
     let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.map(|value| value.as_bytes().to_vec())));
-    let change = CollectionChange { sealed, replace: false, values: values.collect(), position: position(version) };
-    Batch::from([(collection.into(), change)])
+    let change = PartitionChange { sealed, replace: false, values: values.collect(), position: position(version) };
+    Batch::from([(partition.into(), change)])
 }
 
-fn held(store: &Store, collection: &str) -> BTreeMap<String, String> {
+fn held(store: &Store, partition: &str) -> BTreeMap<String, String> {
     let mut held = BTreeMap::new();
     store
-        .read(collection, |key, value| drop(held.insert(key.to_owned(), String::from_utf8(value.to_vec()).unwrap())))
+        .read(partition, |key, value| drop(held.insert(key.to_owned(), String::from_utf8(value.to_vec()).unwrap())))
         .unwrap();
     held
 }
@@ -44,7 +44,7 @@ fn file(folder: &Path) -> std::path::PathBuf {
 fn batches_add_replace_and_remove() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), None).unwrap();
-    assert!(store.collections().unwrap().is_empty() && held(&store, "a").is_empty());
+    assert!(store.partitions().unwrap().is_empty() && held(&store, "a").is_empty());
     let written = store.commit(&batch("a", false, &[("x", Some("1")), ("y", Some("1"))], "5")).unwrap();
     assert!(written > 0 && store.written() >= written);
     store.commit(&batch("a", false, &[("x", Some("2")), ("y", None), ("z", None)], "6")).unwrap();
@@ -56,7 +56,7 @@ fn batches_add_replace_and_remove() {
     assert_eq!((store.get("a", "y").unwrap(), store.get("none", "y").unwrap()), (None, None));
     assert_eq!(store.keys("a").unwrap(), ["x"]);
     let positions = [("a".to_owned(), position("6")), ("b".to_owned(), position("9"))];
-    assert_eq!(store.collections().unwrap(), positions.into());
+    assert_eq!(store.partitions().unwrap(), positions.into());
 
     let mut whole = batch("a", false, &[("n", Some("1"))], "7");
     whole.values_mut().for_each(|change| change.replace = true);
@@ -65,7 +65,7 @@ fn batches_add_replace_and_remove() {
     let mut part = batch("b", false, &[("x", Some("1"))], "10");
     part.values_mut().for_each(|change| change.position.whole = false);
     store.commit(&part).unwrap();
-    assert!(!store.collections().unwrap().contains_key("b"), "half a collection is none");
+    assert!(!store.partitions().unwrap().contains_key("b"), "half a partition is none");
     store.retain(|name| name == "b").unwrap();
     assert!(held(&store, "a").is_empty());
     assert_eq!(held(&store, "b"), of(&[("x", "1")]));
@@ -87,7 +87,7 @@ fn sealed_values_need_their_key() {
     drop(store);
     assert_eq!(Store::open(folder.path(), seal(folder.path(), 2)).unwrap_err(), UnusableStore::WrongKey);
     let store = Store::open(folder.path(), None).unwrap();
-    assert_eq!(store.collections().unwrap().into_keys().collect::<Vec<_>>(), ["plain"]);
+    assert_eq!(store.partitions().unwrap().into_keys().collect::<Vec<_>>(), ["plain"]);
     assert!(held(&store, "secrets").is_empty(), "what nobody can open any more is gone");
     drop(store);
     assert!(Store::open(folder.path(), seal(folder.path(), 2)).is_ok(), "and so is the mark of its key");

@@ -14,7 +14,7 @@ use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, channel};
 use tidegate_control::options::Options;
 use tidegate_control::{
-    ByCommand, Command, Event, ExplainRequest, Explanation, NotServing, Reconciler, Source, Unit, Wait, explain,
+    ByCommand, Collection, Command, Event, ExplainRequest, Explanation, NotServing, Reconciler, Unit, Wait, explain,
 };
 
 fn ingress(name: &str, year: u32, annotations: &Value, paths: &[(&str, &str)]) -> Value {
@@ -93,15 +93,15 @@ impl Cluster {
 
     #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
     fn of(options: Options, objects: &[(Kind, Value)]) -> Self {
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let mut reconciler = Reconciler::new(options, sources.clone());
+        let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
+        let mut reconciler = Reconciler::new(options, collections.clone());
         let now = Instant::now();
-        for source in sources {
-            let of_kind = objects.iter().filter(|(kind, _)| *kind == source.kind);
-            let read = |object: &Value| project(source.kind, object.to_string().as_bytes()).expect("an identity");
+        for collection in collections {
+            let of_kind = objects.iter().filter(|(kind, _)| *kind == collection.kind);
+            let read = |object: &Value| project(collection.kind, object.to_string().as_bytes()).expect("an identity");
             let objects: Vec<Projected> = of_kind.map(|(_, object)| read(object)).collect();
             reconciler.observe(
-                Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
+                Event::Listed { collection, objects, complete: true, resource_version: "1".into(), received: now },
                 now,
             );
         }

@@ -25,7 +25,7 @@ use tidegate_config::project::{DeisRouter, Projected, project};
 use tidegate_control::options::{
     Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, ServiceType, Sources, ToPods,
 };
-use tidegate_control::{Compiled, Desired, DesiredInfrastructure, Event, Reconciler, Source};
+use tidegate_control::{Collection, Compiled, Desired, DesiredInfrastructure, Event, Reconciler};
 
 fn cases(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
@@ -52,16 +52,16 @@ fn objects(text: &str) -> Vec<Projected> {
 #[allow(clippy::disallowed_methods, reason = "a test needs some instant to start from")]
 fn compiled(text: &str, options: Options) -> Reconciler {
     let now = Instant::now();
-    let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-    let mut reconciler = Reconciler::new(options, sources.clone());
+    let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
+    let mut reconciler = Reconciler::new(options, collections.clone());
     let mut of_kind: BTreeMap<Kind, Vec<Projected>> = BTreeMap::new();
     for object in objects(text) {
         of_kind.entry(object.meta.object.kind).or_default().push(object);
     }
-    for source in sources {
-        let objects = of_kind.remove(&source.kind).unwrap_or_default();
+    for collection in collections {
+        let objects = of_kind.remove(&collection.kind).unwrap_or_default();
         reconciler.observe(
-            Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: now },
+            Event::Listed { collection, objects, complete: true, resource_version: "1".into(), received: now },
             now,
         );
     }

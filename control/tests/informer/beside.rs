@@ -131,7 +131,7 @@ fn a_list_survives_the_end_of_the_watch() {
     );
 }
 
-/// Lists that fail while a watch sends `b@6`: the source does not fail, and the watch is not opened again.
+/// Lists that fail while a watch sends `b@6`: the collection does not fail, and the watch is not opened again.
 #[track_caller]
 fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
     block_on(async {
@@ -256,7 +256,7 @@ fn a_list_is_made_for_a_copy_that_lacks_objects() {
 
     let lists = block_on(async {
         let done = Arc::new(AtomicU32::new(0));
-        let copies = Copies::to(move |_: &Source| {
+        let copies = Copies::to(move |_: &Collection| {
             let done = Arc::clone(&done);
             CopySubscriber::new(move |copied| {
                 // The first two lists do not satisfy it.

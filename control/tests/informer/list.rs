@@ -158,8 +158,8 @@ fn one_unreadable_item_does_not_hide_the_others() {
 #[test]
 fn a_list_with_an_unidentified_item_removes_nothing() {
     let world = block_on(async {
-        let source = Source { kind: Kind::Service, namespace: Some("shop".into()) };
-        let mut reconciler = Reconciler::new(Options::default(), [source]);
+        let collection = Collection { kind: Kind::Service, namespace: Some("shop".into()) };
+        let mut reconciler = Reconciler::new(Options::default(), [collection]);
         let lists = vec![listed(4, &[("c", 3)]), listed_with(UNVERSIONED), listed(9, &[("a", 1)])];
         let mut run = start(lists, vec![], patient(), 64).await;
         let mut worlds = Vec::new();

@@ -24,7 +24,7 @@ use tidegate_config::project::Projected;
 use tidegate_control::client::{Deadlines, connect};
 use tidegate_control::options::Options;
 use tidegate_control::{
-    ApiServer, Event, Identity, Informer, Interest, Limits, Reconciler, Relist, Resource, Source, SourceMetrics,
+    ApiServer, Collection, CollectionMetrics, Event, Identity, Informer, Interest, Limits, Reconciler, Relist, Resource,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -62,10 +62,10 @@ async fn begin(
     let config = kube::Config::new(api.url.parse().unwrap());
     let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
     let registry = Registry::new();
-    let metrics = SourceMetrics::register(&registry).unwrap();
+    let metrics = CollectionMetrics::register(&registry).unwrap();
     let (sender, events) = mpsc::channel(events_max);
     let interest = Interest {
-        source: Source { kind: Kind::Service, namespace: Some("shop".into()) },
+        collection: Collection { kind: Kind::Service, namespace: Some("shop".into()) },
         resource: Resource::of(Kind::Service),
         label_selector: None,
         field_selector: Some("spec.type=ClusterIP".to_owned()),

@@ -32,10 +32,10 @@ impl Pair {
         Self { api, registry, recovery, sender, events, _end: stop.clone().drop_guard(), stop }
     }
 
-    fn begin(&self, kind: Kind, limits: Limits, metrics: &SourceMetrics) {
+    fn begin(&self, kind: Kind, limits: Limits, metrics: &CollectionMetrics) {
         let client =
             connect(kube::Config::new(self.api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
-        let interest = Interest::in_all_of(Source { kind, namespace: None });
+        let interest = Interest::in_all_of(Collection { kind, namespace: None });
         let informer = Informer::new(client, interest, limits, self.sender.clone(), metrics, 7);
         tokio::spawn(informer.sharing(&self.recovery).run(self.stop.clone()));
     }
@@ -62,7 +62,7 @@ impl Pair {
 fn play(limits: Limits, answers: [fn(usize, bool) -> Answer; 2], meanwhile: bool, asked: usize) -> usize {
     block_on(async {
         let mut pair = Pair::new(answers[0], answers[1]).await;
-        let metrics = SourceMetrics::register(&pair.registry).unwrap();
+        let metrics = CollectionMetrics::register(&pair.registry).unwrap();
         let hour = Duration::from_secs(3600);
         let looked_at =
             Limits { headers: MS(300), backoff_first: hour, backoff_max: hour, recovery_spread: MS(50), ..patient() };

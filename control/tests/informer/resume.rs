@@ -119,9 +119,9 @@ fn of_cluster(kept: Option<&str>, served: Answer, requests: &[&str]) {
             let api = FakeApi::start(Box::new(decide), None).await;
             let config = kube::Config::new(api.url.parse().unwrap());
             let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
-            let metrics = SourceMetrics::register(&Registry::new()).unwrap();
+            let metrics = CollectionMetrics::register(&Registry::new()).unwrap();
             let (events, _open) = mpsc::channel(64);
-            let interest = Interest::in_all_of(Source { kind: Kind::Service, namespace: None });
+            let interest = Interest::in_all_of(Collection { kind: Kind::Service, namespace: None });
             let identity = Identity::new(client.clone(), patient(), kept.map(Into::into));
             let informer = Informer::new(client, interest, patient(), events, &metrics, 7).resuming("5".into());
             let stop = CancellationToken::new();

@@ -43,10 +43,10 @@ async fn play_as(
     let api = FakeApi::start(Box::new(decide), None).await;
     let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
     let (sender, mut received) = mpsc::channel(64);
-    let metrics = SourceMetrics::register(&Registry::new()).unwrap();
+    let metrics = CollectionMetrics::register(&Registry::new()).unwrap();
     let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
-    let source = Source { kind: Kind::Service, namespace: None };
-    let interest = Interest { resource, ..Interest::in_all_of(source) };
+    let collection = Collection { kind: Kind::Service, namespace: None };
+    let interest = Interest { resource, ..Interest::in_all_of(collection) };
     let informer = Informer::new(client, interest, limits, sender, &metrics, 7);
     let stop = CancellationToken::new();
     let _stopped = stop.clone().drop_guard();

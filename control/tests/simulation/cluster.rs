@@ -15,7 +15,7 @@ use tidegate_config::project::{
     Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint,
     SlicePort, TlsSecret,
 };
-use tidegate_control::{Event, Resolution, Source, World};
+use tidegate_control::{Collection, Event, Resolution, World};
 
 use crate::{deis, gateways};
 
@@ -108,7 +108,7 @@ impl Cluster {
     pub(crate) fn list(&self, kind: Kind, now: Instant) -> Event {
         let objects = self.objects.keys().filter(|object| object.kind == kind).filter_map(|o| self.projected(o));
         Event::Listed {
-            source: Source { kind, namespace: None },
+            collection: Collection { kind, namespace: None },
             objects: objects.collect(),
             complete: true,
             resource_version: self.version.to_string().into(),

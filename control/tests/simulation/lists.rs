@@ -38,14 +38,15 @@ impl Simulation {
         if !self.list_untrue(kind) {
             return;
         }
-        let Event::Listed { source, mut objects, resource_version, received, .. } = self.cluster.list(kind, self.now)
+        let Event::Listed { collection, mut objects, resource_version, received, .. } =
+            self.cluster.list(kind, self.now)
         else {
             unreachable!("a list")
         };
         objects.retain(|_| die.bool());
         let listed = objects.iter().map(|object| object.meta.object.clone());
         let there: BTreeSet<ObjectRef> = self.names(kind).into_iter().chain(listed).collect();
-        let event = Event::Listed { source, objects, complete: false, resource_version, received };
+        let event = Event::Listed { collection, objects, complete: false, resource_version, received };
         assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}", self.seed);
         assert_eq!(self.names(kind), there, "seed {}: after a part of a list of {kind}", self.seed);
     }
@@ -131,7 +132,7 @@ impl Simulation {
 
     fn tell_unserved(&mut self, kind: Kind) {
         self.doubted.remove(&kind);
-        let event = Event::Unserved { source: all_of(kind), received: self.now };
+        let event = Event::Unserved { collection: all_of(kind), received: self.now };
         assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}: that {kind} is not there", self.seed);
         assert!(self.names(kind).is_empty(), "seed {}: there is {kind} that the cluster does not have", self.seed);
     }

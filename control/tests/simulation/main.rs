@@ -22,7 +22,7 @@ use std::time::Duration;
 use play::Simulation;
 use schedule::{STEPS, Schedule};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::{Event, Source, World};
+use tidegate_control::{Collection, Event, World};
 
 #[test]
 fn incremental_equals_full() {
@@ -70,9 +70,9 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
     }
     simulation.quiet();
     simulation.cluster.clear(Kind::Service);
-    let source = Source { kind: Kind::Service, namespace: None };
+    let collection = Collection { kind: Kind::Service, namespace: None };
     let event = simulation.cluster.list(Kind::Service, simulation.now);
-    assert_eq!(simulation.reconciler.observe(event, simulation.now), Some(source));
+    assert_eq!(simulation.reconciler.observe(event, simulation.now), Some(collection));
     assert_eq!(services(simulation.reconciler.model().world()), 8);
     let event = simulation.cluster.list(Kind::Service, simulation.now);
     assert_eq!(simulation.reconciler.observe(event, simulation.now), None);
@@ -84,7 +84,7 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
 #[test]
 fn a_doubt_ends_when_its_kind_is_no_longer_served() {
     let mut simulation = Simulation::new(2);
-    let source = Source { kind: Kind::Service, namespace: None };
+    let collection = Collection { kind: Kind::Service, namespace: None };
     for number in 0..8 {
         simulation.cluster.put_service(&ObjectRef::new(Kind::Service, ObjectName::new("red", format!("b{number}"))));
     }
@@ -95,13 +95,13 @@ fn a_doubt_ends_when_its_kind_is_no_longer_served() {
     }
     simulation.cluster.clear(Kind::Service);
     let lacks = || simulation.cluster.list(Kind::Service, simulation.now);
-    let gone = Event::Unserved { source: source.clone(), received: simulation.now };
+    let gone = Event::Unserved { collection: collection.clone(), received: simulation.now };
     let expected = [
         (listed, None, 8),
-        (lacks(), Some(source.clone()), 8),
+        (lacks(), Some(collection.clone()), 8),
         (gone, None, 0),
         (again, None, 8),
-        (lacks(), Some(source), 8),
+        (lacks(), Some(collection), 8),
         (lacks(), None, 0),
     ];
     for (event, doubted, left) in expected {

@@ -8,7 +8,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, 
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources};
-use tidegate_control::{Command, Event, LaneShares, Order, Reconciler, Source};
+use tidegate_control::{Collection, Command, Event, LaneShares, Order, Reconciler};
 
 use crate::check::{pointers, whole};
 use crate::cluster::Cluster;
@@ -49,8 +49,8 @@ fn order(die: &mut fastrand::Rng) -> Order {
     Order::by(move |object| u64::from(in_use(&object.name.name)))
 }
 
-pub(crate) const fn all_of(kind: Kind) -> Source {
-    Source { kind, namespace: None }
+pub(crate) const fn all_of(kind: Kind) -> Collection {
+    Collection { kind, namespace: None }
 }
 
 pub(crate) struct Simulation {
@@ -155,7 +155,7 @@ impl Simulation {
             Act::Serve => self.serve(&mut die),
             Act::Fail => {
                 let why = "the list was cut short".to_owned();
-                self.send(Event::Failing { source: all_of(kind), why, denied: false });
+                self.send(Event::Failing { collection: all_of(kind), why, denied: false });
             }
             Act::NewLife => {
                 self.reconciler.start_over(Kind::ALL.map(all_of));
@@ -296,7 +296,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
     match event {
         Event::Applied { projected, .. } => Some(projected.meta.object.kind),
         Event::Deleted { object, .. } => Some(object.kind),
-        Event::Failing { source, .. } => Some(source.kind),
+        Event::Failing { collection, .. } => Some(collection.kind),
         Event::Listed { .. }
         | Event::Resumed { .. }
         | Event::Unserved { .. }

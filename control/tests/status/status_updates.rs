@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::project;
 use tidegate_control::options::{Options, Publish};
-use tidegate_control::{Event, PendingStatusUpdates, Reconciler, Source};
+use tidegate_control::{Collection, Event, PendingStatusUpdates, Reconciler};
 
 use crate::edge::addresses;
 
@@ -37,8 +37,8 @@ impl Table {
 
     #[allow(clippy::disallowed_methods, reason = "a table needs some instant to start from")]
     pub(crate) fn with(options: Options) -> Self {
-        let sources = KINDS.map(|kind| Source { kind, namespace: None });
-        Self { reconciler: Reconciler::new(options, sources), now: Instant::now(), version: 1 }
+        let collections = KINDS.map(|kind| Collection { kind, namespace: None });
+        Self { reconciler: Reconciler::new(options, collections), now: Instant::now(), version: 1 }
     }
 
     fn projected(&mut self, kind: Kind, name: &str, mut object: Value) -> tidegate_config::project::Projected {
@@ -51,8 +51,9 @@ impl Table {
 
     pub(crate) fn list(&mut self, kind: Kind, objects: Vec<(&str, Value)>) -> &mut Self {
         let objects = objects.into_iter().map(|(name, object)| self.projected(kind, name, object)).collect();
-        let source = Source { kind, namespace: None };
-        let event = Event::Listed { source, objects, complete: true, resource_version: "1".into(), received: self.now };
+        let collection = Collection { kind, namespace: None };
+        let event =
+            Event::Listed { collection, objects, complete: true, resource_version: "1".into(), received: self.now };
         self.reconciler.observe(event, self.now);
         self
     }
@@ -166,7 +167,7 @@ fn all_follow_the_addresses_of_a_service() {
 fn after_a_restart_every_status_is_compared_again() {
     let mut table = Table::new(addresses(&["1.1.1.1"]));
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
-    table.reconciler.start_over(KINDS.map(|kind| Source { kind, namespace: None }));
+    table.reconciler.start_over(KINDS.map(|kind| Collection { kind, namespace: None }));
     table.check(&[], &[], &[]);
     table.start(vec![("one", ingress("tidegate", &[]))]).check(&["one"], &[], &[]);
     table.reconciler.pending_reports().look_again();

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tidegate_control::client::{Deadlines, connect, from_kubeconfig};
-use tidegate_control::{ApiServer, Event, Informer, Interest, Limits, Resource, Source, SourceMetrics};
+use tidegate_control::{ApiServer, Collection, CollectionMetrics, Event, Informer, Interest, Limits, Resource};
 use tidegate_tests::{eventually, moment};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,10 +36,10 @@ impl Followed {
         let client = connect(config, Deadlines::WATCH, &ApiServer::default()).expect("a client");
         let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
         // Its objects are read as if they were classes, which have no namespace either.
-        let source = Source { kind: Kind::IngressClass, namespace: None };
-        let interest = Interest { resource, ..Interest::in_all_of(source) };
+        let collection = Collection { kind: Kind::IngressClass, namespace: None };
+        let interest = Interest { resource, ..Interest::in_all_of(collection) };
         let (sender, events) = mpsc::channel(64);
-        let metrics = SourceMetrics::register(&Registry::new()).expect("metrics");
+        let metrics = CollectionMetrics::register(&Registry::new()).expect("metrics");
         let informer = Informer::new(client, interest, Limits::default(), sender, &metrics, 7);
         let stop = CancellationToken::new();
         tokio::spawn(informer.while_served(["v2".into(), "v1".into()]).run(stop.clone()));

@@ -174,7 +174,7 @@ pub(crate) async fn a_role_in_a_namespace_is_enough_for_that(stage: &mut Stage) 
     })
     .await;
     let told = get(edge.admin, "localhost", "/readyz?verbose").await.expect("an answer");
-    let denied = "source Ingress in gone: not synced, failing: the API server answered 403";
+    let denied = "collection Ingress in gone: not synced, failing: the API server answered 403";
     assert!(told.status == 200 && told.body.contains("degraded: true") && told.body.contains(denied), "{}", told.body);
 }
 

@@ -35,21 +35,21 @@ use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
 pub use pending::SweepLimit;
-pub use restore::{Restored, RestoredCached, RestoredSource};
+pub use restore::{Restored, RestoredCached, RestoredCollection};
 pub use seal::{DecryptionError, Seal};
 pub use sink::Sink;
-pub use store::{Batch, CollectionChange, FORMAT, Position, Store};
+pub use store::{Batch, FORMAT, PartitionChange, Position, Store};
 pub use unusable::UnusableStore;
 
 use crate::clock;
 use crate::cluster::cached::{CachedKind, ServedKind};
-use crate::event::Source;
+use crate::event::Collection;
 use budget::Budget;
 use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};
-use sink::{Collection, CollectionMessage, Form, Message};
+use sink::{Form, Message, Partition, PartitionMessage};
 pub(crate) use writer::seconds;
-use writer::{CollectionState, Lists, Losses, PendingSince, Writer};
+use writer::{Lists, Losses, PartitionState, PendingSince, Writer};
 
 /// The capacity of the writer's queue, in messages.
 const LETTERS_MAX: usize = 1 << 16;
@@ -70,28 +70,28 @@ pub struct CacheOptions {
     pub server: String,
 }
 
-/// The parameters of a source in the cache.
+/// The parameters of a collection in the cache.
 #[derive(Clone, Debug)]
-pub struct KeptSource {
-    /// The source.
-    pub source: Source,
-    /// The selectors of the source: objects that were kept with others are not restored.
+pub struct KeptCollection {
+    /// The collection.
+    pub collection: Collection,
+    /// The selectors of the collection: objects that were kept with others are not restored.
     pub selection: String,
-    /// Whether the source is listed; otherwise objects are read by name.
+    /// Whether the collection is listed; otherwise objects are read by name.
     pub listed: bool,
     /// Whether complete objects are kept, with fields such as `status`, to serve them again; otherwise only the fields
     /// that routing reads.
     pub whole: bool,
 }
 
-impl KeptSource {
-    fn collection(&self) -> Arc<str> {
+impl KeptCollection {
+    fn partition(&self) -> Arc<str> {
         self.collection_as(self.whole)
     }
 
-    /// The name of its collection for complete objects, or for the fields that routing reads.
+    /// The name of its partition for complete objects, or for the fields that routing reads.
     fn collection_as(&self, whole: bool) -> Arc<str> {
-        let Self { source: Source { kind, namespace }, selection, .. } = self;
+        let Self { collection: Collection { kind, namespace }, selection, .. } = self;
         let whole = if whole { ", whole" } else { "" };
         format!("{kind} in {}: {selection}{whole}", namespace.as_deref().unwrap_or("*")).into()
     }
@@ -127,12 +127,12 @@ impl ConnectionRecord {
     }
 }
 
-/// Reports the sources that must be listed because the cache has missed some of their events.
+/// Reports the collections that must be listed because the cache has missed some of their events.
 #[derive(Debug)]
-pub struct Lost<S = Source> {
+pub struct Lost<S = Collection> {
     counts: watch::Receiver<Losses>,
     seen: Losses,
-    sources: Vec<(S, Arc<str>)>,
+    collections: Vec<(S, Arc<str>)>,
 }
 
 impl<S: Clone> Lost<S> {
@@ -143,19 +143,19 @@ impl<S: Clone> Lost<S> {
         }
         let before = std::mem::replace(&mut self.seen, self.counts.borrow_and_update().clone());
         let lost = |name: &Arc<str>| self.seen.get(name) != before.get(name);
-        self.sources.iter().filter(|(_, name)| lost(name)).map(|(source, _)| source.clone()).collect()
+        self.collections.iter().filter(|(_, name)| lost(name)).map(|(collection, _)| collection.clone()).collect()
     }
 }
 
 /// An open cache.
 pub struct Cache {
-    letters: SyncSender<CollectionMessage>,
+    letters: SyncSender<PartitionMessage>,
     queued: Arc<AtomicUsize>,
     metrics: CacheMetrics,
-    collections: BTreeMap<Source, Arc<Collection>>,
-    cached: BTreeMap<CachedKind, Arc<Collection>>,
-    names: Arc<Collection>,
-    api_server: Arc<Collection>,
+    partitions: BTreeMap<Collection, Arc<Partition>>,
+    cached: BTreeMap<CachedKind, Arc<Partition>>,
+    names: Arc<Partition>,
+    api_server: Arc<Partition>,
     server: String,
     lost: watch::Receiver<Losses>,
     thread: Option<JoinHandle<()>>,
@@ -168,12 +168,12 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Opens the cache and reads its content for these sources and cached kinds. Blocks. Problems are logged, and there
-    /// may be no cache then.
+    /// Opens the cache and reads its content for these collections and cached kinds. Blocks. Problems are logged, and
+    /// there may be no cache then.
     #[must_use]
     pub fn open(
         options: CacheOptions,
-        (mut sources, mut cached): (Vec<KeptSource>, Vec<CachedKind>),
+        (mut collections, mut cached): (Vec<KeptCollection>, Vec<CachedKind>),
         sweep: SweepLimit,
         metrics: &CacheMetrics,
     ) -> (Option<Self>, Restored) {
@@ -186,7 +186,7 @@ impl Cache {
             }
         };
         if seal.is_none() {
-            sources.retain(|kept| kept.source.kind != Kind::Secret);
+            collections.retain(|kept| kept.collection.kind != Kind::Secret);
             cached.retain(|kind| !kind.is_secret());
             tracing::warn!(
                 folder,
@@ -194,7 +194,7 @@ impl Cache {
                  API server answers"
             );
         }
-        let opened = restore::open(&options, seal.as_ref(), (&sources, &cached));
+        let opened = restore::open(&options, seal.as_ref(), (&collections, &cached));
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
             Err(why @ (UnusableStore::Newer | UnusableStore::WrongKey)) => {
@@ -206,39 +206,39 @@ impl Cache {
                 (Err(why), Restored::default())
             }
         };
-        (Some(Self::begin((options, seal), store, (&sources, &cached), (sweep, metrics), &restored)), restored)
+        (Some(Self::begin((options, seal), store, (&collections, &cached), (sweep, metrics), &restored)), restored)
     }
 
     fn begin(
         (options, seal): (CacheOptions, Option<Arc<Seal>>),
         store: Result<Store, UnusableStore>,
-        (sources, kinds): (&[KeptSource], &[CachedKind]),
+        (collections, kinds): (&[KeptCollection], &[CachedKind]),
         (sweep, metrics): (SweepLimit, &CacheMetrics),
         restored: &Restored,
     ) -> Self {
         let (letters, received) = sync_channel(LETTERS_MAX);
         let queued = Arc::new(AtomicUsize::default());
         let mut slots = BTreeMap::new();
-        let mut collection = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
+        let mut partition = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
             let pending = Pending::new(sealed, based || !listed).exactly(matches!(form, Form::Served));
-            slots.insert(Arc::clone(&name), CollectionState { pending, listed });
-            Arc::new(Collection { name, form, listed, lost: AtomicBool::new(listed && !based) })
+            slots.insert(Arc::clone(&name), PartitionState { pending, listed });
+            Arc::new(Partition { name, form, listed, lost: AtomicBool::new(listed && !based) })
         };
-        let mut collections = BTreeMap::new();
-        for kept in sources {
-            let (based, kind) = (restored.resume(&kept.source).is_some(), kept.source.kind);
+        let mut partitions = BTreeMap::new();
+        for kept in collections {
+            let (based, kind) = (restored.resume(&kept.collection).is_some(), kept.collection.kind);
             let form = if kept.whole { Form::Served } else { Form::Routed(kind) };
-            let made = collection(kept.collection(), form, (kept.listed, based, kind == Kind::Secret));
-            collections.insert(kept.source.clone(), made);
+            let made = partition(kept.partition(), form, (kept.listed, based, kind == Kind::Secret));
+            partitions.insert(kept.collection.clone(), made);
         }
         let mut cached = BTreeMap::new();
         for kind in kinds {
             let based = restored.cached.iter().any(|it| it.wanted == *kind && it.resume.is_some());
-            let made = collection(kind.collection(), Form::Served, (true, based, kind.is_secret()));
+            let made = partition(kind.partition(), Form::Served, (true, based, kind.is_secret()));
             cached.insert(kind.clone(), made);
         }
-        let names = collection(DNS_NAMES.into(), Form::Value, (false, true, false));
-        let api_server = collection(API_SERVER.into(), Form::Value, (false, true, false));
+        let names = partition(DNS_NAMES.into(), Form::Value, (false, true, false));
+        let api_server = partition(API_SERVER.into(), Form::Value, (false, true, false));
         let now = clock::now();
         let (store, failed) = store.map_or_else(|why| (None, Some((now, why))), |store| (Some(store), None));
         let server = options.server.clone();
@@ -260,26 +260,26 @@ impl Cache {
         let thread = spawned
             .map_err(|why| tracing::error!(error = %why, "the thread of the cluster cache cannot be started"))
             .ok();
-        Self { letters, queued, metrics: metrics.clone(), collections, cached, names, api_server, server, lost, thread }
+        Self { letters, queued, metrics: metrics.clone(), partitions, cached, names, api_server, server, lost, thread }
     }
 
-    /// The sink for a source, if it is kept. `resumes` means that its watch is resumed from the restored state;
-    /// otherwise the source starts with a list.
+    /// The sink for a collection, if it is kept. `resumes` means that its watch is resumed from the restored state;
+    /// otherwise the collection starts with a list.
     #[must_use]
-    pub fn sink(&self, source: &Source, resumes: bool) -> Option<Sink> {
-        self.collections.get(source).map(|collection| self.begun(collection, resumes))
+    pub fn sink(&self, collection: &Collection, resumes: bool) -> Option<Sink> {
+        self.partitions.get(collection).map(|partition| self.begun(partition, resumes))
     }
 
     /// The same for a cached kind.
     pub(crate) fn cached_sink(&self, kind: &CachedKind, resumes: bool) -> Option<Sink> {
-        self.cached.get(kind).map(|collection| self.begun(collection, resumes))
+        self.cached.get(kind).map(|partition| self.begun(partition, resumes))
     }
 
-    fn begun(&self, collection: &Arc<Collection>, resumes: bool) -> Sink {
+    fn begun(&self, partition: &Arc<Partition>, resumes: bool) -> Sink {
         if !resumes {
-            collection.lost.store(collection.listed, Ordering::Relaxed);
+            partition.lost.store(partition.listed, Ordering::Relaxed);
         }
-        self.sink_of(collection)
+        self.sink_of(partition)
     }
 
     /// The sink for DNS names.
@@ -294,10 +294,10 @@ impl Cache {
         ConnectionRecord { sink: self.sink_of(&self.api_server), server: self.server.clone() }
     }
 
-    /// The sources that must be listed from now on.
+    /// The collections that must be listed from now on.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        self.lost_of(&self.collections)
+        self.lost_of(&self.partitions)
     }
 
     /// The cached kinds that must be listed from now on.
@@ -305,11 +305,12 @@ impl Cache {
         self.lost_of(&self.cached)
     }
 
-    fn lost_of<S: Clone>(&self, collections: &BTreeMap<S, Arc<Collection>>) -> Lost<S> {
-        let (mut counts, listed) = (self.lost.clone(), collections.iter().filter(|(_, it)| it.listed));
-        let sources = listed.map(|(source, collection)| (source.clone(), Arc::clone(&collection.name))).collect();
+    fn lost_of<S: Clone>(&self, partitions: &BTreeMap<S, Arc<Partition>>) -> Lost<S> {
+        let (mut counts, listed) = (self.lost.clone(), partitions.iter().filter(|(_, it)| it.listed));
+        let collections =
+            listed.map(|(collection, partition)| (collection.clone(), Arc::clone(&partition.name))).collect();
         let seen = counts.borrow_and_update().clone();
-        Lost { counts, seen, sources }
+        Lost { counts, seen, collections }
     }
 
     /// Writes pending changes and closes the cache. Blocks.
@@ -323,9 +324,9 @@ impl Cache {
         }
     }
 
-    fn sink_of(&self, collection: &Arc<Collection>) -> Sink {
+    fn sink_of(&self, partition: &Arc<Partition>) -> Sink {
         Sink {
-            collection: Arc::clone(collection),
+            partition: Arc::clone(partition),
             letters: self.letters.clone(),
             queued: Arc::clone(&self.queued),
             losses: self.metrics.losses.clone(),

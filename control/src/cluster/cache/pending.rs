@@ -1,4 +1,4 @@
-//! The pending changes of one collection: the informer's updates since the last batch, one value for each key, up to
+//! The pending changes of one partition: the informer's updates since the last batch, one value for each key, up to
 //! one resourceVersion. A pure state machine; it reads the content of the store through [`Stored`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kept_form::same;
-use super::store::{CollectionChange, Position};
+use super::store::{PartitionChange, Position};
 
 /// A first list with more changed bytes than this is written in parts.
 const PART_BYTES: usize = 32 << 20;
 
-/// The stored values of the collection.
+/// The stored values of the partition.
 pub(super) trait Stored {
     /// The value of a key, if it is stored and the store is available.
     fn get(&self, key: &str) -> Option<Vec<u8>>;
@@ -40,7 +40,7 @@ pub(super) struct Listed {
     pub(super) wins: bool,
 }
 
-/// The state of one collection.
+/// The state of one partition.
 pub(super) struct Pending {
     sealed: bool,
     /// Whether a change of the resourceVersion alone must be written.
@@ -234,7 +234,7 @@ impl Pending {
         self.list = None;
     }
 
-    /// Whether the next batch replaces the whole collection.
+    /// Whether the next batch replaces the whole partition.
     pub(super) const fn replaces(&self) -> bool {
         self.replace
     }
@@ -266,13 +266,13 @@ impl Pending {
     }
 
     /// Takes the pending changes, if there are any; from then on they count as stored.
-    pub(super) fn take(&mut self, as_of_s: u64) -> Option<CollectionChange> {
+    pub(super) fn take(&mut self, as_of_s: u64) -> Option<PartitionChange> {
         if !self.has_values() && !self.has_version() {
             return None;
         }
         let reached = self.reached.take().flatten().map(|version| version.to_string());
         self.bytes = 0;
-        Some(CollectionChange {
+        Some(PartitionChange {
             sealed: self.sealed,
             replace: std::mem::take(&mut self.replace),
             values: std::mem::take(&mut self.changes),
@@ -281,7 +281,7 @@ impl Pending {
     }
 
     /// Puts changes back that could not be written; later changes take precedence.
-    pub(super) fn restore(&mut self, change: CollectionChange) {
+    pub(super) fn restore(&mut self, change: PartitionChange) {
         self.replace |= change.replace;
         let version = change.position.resource_version.map(Arc::from);
         self.reached.get_or_insert(version);

@@ -12,13 +12,13 @@ use super::folder;
 use super::seal::Seal;
 use super::store::{Batch, Position, Store};
 use super::unusable::UnusableStore;
-use super::{CacheOptions, KeptSource};
+use super::{CacheOptions, KeptCollection};
 use crate::cluster::cached::{CachedKind, ServedKind};
-use crate::event::Source;
+use crate::event::Collection;
 
-/// The collection of resolved DNS names.
+/// The partition of resolved DNS names.
 pub(super) const DNS_NAMES: &str = "DNS names";
-/// The collection of facts about the API server: its sockets, and the URL that the resourceVersions belong to.
+/// The partition of facts about the API server: its sockets, and the URL that the resourceVersions belong to.
 pub(super) const API_SERVER: &str = "API server";
 /// The prefix of a key with the URL.
 const URL: &str = "url ";
@@ -30,8 +30,8 @@ const KIND: &str = "kind ";
 /// The restored state.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The sources that were completely stored.
-    pub sources: Vec<RestoredSource>,
+    /// The collections that were completely stored.
+    pub collections: Vec<RestoredCollection>,
     /// The cached kinds that were completely stored and whose resource is known.
     pub cached: Vec<RestoredCached>,
     /// The resolved DNS names.
@@ -42,11 +42,11 @@ pub struct Restored {
     pub cluster: Option<Arc<str>>,
 }
 
-/// The restored state of one source.
+/// The restored state of one collection.
 #[derive(Debug)]
-pub struct RestoredSource {
-    /// The source.
-    pub source: Source,
+pub struct RestoredCollection {
+    /// The collection.
+    pub collection: Collection,
     /// Its objects.
     pub objects: Vec<Projected>,
     /// The same as JSON, if complete objects were kept.
@@ -73,10 +73,10 @@ pub struct RestoredCached {
 }
 
 impl Restored {
-    /// The resourceVersion to resume the watch of a source from.
+    /// The resourceVersion to resume the watch of a collection from.
     #[must_use]
-    pub fn resume(&self, source: &Source) -> Option<&Arc<str>> {
-        self.sources.iter().find(|restored| restored.source == *source)?.resume.as_ref()
+    pub fn resume(&self, collection: &Collection) -> Option<&Arc<str>> {
+        self.collections.iter().find(|restored| restored.collection == *collection)?.resume.as_ref()
     }
 }
 
@@ -84,12 +84,12 @@ impl Restored {
 pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
-    (sources, cached): (&[KeptSource], &[CachedKind]),
+    (collections, cached): (&[KeptCollection], &[CachedKind]),
 ) -> Result<(Store, Restored), UnusableStore> {
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
-        let restored = read(&store, options, (sources, cached))?;
-        let kinds = cached.iter().map(CachedKind::collection);
-        drop_replaced(&store, &sources.iter().map(KeptSource::collection).chain(kinds).collect())?;
+        let restored = read(&store, options, (collections, cached))?;
+        let kinds = cached.iter().map(CachedKind::partition);
+        drop_replaced(&store, &collections.iter().map(KeptCollection::partition).chain(kinds).collect())?;
         Ok((store, restored))
     });
     let why = match attempt {
@@ -101,11 +101,11 @@ pub(super) fn open(
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }
 
-/// Removes collections that were kept with other options, once newer ones were kept with the current options. Until
+/// Removes partitions that were kept with other options, once newer ones were kept with the current options. Until
 /// then they are the last good state for a process that is started with the earlier options again while the API server
 /// is unavailable.
 fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), UnusableStore> {
-    let positions = store.collections()?;
+    let positions = store.partitions()?;
     let is_current = |name: &str| wanted.contains(name) || [DNS_NAMES, API_SERVER].contains(&name);
     let newest_s = wanted.iter().filter_map(|name| Some(positions.get(&**name)?.as_of_s)).max();
     let is_last = |position: &Position| newest_s.is_none_or(|newest_s| position.as_of_s >= newest_s);
@@ -114,16 +114,16 @@ fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusa
     store.retain(|name| is_current(name) || other.contains(name))?;
     if !other.is_empty() {
         tracing::warn!(
-            collections = ?other,
-            "the cluster cache has collections that were kept with other options; they are removed once newer ones have been kept"
+            partitions = ?other,
+            "the cluster cache has partitions that were kept with other options; they are removed once newer ones have been kept"
         );
     }
     Ok(())
 }
 
-/// The collection that a source is restored from: its own, or that of the other form if it is newer. No watch can be
-/// resumed from the latter: a list must create the source's own.
-fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptSource) -> Option<(Arc<str>, Position, bool)> {
+/// The partition that a collection is restored from: its own, or that of the other form if it is newer. No watch can be
+/// resumed from the latter: a list must create the collection's own.
+fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptCollection) -> Option<(Arc<str>, Position, bool)> {
     let of = |whole: bool| {
         let name = kept.collection_as(whole);
         positions.get(&*name).cloned().map(|position| (name, position, whole))
@@ -138,9 +138,9 @@ fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptSource) -> Option<
 fn read(
     store: &Store,
     options: &CacheOptions,
-    (sources, cached): (&[KeptSource], &[CachedKind]),
+    (collections, cached): (&[KeptCollection], &[CachedKind]),
 ) -> Result<Restored, UnusableStore> {
-    let positions = store.collections()?;
+    let positions = store.partitions()?;
     let mut restored = Restored::default();
     store.read(DNS_NAMES, |name, value| {
         restored.names.extend(serde_json::from_slice(value).ok().map(|addresses| (name.into(), addresses)));
@@ -158,27 +158,27 @@ fn read(
         }
     })?;
     for wanted in cached {
-        let position = positions.get(&*wanted.collection()).cloned();
+        let position = positions.get(&*wanted.partition()).cloned();
         if let Some((served, position)) = served.remove(&wanted.to_string()).zip(position) {
             restored.cached.push(read_cached(store, wanted.clone(), served, position)?);
         }
     }
     // Reading and projecting dominate the time; kinds are independent.
-    restored.sources = std::thread::scope(|scope| {
-        let read = |kept: &KeptSource| {
+    restored.collections = std::thread::scope(|scope| {
+        let read = |kept: &KeptCollection| {
             let (name, position, whole) = kept_in(&positions, kept)?;
-            let (source, own) = (kept.source.clone(), whole == kept.whole);
+            let (collection, own) = (kept.collection.clone(), whole == kept.whole);
             let position = Position { resource_version: position.resource_version.filter(|_| own), ..position };
-            Some(scope.spawn(move || read_source(store, &name, (source, own && whole), position)))
+            Some(scope.spawn(move || read_source(store, &name, (collection, own && whole), position)))
         };
-        let reading: Vec<_> = sources.iter().filter_map(read).collect();
+        let reading: Vec<_> = collections.iter().filter_map(read).collect();
         let panicked = |_| Err(UnusableStore::Damaged("its reader panicked".to_owned()));
         reading.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>, _>>()
     })?;
     if !same_server {
         // Also on disk, before the URL of this server is written there.
         store.forget_versions()?;
-        restored.sources.iter_mut().for_each(|source| source.resume = None);
+        restored.collections.iter_mut().for_each(|collection| collection.resume = None);
         restored.cached.iter_mut().for_each(|kind| kind.resume = None);
     }
     Ok(restored)
@@ -187,11 +187,11 @@ fn read(
 fn read_source(
     store: &Store,
     name: &str,
-    (source, whole): (Source, bool),
+    (collection, whole): (Collection, bool),
     position: Position,
-) -> Result<RestoredSource, UnusableStore> {
+) -> Result<RestoredCollection, UnusableStore> {
     let (mut objects, mut raw, mut unread) = (Vec::new(), Vec::new(), 0);
-    store.read(name, |_, value| match project(source.kind, value) {
+    store.read(name, |_, value| match project(collection.kind, value) {
         Ok(projected) => {
             let name = &projected.meta.object.name;
             raw.extend(whole.then(|| (name.clone(), Bytes::copy_from_slice(value))));
@@ -200,11 +200,11 @@ fn read_source(
         Err(_) => unread += 1,
     })?;
     if unread > 0 {
-        tracing::warn!(%source, unread, "kept objects cannot be read and are skipped; the source is listed again");
+        tracing::warn!(%collection, unread, "kept objects cannot be read and are skipped; the collection is listed again");
     }
     // It is empty if the server did not serve the kind.
     let resume = position.resource_version.filter(|version| unread == 0 && !version.is_empty()).map(Arc::from);
-    Ok(RestoredSource { source, objects, raw, resume, as_of_s: position.as_of_s })
+    Ok(RestoredCollection { collection, objects, raw, resume, as_of_s: position.as_of_s })
 }
 
 fn read_cached(
@@ -214,7 +214,7 @@ fn read_cached(
     position: Position,
 ) -> Result<RestoredCached, UnusableStore> {
     let mut objects = Vec::new();
-    store.read(&wanted.collection(), |key, value| {
+    store.read(&wanted.partition(), |key, value| {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         objects.push((ObjectName::new(namespace, name), Bytes::copy_from_slice(value)));
     })?;

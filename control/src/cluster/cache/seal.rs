@@ -1,5 +1,5 @@
 //! Encryption of Secrets on disk: AES-256 in GCM (RFC 5116) with the operator's key. Each value has a random nonce and
-//! is bound to its collection and key: moved to the place of another object, it cannot be decrypted.
+//! is bound to its partition and key: moved to the place of another object, it cannot be decrypted.
 
 use std::fmt;
 use std::path::Path;

@@ -17,10 +17,10 @@ const QUEUED_MAX: usize = 64 << 20;
 
 /// A group of values that are kept together.
 #[derive(Debug)]
-pub(super) struct Collection {
+pub(super) struct Partition {
     pub(super) name: Arc<str>,
     pub(super) form: Form,
-    /// Whether the collection is listed; otherwise each value is sent separately.
+    /// Whether the partition is listed; otherwise each value is sent separately.
     pub(super) listed: bool,
     /// Whether an update was dropped since the last list.
     pub(super) lost: AtomicBool,
@@ -77,28 +77,28 @@ impl Message {
     }
 }
 
-/// A message with its collection.
-pub(super) type CollectionMessage = (Arc<Collection>, Message);
+/// A message with its partition.
+pub(super) type PartitionMessage = (Arc<Partition>, Message);
 
-/// The sink of one collection; clones share the queue.
+/// The sink of one partition; clones share the queue.
 #[derive(Clone)]
 pub struct Sink {
-    pub(super) collection: Arc<Collection>,
-    pub(super) letters: SyncSender<CollectionMessage>,
+    pub(super) partition: Arc<Partition>,
+    pub(super) letters: SyncSender<PartitionMessage>,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) losses: IntCounter,
 }
 
 impl fmt::Debug for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").field("collection", &self.collection.name).finish_non_exhaustive()
+        f.debug_struct("Sink").field("partition", &self.partition.name).finish_non_exhaustive()
     }
 }
 
 impl Sink {
     /// A list begins.
     pub fn list_begins(&self) {
-        let after_loss = self.collection.lost.swap(false, Ordering::Relaxed);
+        let after_loss = self.partition.lost.swap(false, Ordering::Relaxed);
         self.send(Message::ListBegins { after_loss });
     }
 
@@ -161,7 +161,7 @@ impl Sink {
     }
 
     fn lost(&self) -> bool {
-        self.collection.lost.load(Ordering::Relaxed)
+        self.partition.lost.load(Ordering::Relaxed)
     }
 
     fn send(&self, message: Message) {
@@ -170,9 +170,9 @@ impl Sink {
         }
         let bytes = message.bytes();
         let full = self.queued.fetch_add(bytes, Ordering::Relaxed) > QUEUED_MAX;
-        if full || self.letters.try_send((Arc::clone(&self.collection), message)).is_err() {
+        if full || self.letters.try_send((Arc::clone(&self.partition), message)).is_err() {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
-            self.collection.lost.store(self.collection.listed, Ordering::Relaxed);
+            self.partition.lost.store(self.partition.listed, Ordering::Relaxed);
             self.losses.inc();
         }
     }

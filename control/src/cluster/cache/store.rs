@@ -1,5 +1,5 @@
-//! The store on disk: collections of values by key, each with its position. A batch is one transaction, so after any
-//! failure a collection and its position are consistent. The store knows nothing about the cluster.
+//! The store on disk: partitions of values by key, each with its position. A batch is one transaction, so after any
+//! failure a partition and its position are consistent. The store knows nothing about the cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,26 +23,26 @@ pub const FORMAT: u32 = 2;
 const PAGES_MAX: usize = 4 << 20;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
-const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("collections");
+const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("partitions");
 const FORMAT_KEY: &str = "format";
 /// The key of an encrypted text, which verifies that the encryption key is the same as before.
 const SEAL_KEY: &str = "sealed-by";
 
-/// The position of a collection.
+/// The position of a partition.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Position {
     /// The resourceVersion of the values; `None` if no watch can be resumed.
     pub resource_version: Option<String>,
     /// The time of the values, in seconds since the epoch.
     pub as_of_s: u64,
-    /// Whether the values are complete. A collection that is written for the first time in parts is incomplete until
+    /// Whether the values are complete. A partition that is written for the first time in parts is incomplete until
     /// the last one.
     pub whole: bool,
 }
 
-/// The changes to a collection in a batch.
+/// The changes to a partition in a batch.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CollectionChange {
+pub struct PartitionChange {
     /// Whether values are encrypted.
     pub sealed: bool,
     /// Whether all values that are not in this change are removed.
@@ -54,17 +54,17 @@ pub struct CollectionChange {
 }
 
 /// Values may be Secrets, and are not shown.
-impl fmt::Debug for CollectionChange {
+impl fmt::Debug for PartitionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, position) = (self.values.keys(), &self.position);
-        f.debug_struct("CollectionChange").field("keys", &keys).field("position", position).finish_non_exhaustive()
+        f.debug_struct("PartitionChange").field("keys", &keys).field("position", position).finish_non_exhaustive()
     }
 }
 
-/// Changes by collection, applied atomically.
-pub type Batch = BTreeMap<Arc<str>, CollectionChange>;
+/// Changes by partition, applied atomically.
+pub type Batch = BTreeMap<Arc<str>, PartitionChange>;
 
-/// The stored metadata of a collection.
+/// The stored metadata of a partition.
 #[derive(Serialize, Deserialize)]
 struct Record {
     sealed: bool,
@@ -145,11 +145,11 @@ impl Store {
         Ok(Ok(()))
     }
 
-    /// Every complete collection, with its position. Encrypted ones are included only with their key.
+    /// Every complete partition, with its position. Encrypted ones are included only with their key.
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn collections(&self) -> Result<BTreeMap<String, Position>, UnusableStore> {
+    pub fn partitions(&self) -> Result<BTreeMap<String, Position>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let records = self.database.begin_read()?.open_table(COLLECTIONS)?;
             let mut found = BTreeMap::new();
@@ -163,27 +163,24 @@ impl Store {
         })
     }
 
-    /// Passes each value of a collection to `take`, in the order of the keys.
+    /// Passes each value of a partition to `take`, in the order of the keys.
     ///
     /// # Errors
     /// Returns the reason if it cannot be read, or a value cannot be decrypted.
-    pub fn read(&self, collection: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), UnusableStore> {
+    pub fn read(&self, partition: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
             let records = transaction.open_table(COLLECTIONS)?;
-            let Some(sealed) = record(&records, collection)?.map(|record| record.sealed) else { return Ok(Ok(())) };
-            for entry in transaction.open_table(values_of(collection))?.iter()? {
+            let Some(sealed) = record(&records, partition)?.map(|record| record.sealed) else { return Ok(Ok(())) };
+            for entry in transaction.open_table(values_of(partition))?.iter()? {
                 let (key, value) = entry?;
                 if !sealed {
                     take(key.value(), value.value());
                     continue;
                 }
-                let opened = self.opened(collection, key.value(), value.value());
+                let opened = self.opened(partition, key.value(), value.value());
                 let Some(opened) = opened else {
-                    return Ok(Err(UnusableStore::Damaged(format!(
-                        "{} of {collection} cannot be opened",
-                        key.value()
-                    ))));
+                    return Ok(Err(UnusableStore::Damaged(format!("{} of {partition} cannot be opened", key.value()))));
                 };
                 take(key.value(), &opened);
             }
@@ -195,28 +192,28 @@ impl Store {
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn get(&self, collection: &str, key: &str) -> Result<Option<Vec<u8>>, UnusableStore> {
+    pub fn get(&self, partition: &str, key: &str) -> Result<Option<Vec<u8>>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
-            let sealed = record(&transaction.open_table(COLLECTIONS)?, collection)?.is_some_and(|record| record.sealed);
-            let values = match transaction.open_table(values_of(collection)) {
+            let sealed = record(&transaction.open_table(COLLECTIONS)?, partition)?.is_some_and(|record| record.sealed);
+            let values = match transaction.open_table(values_of(partition)) {
                 Err(TableError::TableDoesNotExist(_)) => return Ok(None),
                 values => values?,
             };
             let value = values.get(key)?;
             Ok(value.and_then(|value| {
-                if sealed { self.opened(collection, key, value.value()) } else { Some(value.value().to_vec()) }
+                if sealed { self.opened(partition, key, value.value()) } else { Some(value.value().to_vec()) }
             }))
         })
     }
 
-    /// The keys of a collection.
+    /// The keys of a partition.
     ///
     /// # Errors
     /// Returns the reason if it cannot be read.
-    pub fn keys(&self, collection: &str) -> Result<Vec<String>, UnusableStore> {
+    pub fn keys(&self, partition: &str) -> Result<Vec<String>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
-            let values = match self.database.begin_read()?.open_table(values_of(collection)) {
+            let values = match self.database.begin_read()?.open_table(values_of(partition)) {
                 Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
                 values => values?,
             };
@@ -258,7 +255,7 @@ impl Store {
         Ok(self.written.load(Ordering::Relaxed).saturating_sub(before))
     }
 
-    /// Removes the resourceVersions of all collections: they belong to another API server.
+    /// Removes the resourceVersions of all partitions: they belong to another API server.
     ///
     /// # Errors
     /// Returns the reason if it cannot be written.
@@ -277,7 +274,7 @@ impl Store {
         })
     }
 
-    /// Removes all other collections.
+    /// Removes all other partitions.
     ///
     /// # Errors
     /// Returns the reason if it cannot be written.
@@ -303,14 +300,14 @@ impl Store {
         self.written.load(Ordering::Relaxed)
     }
 
-    fn opened(&self, collection: &str, key: &str, sealed: &[u8]) -> Option<Vec<u8>> {
-        self.seal.as_ref().and_then(|seal| seal.open(&[collection, key], sealed).ok())
+    fn opened(&self, partition: &str, key: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        self.seal.as_ref().and_then(|seal| seal.open(&[partition, key], sealed).ok())
     }
 }
 
-/// The table of a collection's values. No other table has this name.
-const fn values_of(collection: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
-    TableDefinition::new(collection)
+/// The table of a partition's values. No other table has this name.
+const fn values_of(partition: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
+    TableDefinition::new(partition)
 }
 
 fn names(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<Vec<String>, redb::Error> {
@@ -323,12 +320,12 @@ fn names(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<Vec<
 
 fn record(
     records: &impl ReadableTable<&'static str, &'static [u8]>,
-    collection: &str,
+    partition: &str,
 ) -> Result<Option<Record>, redb::Error> {
-    Ok(records.get(collection)?.and_then(|record| serde_json::from_slice(record.value()).ok()))
+    Ok(records.get(partition)?.and_then(|record| serde_json::from_slice(record.value()).ok()))
 }
 
-/// Removes the collections that match.
+/// Removes the partitions that match.
 fn remove(transaction: &WriteTransaction, of: impl Fn(&Record) -> bool) -> Result<(), redb::Error> {
     let mut records = transaction.open_table(COLLECTIONS)?;
     for name in names(&records)? {

@@ -15,7 +15,7 @@ use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
 use super::pending::{Pending, Stored, SweepLimit};
 use super::seal::Seal;
-use super::sink::{Collection, CollectionMessage, Form, Message};
+use super::sink::{Form, Message, Partition, PartitionMessage};
 use super::store::{Batch, Store};
 use super::unusable::UnusableStore;
 use super::{CacheOptions, folder, restore};
@@ -31,7 +31,7 @@ const VERSION_INTERRUPTED: Duration = Duration::from_secs(1);
 const OPEN_AGAIN: Duration = Duration::from_secs(30);
 /// The minimum interval between requests for lists.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
-/// The limit of pending bytes of one collection; beyond it they are dropped until the next list.
+/// The limit of pending bytes of one partition; beyond it they are dropped until the next list.
 const PENDING_MAX: usize = 128 << 20;
 /// The number of messages taken before the time is checked again.
 const LETTERS_MAX: usize = 1024;
@@ -44,17 +44,17 @@ pub(super) struct Writer {
     pub(super) metrics: CacheMetrics,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) store: Option<Store>,
-    pub(super) slots: BTreeMap<Arc<str>, CollectionState>,
+    pub(super) slots: BTreeMap<Arc<str>, PartitionState>,
     pub(super) budget: Budget,
     /// Since when values are pending, and since when only a resourceVersion is.
     pub(super) waiting: PendingSince,
     /// The time of the next attempt to open a failed store, with the reason of the failure.
     pub(super) failed: Option<(Instant, UnusableStore)>,
-    /// The requests for lists of collections.
+    /// The requests for lists of partitions.
     pub(super) lists: Lists,
 }
 
-/// The number of times that each collection was lost with a failed store.
+/// The number of times that each partition was lost with a failed store.
 pub(super) type Losses = BTreeMap<Arc<str>, u64>;
 
 /// Requests for lists after a failure of the store.
@@ -65,7 +65,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Requests lists of these collections, unless the last request is recent: a disk that fails repeatedly must not
+    /// Requests lists of these partitions, unless the last request is recent: a disk that fails repeatedly must not
     /// cause a list of everything each time.
     fn ask(&mut self, names: Vec<Arc<str>>, now: Instant) {
         if names.is_empty() || self.asked.is_some_and(|asked| now < asked + ASK_AGAIN) {
@@ -76,11 +76,11 @@ impl Lists {
     }
 }
 
-/// One collection.
+/// One partition.
 #[derive(Debug)]
-pub(super) struct CollectionState {
+pub(super) struct PartitionState {
     pub(super) pending: Pending,
-    /// Whether the collection is listed; otherwise each value is sent separately.
+    /// Whether the partition is listed; otherwise each value is sent separately.
     pub(super) listed: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct PendingSince {
     interrupted: bool,
 }
 
-/// A collection in the store.
+/// A partition in the store.
 struct OnDisk<'a> {
     store: Option<&'a Store>,
     name: &'a str,
@@ -115,7 +115,7 @@ impl Stored for OnDisk<'_> {
 
 impl Writer {
     /// Writes until it receives [`Message::Close`], or all senders are gone.
-    pub(super) fn run(mut self, letters: &Receiver<CollectionMessage>) {
+    pub(super) fn run(mut self, letters: &Receiver<PartitionMessage>) {
         self.metrics.usable.set(i64::from(self.store.is_some()));
         loop {
             let now = clock::now();
@@ -144,25 +144,25 @@ impl Writer {
     }
 
     /// Handles one message. Returns `false` for the last one.
-    fn take(&mut self, (collection, message): CollectionMessage) -> bool {
+    fn take(&mut self, (partition, message): PartitionMessage) -> bool {
         self.queued.fetch_sub(message.bytes(), Ordering::Relaxed);
-        let Some(slot) = self.slots.get_mut(&collection.name) else { return !matches!(message, Message::Close) };
-        let stored = OnDisk { store: self.store.as_ref(), name: &collection.name, failure: Cell::default() };
-        let CollectionState { pending, .. } = slot;
+        let Some(slot) = self.slots.get_mut(&partition.name) else { return !matches!(message, Message::Close) };
+        let stored = OnDisk { store: self.store.as_ref(), name: &partition.name, failure: Cell::default() };
+        let PartitionState { pending, .. } = slot;
         match message {
             Message::ListBegins { after_loss } => pending.list_begins(after_loss),
             Message::Listed { key, raw } => {
-                if let Some(value) = value(&collection, &raw) {
+                if let Some(value) = value(&partition, &raw) {
                     pending.listed(key, value, &stored);
                 }
             }
             Message::ListFailed => pending.list_failed(),
             Message::ListDone(end) => {
                 if !pending.list_done(end, self.sweep, &stored) {
-                    tracing::warn!(kind = %collection.name, "a list lacks most of what is kept; it is kept until another one confirms it");
+                    tracing::warn!(kind = %partition.name, "a list lacks most of what is kept; it is kept until another one confirms it");
                 }
             }
-            Message::Told { key, raw, reached } => match raw.map(|raw| value(&collection, &raw)) {
+            Message::Told { key, raw, reached } => match raw.map(|raw| value(&partition, &raw)) {
                 None => pending.event(key, None, reached, &stored),
                 Some(Some(value)) => pending.event(key, Some(value), reached, &stored),
                 Some(None) => {}
@@ -253,7 +253,7 @@ impl Writer {
     }
 
     /// Opens a failed store again. Another process may have written to it, so the pending changes of a listed
-    /// collection are only kept if they replace the whole collection.
+    /// partition are only kept if they replace the whole partition.
     fn open_again(&mut self, now: Instant) {
         match Store::open(&self.options.folder, self.seal.clone()) {
             Ok(store) => {
@@ -285,8 +285,8 @@ impl Writer {
 }
 
 /// The form of a value in the store.
-fn value(collection: &Collection, raw: &[u8]) -> Option<Vec<u8>> {
-    match collection.form {
+fn value(partition: &Partition, raw: &[u8]) -> Option<Vec<u8>> {
+    match partition.form {
         Form::Value => Some(raw.to_vec()),
         Form::Routed(kind) => kept_form(Some(kind), raw),
         Form::Served => kept_form(None, raw),

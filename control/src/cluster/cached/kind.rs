@@ -57,7 +57,7 @@ impl CachedKind {
     }
 
     /// The name of its collection on disk. Another selection is another collection.
-    pub(crate) fn collection(&self) -> Arc<str> {
+    pub(crate) fn partition(&self) -> Arc<str> {
         let of = |selector: &Option<Arc<str>>| selector.as_deref().unwrap_or("all").to_owned();
         format!("cached {self}: {}; {}", of(&self.label_selector), of(&self.field_selector)).into()
     }
@@ -100,7 +100,7 @@ mod tests {
     fn another_selection_is_another_collection() {
         let all = CachedKind::new("pods", "", None);
         let some = CachedKind { field_selector: Some("spec.nodeName=one".into()), ..all.clone() };
-        assert_ne!(all.collection(), some.collection());
+        assert_ne!(all.partition(), some.partition());
         assert!(CachedKind::new("secrets", "", None).is_secret() && !CachedKind::new("secrets", "x", None).is_secret());
     }
 }

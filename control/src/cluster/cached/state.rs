@@ -7,7 +7,7 @@ use prometheus::IntGauge;
 use tokio::sync::watch;
 
 use super::{CachedKind, ServedKind};
-use crate::cluster::source_metrics::SourceMetrics;
+use crate::cluster::collection_metrics::CollectionMetrics;
 
 /// The states of all kinds, by name.
 pub type CachedStates = BTreeMap<Arc<str>, CachedState>;
@@ -76,7 +76,7 @@ pub(crate) struct StateReporter {
 }
 
 impl StateReporter {
-    pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind, metrics: &SourceMetrics) -> Self {
+    pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind, metrics: &CollectionMetrics) -> Self {
         let stale_since = metrics.cached_stale_since(&kind.resource_name());
         Self { states: states.clone(), name: kind.to_string().into(), stale_since }
     }

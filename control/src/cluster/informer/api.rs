@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::wire::Status;
 use super::{Interest, Limits};
 use crate::backoff::retry_after;
-use crate::event::Source;
+use crate::event::Collection;
 
 /// The limit for reading the body of an error response, in bytes.
 const REFUSAL_BYTES_MAX: usize = 16 << 10;
@@ -35,16 +35,16 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(client: kube::Client, interest: Interest, limits: Limits) -> Self {
-        let request = Request::new(interest.resource.path(interest.source.namespace.as_deref()));
+        let request = Request::new(interest.resource.path(interest.collection.namespace.as_deref()));
         Self { client, request, interest, limits }
     }
 
-    pub(super) const fn source(&self) -> &Source {
-        &self.interest.source
+    pub(super) const fn collection(&self) -> &Collection {
+        &self.interest.collection
     }
 
     pub(super) const fn kind(&self) -> Kind {
-        self.interest.source.kind
+        self.interest.collection.kind
     }
 
     /// Requests one page of a list. Without a resourceVersion, the response is the current state and not from an older

@@ -1,7 +1,7 @@
 //! A kind that is cached and served and that routing does not read: it is listed and watched like other kinds, for the
 //! disk and the server of copies only. Objects are not parsed beyond their identity.
 
-mod collection;
+mod cached_collection;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,10 +22,10 @@ use super::{Interest, Limits, Resource};
 use crate::clock;
 use crate::cluster::cache::{Sink, SweepLimit};
 use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, StateReporter};
+use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
-use crate::cluster::source_metrics::SourceMetrics;
-use crate::event::Source;
-use collection::Collection;
+use crate::event::Collection;
+use cached_collection::CachedCollection;
 
 /// Lists and watches one cached kind.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct CachedInformer {
     pub(crate) wanted: CachedKind,
     pub(crate) limits: Limits,
     pub(crate) sweep: SweepLimit,
-    pub(crate) metrics: SourceMetrics,
+    pub(crate) metrics: CollectionMetrics,
     pub(crate) sink: Option<Sink>,
     pub(crate) copies: Option<Copies<ServedKind>>,
     pub(crate) identity: Identity,
@@ -152,17 +152,17 @@ impl CachedInformer {
         served: &ServedKind,
         names: BTreeSet<ObjectName>,
         resume: Option<Arc<str>>,
-    ) -> Collection<'_> {
+    ) -> CachedCollection<'_> {
         let interest = Interest {
-            // The resource determines the objects to read; the source is unused.
-            source: Source { kind: Kind::FIRST, namespace: None },
+            // The resource determines the objects to read; the collection is unused.
+            collection: Collection { kind: Kind::FIRST, namespace: None },
             resource: Resource::new(&served.group, &served.version, &served.plural),
             label_selector: self.wanted.label_selector.as_deref().map(str::to_owned),
             field_selector: self.wanted.field_selector.as_deref().map(str::to_owned),
         };
         let mut pauses = Pauses::new(&self.limits);
         pauses.share(&self.recovery);
-        Collection {
+        CachedCollection {
             api: Api::new(self.client.clone(), interest, self.limits.clone()),
             series: self.metrics.of_kind(&served.resource_name(), ""),
             tee: self.tee(served),

@@ -14,7 +14,7 @@ use super::failure::{Failure, ListReason};
 use super::lister::no_older;
 use super::resource::Resource;
 use super::{Closed, Informer, Interest, Limits, list};
-use crate::event::Source;
+use crate::event::Collection;
 
 /// A namespace of every cluster, which is never created again: its uid identifies the cluster.
 const NAMESPACE: &str = "kube-system";
@@ -34,8 +34,8 @@ impl Identity {
     /// The identity of the cluster of this client. `kept` is the uid known before a restart.
     #[must_use]
     pub fn new(client: kube::Client, limits: Limits, kept: Option<Arc<str>>) -> Self {
-        let source = Source { kind: Kind::Namespace, namespace: None };
-        let interest = Interest { resource: Resource::of(Kind::Namespace), ..Interest::in_all_of(source) };
+        let collection = Collection { kind: Kind::Namespace, namespace: None };
+        let interest = Interest { resource: Resource::of(Kind::Namespace), ..Interest::in_all_of(collection) };
         let (answered, known) = (Arc::default(), watch::Sender::new(kept.clone()));
         Self { api: Api::new(client, interest, limits), kept, answered, known }
     }
@@ -101,8 +101,8 @@ impl Informer {
             match self.compared().await {
                 Ok(true) => return Ok(None),
                 Ok(false) => {
-                    let source = self.api().source();
-                    tracing::warn!(%source, kept = %self.reached, "the API server's state was restored to an older one, or it serves another cluster; listing again");
+                    let collection = self.api().collection();
+                    tracing::warn!(%collection, kept = %self.reached, "the API server's state was restored to an older one, or it serves another cluster; listing again");
                     return Ok(Some(ListReason::SetBack));
                 }
                 Err(failure) => self.wait_after(&failure).await?,

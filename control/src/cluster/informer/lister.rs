@@ -23,13 +23,13 @@ use super::list::{List, list};
 use super::pauses::Pauses;
 use super::tee::Tee;
 use crate::clock;
-use crate::cluster::source_metrics::SourceSeries;
+use crate::cluster::collection_metrics::CollectionSeries;
 
 /// Makes the lists of one collection.
 #[derive(Clone)]
 pub(super) struct Lister {
     pub(super) api: Api,
-    pub(super) series: SourceSeries,
+    pub(super) series: CollectionSeries,
     /// Signals that a list was requested since the last one began, with the reason.
     pub(super) asked: Receiver<ListReason>,
     pub(super) page_objects: u32,
@@ -65,7 +65,7 @@ impl Lister {
     }
 
     /// Waits until a list is due or requested, and retries it until one succeeds, while a watch runs. A failure is not
-    /// a failure of the source, which is still watched. Sends `true` when a list begins, from which on the
+    /// a failure of the collection, which is still watched. Sends `true` when a list begins, from which on the
     /// [`WatchOverlay`] keeps events, and `false` when it has failed. Returns the lister with the list.
     pub(super) async fn beside(
         mut self,
@@ -89,12 +89,12 @@ impl Lister {
             };
             listing.send_replace(false);
             let pause = pauses.after(&failure, chance.u64(..));
-            let (source, length) = (self.api.source(), pause.length);
+            let (collection, length) = (self.api.collection(), pause.length);
             if Reported::is_news(reported, failure.reason(), self.api.limits.failing_again) {
                 reported = Some(Reported::now(failure.reason()));
-                tracing::warn!(%source, error = %failure, pause = ?length, "a relist failed; the watch continues");
+                tracing::warn!(%collection, error = %failure, pause = ?length, "a relist failed; the watch continues");
             } else {
-                tracing::debug!(%source, error = %failure, pause = ?length, "a relist failed; the watch continues");
+                tracing::debug!(%collection, error = %failure, pause = ?length, "a relist failed; the watch continues");
             }
             pauses.wait(pause, chance.u64(..)).await;
             reason = ListReason::Retry;

@@ -46,9 +46,9 @@ pub use served::WhileServed;
 
 use crate::clock;
 use crate::cluster::cache::Sink;
+use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
-use crate::cluster::source_metrics::SourceMetrics;
-use crate::event::{Event, Source};
+use crate::event::{Collection, Event};
 use api::Api;
 use failure::{Failure, ListReason};
 use lacking::Lacking;
@@ -62,7 +62,7 @@ use watch::{Stop, Watch};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interest {
     /// The kind, and the namespace if not all of them.
-    pub source: Source,
+    pub collection: Collection,
     /// The resource in the API server.
     pub resource: Resource,
     /// A label selector, as the API takes it.
@@ -72,10 +72,10 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// All objects of a source.
+    /// All objects of a collection.
     #[must_use]
-    pub fn in_all_of(source: Source) -> Self {
-        Self { resource: Resource::of(source.kind), source, label_selector: None, field_selector: None }
+    pub fn in_all_of(collection: Collection) -> Self {
+        Self { resource: Resource::of(collection.kind), collection, label_selector: None, field_selector: None }
     }
 }
 
@@ -110,7 +110,7 @@ pub struct Informer {
     /// Whether a resourceVersion has expired since a watch was stable.
     expired: bool,
     reported: Option<Reported>,
-    /// Whether the last event about the source's state was a failure.
+    /// Whether the last event about the collection's state was a failure.
     failing: bool,
     /// Whether the resourceVersion was restored, and it is not yet known whether a watch can be resumed from it.
     resumes: bool,
@@ -147,11 +147,11 @@ impl Informer {
         interest: Interest,
         limits: Limits,
         events: mpsc::Sender<Event>,
-        metrics: &SourceMetrics,
+        metrics: &CollectionMetrics,
         seed: u64,
     ) -> Self {
         let (relist, asked) = channel(ListReason::Start);
-        let (series, page_objects) = (metrics.of(&interest.source), limits.page_objects.max(1));
+        let (series, page_objects) = (metrics.of(&interest.collection), limits.page_objects.max(1));
         Self {
             pauses: Pauses::new(&limits),
             lister: Lister {
@@ -187,7 +187,7 @@ impl Informer {
     /// The same, with copies for the server of the cached API.
     #[must_use]
     pub fn copying(mut self, copies: Option<Copies>) -> Self {
-        self.lister.tee.copies = copies.map(|copies| copies.of(self.api().source()));
+        self.lister.tee.copies = copies.map(|copies| copies.of(self.api().collection()));
         self
     }
 
@@ -306,8 +306,8 @@ impl Informer {
         };
         self.stuck = 0;
         self.resumes = false;
-        let source = self.api().source().clone();
-        self.send(Event::Listed { source, objects, complete, resource_version, received }).await?;
+        let collection = self.api().collection().clone();
+        self.send(Event::Listed { collection, objects, complete, resource_version, received }).await?;
         self.lister.tee.list_done(&self.reached, complete, wins);
         self.lister.lacking.listed(&self.lister.tee);
         Ok(())
@@ -367,19 +367,19 @@ impl Informer {
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
         self.lister.tee.interrupted();
         let pause = self.pauses.after(failure, self.chance.u64(..));
-        let Api { interest: Interest { source, .. }, limits, .. } = &self.lister.api;
+        let Api { interest: Interest { collection, .. }, limits, .. } = &self.lister.api;
         let again = Reported::is_news(self.reported, failure.reason(), limits.failing_again);
         let routine = failure.is_expired() && !self.expired;
         if routine || !again {
-            tracing::debug!(%source, error = %failure, pause = ?pause.length, "list or watch failed");
+            tracing::debug!(%collection, error = %failure, pause = ?pause.length, "list or watch failed");
         } else {
-            tracing::warn!(%source, error = %failure, pause = ?pause.length, "list or watch failed");
+            tracing::warn!(%collection, error = %failure, pause = ?pause.length, "list or watch failed");
             self.reported = Some(Reported::now(failure.reason()));
         }
         self.expired |= failure.is_expired();
         if !routine && (again || !self.failing) {
             let (why, denied) = (failure.to_string(), failure.is_denied());
-            self.send(Event::Failing { source: source.clone(), why, denied }).await?;
+            self.send(Event::Failing { collection: collection.clone(), why, denied }).await?;
             self.failing = true;
         }
         self.pauses.wait(pause, self.chance.u64(..)).await;
@@ -393,6 +393,6 @@ impl Informer {
 
 impl fmt::Debug for Informer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Informer").field("source", self.api().source()).finish_non_exhaustive()
+        f.debug_struct("Informer").field("collection", self.api().collection()).finish_non_exhaustive()
     }
 }

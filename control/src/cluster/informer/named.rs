@@ -25,7 +25,7 @@ use super::{Limits, Recovery};
 use crate::backoff::share;
 use crate::clock;
 use crate::cluster::cache::Sink;
-use crate::event::{Event, Source};
+use crate::event::{Collection, Event};
 use crate::interest::SecretInterest;
 use crate::queue::{Lane, LaneShares, Meter, Queue, Retries};
 use ask::ask;
@@ -193,7 +193,7 @@ struct PollState {
     settled: bool,
     /// The Secrets whose last request failed.
     failing: Failing,
-    /// Whether the last event about the source was a failure.
+    /// Whether the last event about the collection was a failure.
     failed: bool,
     /// Whether restored Secrets serve: the first model then does not wait for answers, and failures of the server do
     /// not count as answers.
@@ -212,8 +212,8 @@ struct SecretState {
 }
 
 impl PollState {
-    const fn source() -> Source {
-        Source { kind: Kind::Secret, namespace: None }
+    const fn collection() -> Collection {
+        Collection { kind: Kind::Secret, namespace: None }
     }
 
     fn new(refresh: Duration, meter: Meter) -> Self {
@@ -314,9 +314,9 @@ impl PollState {
         self.answered(name, failed, now, news)
     }
 
-    /// Updates the failure of the source if all Secrets fail or no longer do, and the set of first answers; a number of
-    /// consecutive failures counts as an answer. Returns `true` if a Secret that failed because of the server was
-    /// answered.
+    /// Updates the failure of the collection if all Secrets fail or no longer do, and the set of first answers; a
+    /// number of consecutive failures counts as an answer. Returns `true` if a Secret that failed because of the server
+    /// was answered.
     fn answered(&mut self, name: &ObjectName, failed: Option<Failure>, now: Instant, news: &mut Vec<Event>) -> bool {
         let mut recovered = false;
         let waits = match &failed {
@@ -340,16 +340,16 @@ impl PollState {
         if let Some(first) = self.first.as_mut().filter(|_| !waits) {
             first.remove(name);
         }
-        // A failure of one Secret while others can be read is not a failure of the source.
+        // A failure of one Secret while others can be read is not a failure of the collection.
         let none = !self.failing.is_empty() && self.failing.len() == self.known.len();
-        let source = Self::source();
+        let collection = Self::collection();
         if let Some(failure) = failed.filter(|_| none && !self.failed) {
             self.failed = true;
             let (why, denied) = (format!("Secret {name}: {failure}"), failure.is_denied());
-            news.push(Event::Failing { source, why, denied });
+            news.push(Event::Failing { collection, why, denied });
         } else if self.failed && !none {
             self.failed = false;
-            news.push(Event::Watching { source });
+            news.push(Event::Watching { collection });
         }
         self.settle(now, news);
         recovered
@@ -361,7 +361,7 @@ impl PollState {
             // Incomplete: Secrets that are not in it are not removed.
             let (objects, resource_version) = (Vec::new(), Arc::default());
             news.push(Event::Listed {
-                source: Self::source(),
+                collection: Self::collection(),
                 objects,
                 complete: false,
                 resource_version,

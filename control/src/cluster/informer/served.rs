@@ -31,7 +31,7 @@ use super::resource::Resource;
 use super::watch::{Frame, read_frame};
 use super::{Closed, Informer, Interest};
 use crate::clock;
-use crate::event::{Event, Source};
+use crate::event::{Collection, Event};
 use definition::{DefinitionObject, read};
 
 /// Watches a collection while the cluster serves its kind. Created by [`Informer::while_served`].
@@ -75,8 +75,8 @@ struct Definition {
     name: Arc<str>,
     /// The supported versions of the kind, in order of preference.
     versions: Box<[Arc<str>]>,
-    /// The source that events refer to.
-    source: Source,
+    /// The collection that events refer to.
+    collection: Collection,
     /// Whether changes of the release are sent. For a kind that depends on another one, that kind's own informer does
     /// so.
     tells_release: bool,
@@ -118,9 +118,9 @@ impl Informer {
     }
 
     fn while_there(self, name: String, versions: impl IntoIterator<Item = Arc<str>>, own: bool) -> WhileServed {
-        let Api { client, interest: Interest { source, .. }, limits, .. } = self.api();
+        let Api { client, interest: Interest { collection, .. }, limits, .. } = self.api();
         let interest = Interest {
-            source: Source { kind: source.kind, namespace: None },
+            collection: Collection { kind: collection.kind, namespace: None },
             resource: Resource::of_definitions(),
             label_selector: None,
             field_selector: Some(format!("metadata.name={name}")),
@@ -129,8 +129,8 @@ impl Informer {
             api: Api::new(client.clone(), interest, limits.clone()),
             name: name.into(),
             versions: versions.into_iter().collect(),
-            source: source.clone(),
-            tells_release: own && source.kind.is_of_gateway_api(),
+            collection: collection.clone(),
+            tells_release: own && collection.kind.is_of_gateway_api(),
             release: None,
             optional: false,
             events: self.events.clone(),
@@ -194,15 +194,15 @@ async fn follow_while_served(
     let mut absent = false;
     loop {
         let now = presence.borrow_and_update().clone();
-        let source = || informer.api().source().clone();
+        let collection = || informer.api().collection().clone();
         let was_absent = std::mem::replace(&mut absent, now == Presence::Absent);
         if matches!(now, Presence::Absent | Presence::Denied) {
             failing = false;
             informer.lister.tee.unserved(absent);
-            informer.send(Event::Unserved { source: source(), received: clock::now() }).await?;
+            informer.send(Event::Unserved { collection: collection(), received: clock::now() }).await?;
         }
         if now == Presence::Denied || was_absent && !absent {
-            informer.send(Event::Unlisted { source: source() }).await?;
+            informer.send(Event::Unlisted { collection: collection() }).await?;
         }
         let other = presence.wait_for(|later| *later != now);
         match &now {
@@ -338,7 +338,7 @@ impl Definition {
         let release = definition.map(DefinitionObject::release);
         if self.tells_release && self.release != release {
             self.release.clone_from(&release);
-            let event = Event::Defined { kind: self.source.kind, release, received: clock::now() };
+            let event = Event::Defined { kind: self.collection.kind, release, received: clock::now() };
             // If the receiver is gone, the next event notices.
             drop(self.events.send(event).await);
         }
@@ -359,7 +359,7 @@ impl Definition {
 
     /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
     fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
-        if self.source.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
+        if self.collection.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
             tracing::warn!(error = %failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
                 and --source ingress needs none");
         }
@@ -372,7 +372,7 @@ impl Definition {
         self.failing = false;
         if std::mem::take(&mut self.told) {
             // If the receiver is gone, the next event notices.
-            drop(self.events.send(Event::Watching { source: self.source.clone() }).await);
+            drop(self.events.send(Event::Watching { collection: self.collection.clone() }).await);
         }
     }
 
@@ -388,7 +388,7 @@ impl Definition {
         }
         if !routine && !served && !std::mem::replace(&mut self.told, true) {
             let (why, denied) = (format!("its definition: {failure}"), failure.is_denied());
-            let event = Event::Failing { source: self.source.clone(), why, denied };
+            let event = Event::Failing { collection: self.collection.clone(), why, denied };
             self.events.send(event).await.map_err(|_unsent| Closed)?;
         }
         pauses.wait(pause, self.chance.u64(..)).await;

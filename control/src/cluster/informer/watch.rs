@@ -19,15 +19,15 @@ use super::pauses::Pauses;
 use super::tee::Tee;
 use super::wire::{BookmarkObject, Status, WatchFrame};
 use crate::clock;
-use crate::cluster::source_metrics::SourceSeries;
+use crate::cluster::collection_metrics::CollectionSeries;
 use crate::event::Event;
 
 /// A watch that resumes from a resourceVersion.
 pub(super) struct Watch<'a> {
     pub(super) api: &'a Api,
     pub(super) events: &'a mpsc::Sender<Event>,
-    pub(super) series: &'a SourceSeries,
-    /// Whether the last event about the source's state was a failure.
+    pub(super) series: &'a CollectionSeries,
+    /// Whether the last event about the collection's state was a failure.
     pub(super) failing: &'a mut bool,
     /// The latest resourceVersion.
     pub(super) reached: &'a mut Arc<str>,
@@ -82,7 +82,7 @@ impl Watch<'_> {
         *self.opened = Some(clock::now());
         let _connected = self.series.connected();
         if *self.failing {
-            self.send(Event::Watching { source: self.api.source().clone() }).await?;
+            self.send(Event::Watching { collection: self.api.collection().clone() }).await?;
             *self.failing = false;
         }
         let silence_max = lasting + self.api.limits.watch_grace;
@@ -121,8 +121,8 @@ impl Watch<'_> {
     }
 
     async fn resumed(&mut self) -> Result<(), Stop> {
-        let (source, resource_version) = (self.api.source().clone(), Arc::clone(self.reached));
-        self.send(Event::Resumed { source, resource_version, received: clock::now() }).await?;
+        let (collection, resource_version) = (self.api.collection().clone(), Arc::clone(self.reached));
+        self.send(Event::Resumed { collection, resource_version, received: clock::now() }).await?;
         *self.resumes = false;
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Watch<'_> {
             }
             Frame::Bookmark(Some(resource_version)) => {
                 let reached = Arc::clone(&resource_version);
-                (Event::Bookmark { source: self.api.source().clone(), resource_version }, reached, None, None)
+                (Event::Bookmark { collection: self.api.collection().clone(), resource_version }, reached, None, None)
             }
             Frame::Bookmark(None) => return Ok(()),
         };

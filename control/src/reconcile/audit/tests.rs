@@ -14,7 +14,7 @@ use crate::attachment::Attachment;
 use crate::clock;
 use crate::command::Command;
 use crate::compile::Compiled;
-use crate::event::{Event, Source};
+use crate::event::{Collection, Event};
 use crate::options::Options;
 use crate::reference::compile;
 use crate::sources::attach_all;
@@ -101,11 +101,11 @@ impl Bench {
     fn new(slow_batch_max: usize) -> Self {
         let mut options = Options { default_certificate: Some(name("default")), ..Options::default() };
         options.pace.share.slow_batch_max = slow_batch_max;
-        let sources = Kind::ALL.map(|kind| Source { kind, namespace: None });
-        let reconciler = Reconciler::new(options, sources.clone());
+        let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
+        let reconciler = Reconciler::new(options, collections.clone());
         let mut bench = Self { reconciler, publisher: published::channel().0, now: clock::now() };
-        for source in sources {
-            let objects = match source.kind {
+        for collection in collections {
+            let objects = match collection.kind {
                 Kind::Ingress => vec![ingress("a", "a"), ingress("b", "b")],
                 Kind::IngressClass => vec![class("tidegate.io/ingress")],
                 Kind::Service => vec![service("a"), service("b")],
@@ -126,7 +126,7 @@ impl Bench {
                 | Kind::BackendTlsPolicy => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);
-            bench.observe(Event::Listed { source, objects, complete: true, resource_version, received });
+            bench.observe(Event::Listed { collection, objects, complete: true, resource_version, received });
         }
         bench.settle();
         bench
@@ -354,6 +354,6 @@ fn an_audit_yields_to_changes() {
     let (_, turns, _) = bench.round();
     assert_eq!(turns, 3);
 
-    let mut waiting = Reconciler::new(Options::default(), [Source { kind: Kind::Ingress, namespace: None }]);
+    let mut waiting = Reconciler::new(Options::default(), [Collection { kind: Kind::Ingress, namespace: None }]);
     assert_eq!((waiting.audit_due(), waiting.audit(&serving, due, 0).is_none()), (None, true), "there is no model yet");
 }

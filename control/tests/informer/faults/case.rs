@@ -314,7 +314,10 @@ impl Case {
     /// name.
     async fn awaited(&self) -> BTreeSet<Subject> {
         let readiness = self.view.readiness().borrow().clone();
-        let fails = readiness.sources.iter().any(|source| source.kind == Kind::Secret && source.failing.is_some());
+        let fails = readiness
+            .collections
+            .iter()
+            .any(|collection| collection.kind == Kind::Secret && collection.failing.is_some());
         let all = self.api.seen().await;
         all.iter().map(subject).filter(|(_, name)| fails || name.is_none()).collect()
     }

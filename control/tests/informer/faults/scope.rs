@@ -1,4 +1,4 @@
-//! The sources of the loop in a case.
+//! The collections of the loop in a case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_control::options::Secrets;
 use super::super::fake_api::Seen;
 use super::cluster::{CERTIFIED, NAMESPACE, Subject, kind_of, name_of};
 
-/// The sources, and how they are read.
+/// The collections, and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     /// Every collection, of the whole cluster.

@@ -24,7 +24,7 @@ pub(super) struct Row {
     pub(super) meanwhile: Meanwhile,
     /// Whether the loop reports itself as degraded at the end of the minute.
     pub(super) degraded: bool,
-    /// Whether it may briefly report itself as healthy when all of its sources happen to have succeeded.
+    /// Whether it may briefly report itself as healthy when all of its collections happen to have succeeded.
     pub(super) flickers: bool,
     /// The maximum number of requests for a collection in the minute, without further pages of a list.
     pub(super) requests: Requests,

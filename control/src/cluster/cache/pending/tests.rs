@@ -24,7 +24,7 @@ impl Stored for Disk {
 
 const LIMIT: SweepLimit = SweepLimit { share_max: 0.5, free: 2 };
 
-/// A collection with its stored values and position.
+/// A partition with its stored values and position.
 struct Bed {
     pending: Pending,
     disk: Disk,
@@ -64,7 +64,7 @@ impl Bed {
 
     /// Writes the pending changes; returns the number of values.
     fn write(&mut self) -> Option<usize> {
-        let CollectionChange { replace, values, position, .. } = self.pending.take(7)?;
+        let PartitionChange { replace, values, position, .. } = self.pending.take(7)?;
         let (mut held, written) = (self.disk.values.borrow_mut(), values.len());
         if replace {
             held.clear();

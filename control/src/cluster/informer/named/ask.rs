@@ -10,7 +10,7 @@ use super::super::failure::Failure;
 use super::super::{Interest, Limits};
 use super::GetResult;
 use crate::cluster::cache::Sink;
-use crate::event::Source;
+use crate::event::Collection;
 
 /// Requests one Secret.
 pub(super) async fn ask(
@@ -23,8 +23,8 @@ pub(super) async fn ask(
     if !is_name(&name.name) {
         return (name, GetResult::Gone);
     }
-    let source = Source { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
-    let answer = match Api::new(client, Interest::in_all_of(source), limits).object(&name.name).await {
+    let collection = Collection { kind: Kind::Secret, namespace: Some(Arc::clone(&name.namespace)) };
+    let answer = match Api::new(client, Interest::in_all_of(collection), limits).object(&name.name).await {
         Ok(None) => GetResult::Gone,
         Ok(Some(bytes)) => match project(Kind::Secret, &bytes) {
             Ok(projected) if projected.meta.object.name == name => {

@@ -23,13 +23,13 @@ use super::super::watch::{Frame, read_frame};
 use super::CachedInformer;
 use crate::clock;
 use crate::cluster::cached::CachedCondition;
-use crate::cluster::source_metrics::SourceSeries;
+use crate::cluster::collection_metrics::CollectionSeries;
 
 /// The collection of one cached kind.
-pub(super) struct Collection<'a> {
+pub(super) struct CachedCollection<'a> {
     pub(super) of: &'a mut CachedInformer,
     pub(super) api: Api,
-    pub(super) series: SourceSeries,
+    pub(super) series: CollectionSeries,
     pub(super) tee: Tee,
     pub(super) pauses: Pauses,
     pub(super) names: BTreeSet<ObjectName>,
@@ -73,7 +73,7 @@ fn is_not_found(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { code: 404, .. })
 }
 
-impl Collection<'_> {
+impl CachedCollection<'_> {
     /// Lists and watches the collection until it no longer exists under its path.
     pub(super) async fn follow(mut self) -> Moved {
         let mut reason = if self.resumes {

@@ -8,14 +8,14 @@ use prometheus::{
     Registry,
 };
 
-use crate::event::Source;
+use crate::event::Collection;
 
 const SOURCE: [&str; 2] = ["kind", "namespace"];
 const SOURCE_AND_REASON: [&str; 3] = ["kind", "namespace", "reason"];
 
 /// The metric families, registered once.
 #[derive(Clone, Debug)]
-pub struct SourceMetrics {
+pub struct CollectionMetrics {
     connected: IntGaugeVec,
     last_event: GaugeVec,
     lists: IntCounterVec,
@@ -27,9 +27,9 @@ pub struct SourceMetrics {
     cached_stale_since: IntGaugeVec,
 }
 
-/// The series of one source.
+/// The series of one collection.
 #[derive(Clone, Debug)]
-pub(crate) struct SourceSeries {
+pub(crate) struct CollectionSeries {
     labels: [String; 2],
     connected: IntGauge,
     last_event: Gauge,
@@ -41,7 +41,7 @@ pub(crate) struct SourceSeries {
     unidentified: IntCounter,
 }
 
-impl SourceMetrics {
+impl CollectionMetrics {
     /// Registers the families.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ impl SourceMetrics {
         Ok(metrics)
     }
 
-    pub(crate) fn of(&self, source: &Source) -> SourceSeries {
-        self.of_kind(source.kind.as_str(), source.namespace.as_deref().unwrap_or_default())
+    pub(crate) fn of(&self, collection: &Collection) -> CollectionSeries {
+        self.of_kind(collection.kind.as_str(), collection.namespace.as_deref().unwrap_or_default())
     }
 
     /// The gauge of the time of a cached kind's restored state; 0 when it is current.
@@ -99,9 +99,9 @@ impl SourceMetrics {
         self.cached_stale_since.with_label_values(&[kind])
     }
 
-    pub(crate) fn of_kind(&self, kind: &str, namespace: &str) -> SourceSeries {
+    pub(crate) fn of_kind(&self, kind: &str, namespace: &str) -> CollectionSeries {
         let labels = [kind, namespace];
-        SourceSeries {
+        CollectionSeries {
             labels: labels.map(str::to_owned),
             connected: self.connected.with_label_values(&labels),
             last_event: self.last_event.with_label_values(&labels),
@@ -115,7 +115,7 @@ impl SourceMetrics {
     }
 }
 
-impl SourceSeries {
+impl CollectionSeries {
     /// Counts a watch as open for as long as the returned value lives.
     pub(crate) fn connected(&self) -> Connected {
         self.connected.inc();
