@@ -23,6 +23,17 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// Its name, as in the label of a metric.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 /// One message to users about one object.
 ///
 /// Findings are ordered by object, then field, so that dumps of equal worlds are equal.

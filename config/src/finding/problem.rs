@@ -173,6 +173,11 @@ pub enum Problem {
         /// Why it has no effect, or what to use instead.
         why: String,
     },
+    /// A path has characters of a pattern, and matches only itself.
+    PathLiteral {
+        /// The path as written.
+        path: String,
+    },
     /// An object asks for routes and names no usable host; it has no routes.
     NoHost {
         /// A description of the hosts it names instead.
@@ -220,6 +225,7 @@ impl Problem {
             Self::NameUnresolved { .. } => "NameUnresolved",
             Self::ClassUnknown { .. } => "ClassUnknown",
             Self::WithoutEffect { .. } => "WithoutEffect",
+            Self::PathLiteral { .. } => "PathLiteral",
             Self::NoHost { .. } => "NoHost",
             Self::RouterMissing { .. } => "RouterMissing",
             Self::ProcessingFailed { .. } => "ProcessingFailed",
@@ -233,6 +239,7 @@ impl Problem {
             Self::SettingIgnored { .. }
             | Self::RedirectAssumed { .. }
             | Self::WithoutEffect { .. }
+            | Self::PathLiteral { .. }
             | Self::HostOwned { shared: true, .. } => Severity::Warning,
             Self::Unreadable { .. }
             | Self::RuleDropped { .. }
@@ -280,6 +287,15 @@ fn write_owned(f: &mut fmt::Formatter<'_>, host: &str, owner: &ObjectRef, shared
     }
 }
 
+const PATTERNS: &str = "an HTTPRoute can have regular expressions";
+/// Writes that an older route has the connections or datagrams for a host.
+fn write_connections_lost(f: &mut fmt::Formatter<'_>, host: &str, winner: &ObjectRef) -> fmt::Result {
+    let what = if winner.kind == Kind::UdpRoute { "datagrams" } else { "connections" };
+    write!(f, "{what} for {host} go to {winner}, which is older")
+}
+
+const OLDER_WINS: &str = "the older object, or the earlier rule of one object, wins";
+const NOT_ATTACHED: &str = "so this route is not attached there";
 const DROPPED: &str = "it is dropped";
 const LAST_RESULT_STAYS: &str = "its last result stays in effect until it changes, but not over a restart";
 
@@ -305,20 +321,11 @@ impl fmt::Display for Problem {
                 write!(f, "Service {service} has no port {port}, so the route answers 503")
             }
             Self::RuleLost { host, path, winner } => {
-                write!(
-                    f,
-                    "{path} of {host} is served by {winner}: the older object, or the earlier rule of one object, wins"
-                )
+                write!(f, "{path} of {host} is served by {winner}: {OLDER_WINS}")
             }
-            Self::ConnectionsLost { host, winner } => {
-                let what = if winner.kind == Kind::UdpRoute { "datagrams" } else { "connections" };
-                write!(f, "{what} for {host} go to {winner}, which is older")
-            }
+            Self::ConnectionsLost { host, winner } => write_connections_lost(f, host, winner),
             Self::ListenerLost { listener, winner } => {
-                write!(
-                    f,
-                    "{winner} is older and has some of the hostnames on {listener}, so this route is not attached there"
-                )
+                write!(f, "{winner} is older and has some of the hostnames on {listener}, {NOT_ATTACHED}")
             }
             Self::DefaultLost { host, winner } => {
                 write!(
@@ -343,6 +350,12 @@ impl fmt::Display for Problem {
                 write!(f, "IngressClass {class} does not exist, so this object has no routes")
             }
             Self::WithoutEffect { value, why } => write!(f, "{value:?} has no effect: {why}"),
+            Self::PathLiteral { path } => {
+                write!(
+                    f,
+                    "{path:?} looks like a pattern, but an Ingress path matches only itself and the paths below it; {PATTERNS}"
+                )
+            }
             Self::NoHost { why } => write!(f, "{why}, so it has no routes"),
             Self::RouterMissing { router } => {
                 write!(

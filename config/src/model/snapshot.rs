@@ -204,6 +204,22 @@ impl Snapshot {
         host.map_or(&[], |routes| routes.certificates.of(server_name))
     }
 
+    /// The certificates for a TLS handshake with a client of this bind, in the order of preference: those of the
+    /// listener that takes the server name, if it has TLS settings of its own; else those of the host, then the default
+    /// one. A client without a server name (in lower case) gets what the host without a name would.
+    pub fn handshake_certificates<'a>(
+        &'a self,
+        bind: &BindKey,
+        server_name: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Arc<Certificate>> {
+        let listener = self.bind(bind).and_then(|bind| bind.listener(server_name.unwrap_or_default()));
+        let tls = listener.and_then(|listener| listener.tls.as_ref());
+        let own = tls.into_iter().flat_map(move |tls| tls.certificates_for(server_name));
+        let shared = tls.is_none().then(|| server_name.map_or(&[][..], |name| self.certificates_for(bind, name)));
+        let default = shared.and(self.default_certificate());
+        own.chain(shared.unwrap_or_default()).chain(default)
+    }
+
     /// The certificate for every other server name.
     #[must_use]
     pub const fn default_certificate(&self) -> Option<&Arc<Certificate>> {

@@ -146,6 +146,11 @@ impl FindingList {
         self.add(field, Problem::WithoutEffect { value: printable(value), why: why.to_string() });
     }
 
+    /// A path is not the pattern that it looks like.
+    pub(super) fn literal_path(&mut self, field: &str, path: &str) {
+        self.add(field, Problem::PathLiteral { path: printable(path) });
+    }
+
     /// The object asks for routes and has no usable host.
     pub(super) fn no_host(&mut self, field: &str, why: impl fmt::Display) {
         self.add(field, Problem::NoHost { why: why.to_string() });

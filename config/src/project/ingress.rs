@@ -204,6 +204,12 @@ fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, InvalidVa
     read(raw, &annotation_field(CLASS_ANNOTATION)).map(ClassRef::Annotation)
 }
 
+/// Returns `true` for a path with the syntax of a regular expression, a wildcard or a parameter, none of which the
+/// Ingress API has. Other controllers take such paths for patterns, so their author may expect more requests.
+fn is_like_a_pattern(path: &str) -> bool {
+    path.contains(['(', '[', '{', '|', '^', '*', '\\']) || path.contains(".+") || path.ends_with('$')
+}
+
 /// Reads one Ingress. Paths that lead to the same Service share its name.
 struct Reader<'f> {
     object: &'f ObjectName,
@@ -257,6 +263,9 @@ impl Reader<'_> {
             }
         };
         let path = path.map_err(|why| self.found.dropped(&format!("{field}.path"), text, why)).ok()?;
+        if kind != "Exact" && is_like_a_pattern(text) {
+            self.found.literal_path(&format!("{field}.path"), text);
+        }
         let backend = match json.backend {
             Some(raw) => self.backend(raw, &format!("{field}.backend")),
             None => {
