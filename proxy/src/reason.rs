@@ -42,8 +42,10 @@ pub(crate) enum Reason {
     ExternalAuthTimeout,
     /// A guard or the route redirects the client.
     Redirect,
-    /// The route has a direct response, or a status for a share of its requests.
+    /// The route has a direct response.
     DirectResponse,
+    /// The route, or the chosen share of its requests, has no usable backend, or a filter that cannot be applied.
+    InvalidBackend,
     /// More body than the route allows.
     BodyTooLarge,
     /// The client stopped sending its body.
@@ -76,7 +78,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 35] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -97,6 +99,7 @@ impl Reason {
         Self::ExternalAuthTimeout,
         Self::Redirect,
         Self::DirectResponse,
+        Self::InvalidBackend,
         Self::BodyTooLarge,
         Self::BodyStalled,
         Self::ClientGone,
@@ -137,6 +140,7 @@ impl Reason {
             Self::ExternalAuthTimeout => (504, "external-auth-timeout", false),
             Self::Redirect => (302, "redirect", false),
             Self::DirectResponse => (500, "direct-response", false),
+            Self::InvalidBackend => (500, "invalid-backend", false),
             Self::BodyTooLarge => (413, "body-too-large", true),
             Self::BodyStalled => (408, "body-stalled", true),
             Self::ClientGone => (499, "client-gone", true),

@@ -203,14 +203,12 @@ impl Resolver {
         schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
         let fits = |certificate: &&Arc<Certificate>| can_sign(certificate, schemes);
-        let listener = snapshot.bind(&self.bind).and_then(|bind| bind.listener(name.unwrap_or_default()));
-        if let Some(tls) = listener.and_then(|listener| listener.tls.as_ref()) {
-            let chosen = tls.certificates_for(name).find(fits);
-            return chosen.map(|certificate| Arc::clone(&certificate.key));
+        if let Some(chosen) = snapshot.handshake_certificates(&self.bind, name).find(fits) {
+            return Some(Arc::clone(&chosen.key));
         }
-        let named = name.and_then(|name| snapshot.certificates_for(&self.bind, name).iter().find(fits));
-        let chosen = named.or_else(|| snapshot.default_certificate().filter(fits));
-        Some(Arc::clone(chosen.map_or(&self.self_signed, |certificate| &certificate.key)))
+        let listener = snapshot.bind(&self.bind).and_then(|bind| bind.listener(name.unwrap_or_default()));
+        let has_own = listener.is_some_and(|listener| listener.tls.is_some());
+        (!has_own).then(|| Arc::clone(&self.self_signed))
     }
 }
 

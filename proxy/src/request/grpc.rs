@@ -74,6 +74,7 @@ mod tests {
             ("upstream-broken", "14"),
             ("service-overloaded", "14"),
             ("direct-response", "14"),
+            ("invalid-backend", "14"),
             ("upstream-timeout", "4"),
             ("connect-timeout", "4"),
             ("denied", "7"),

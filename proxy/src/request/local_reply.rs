@@ -18,7 +18,7 @@ pub(crate) struct LocalReply {
     pub(crate) content: Content,
 }
 
-/// The headers and the body of an answer.
+/// The headers and the body of a local reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
     /// The reason and the id of the request, in the form that the client asks for.
@@ -47,7 +47,7 @@ impl LocalReply {
 
     /// The status of a share of requests without a target.
     pub(crate) const fn status(status: u16) -> Self {
-        Self { reason: Reason::DirectResponse, status, content: Content::Explained }
+        Self { reason: Reason::InvalidBackend, status, content: Content::Explained }
     }
 
     /// The target, if it is a redirect.

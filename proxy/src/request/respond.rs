@@ -173,7 +173,8 @@ pub(crate) fn render(reply: &LocalReply, labels: &Labels<'_>, method: &str, filt
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
     headers.extend(reply.location().map(|location| (LOCATION, location.clone())));
     headers.extend(reply.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
-    let unbacked = matches!(reply.reason, Reason::DirectResponse | Reason::NoEndpoints | Reason::NoRoute);
+    let unbacked =
+        matches!(reply.reason, Reason::DirectResponse | Reason::InvalidBackend | Reason::NoEndpoints | Reason::NoRoute);
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
     filters.of_response(scope, status).for_each(|own| edit(own, &mut headers, frames));
     // A service grants headers of the endpoint's response: its content is not that of this answer.

@@ -87,7 +87,7 @@ async fn a_share_is_a_status_or_a_target_with_its_own_filters() {
         };
         let answer = driven(driver, model([1, 0])).await.get("a.test", "/", "").await;
         assert_eq!(answer.status, 500, "{driver:?}");
-        assert!(answer.body.contains("reason: direct-response"), "{driver:?}: {}", answer.body);
+        assert!(answer.body.contains("reason: invalid-backend"), "{driver:?}: {}", answer.body);
         let answer = driven(driver, model([0, 1])).await.get("a.test", "/", "").await;
         assert_eq!((answer.status, answer.header("x-of")), (200, Some("share")), "{driver:?}");
     }

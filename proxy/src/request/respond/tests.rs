@@ -125,7 +125,7 @@ fn a_direct_response_is_given_as_it_is() {
     let nothing = render(&LocalReply::direct(&nothing), &id, "GET", &NONE);
     assert!(nothing.body.is_empty() && values(&nothing, "content-length").is_empty());
     let share = render(&LocalReply::status(500), &id, "GET", &NONE);
-    assert_eq!(share.body, "500 Internal Server Error\nreason: direct-response\nrequest: abc\n");
+    assert_eq!(share.body, "500 Internal Server Error\nreason: invalid-backend\nrequest: abc\n");
 }
 
 #[test]
