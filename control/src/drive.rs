@@ -80,6 +80,8 @@ impl<'a> Loop<'a> {
         let collections =
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
+        // Those of a loop before it, which failed.
+        metrics.findings.reset();
         Self { reconciler, publisher, history, told, metrics, api_server, unopened, collections }
     }
 
@@ -109,6 +111,7 @@ impl<'a> Loop<'a> {
             let ended = self.drain(events);
             self.step(clock::now());
             self.report();
+            self.count_findings();
             self.queue_reports();
             if ended {
                 return;
@@ -242,6 +245,12 @@ impl<'a> Loop<'a> {
         }
     }
 
+    fn count_findings(&mut self) {
+        for ((reason, severity), count) in self.reconciler.take_finding_counts().into_iter().flatten() {
+            self.metrics.findings.with_label_values(&[reason, severity.as_str()]).set(*count);
+        }
+    }
+
     /// After the publication, and without waiting for the writers.
     fn queue_reports(&mut self) {
         if self.told.reports.wanted() {
@@ -359,6 +368,7 @@ impl<'a> Loop<'a> {
             Question::Refused(gateway, host, answer) => {
                 drop(answer.send(self.reconciler.model().refused(&gateway, &host)));
             }
+            Question::Ignored(host, answer) => drop(answer.send(self.reconciler.model().ignored(&host))),
             Question::Topology(answer) => {
                 let edges = self.reconciler.model().topology().edges();
                 drop(answer.send(edges.map(|(object, key)| (object.clone(), key.clone())).collect()));

@@ -3,8 +3,10 @@
 
 mod request;
 mod candidate;
+mod certificate;
 mod connections;
 mod refused;
+mod ignored;
 mod text;
 
 use std::net::IpAddr;
@@ -12,7 +14,10 @@ use std::sync::Arc;
 
 pub use candidate::Candidate;
 use candidate::{Rank, rank};
+pub use certificate::Presented;
 use connections::Connections;
+pub use ignored::Ignored;
+pub(crate) use ignored::ignored;
 pub use refused::Refused;
 pub(crate) use refused::{refusals, refused};
 pub use request::ExplainRequest;
@@ -45,6 +50,9 @@ pub struct Explanation {
     /// another one: the answer is 421 then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misdirected: Option<String>,
+    /// The certificate of the TLS handshake; `None` without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Presented>,
     /// The matching host pattern; `None` if no rule has the host.
     pub host: Option<String>,
     /// The normalised path.
@@ -66,6 +74,10 @@ pub struct Explanation {
     /// that ask the control loop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
+    /// Objects that name the host and belong to another controller or to none, if no route serves the request; added by
+    /// callers that ask the control loop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<Ignored>,
     /// The findings about routes that lost.
     pub lost: Vec<Finding>,
     /// Other findings about the route's object.
@@ -177,6 +189,7 @@ pub fn explain(
         listener: listener.name.to_string(),
         gateway: listener.origin.clone(),
         misdirected: misdirected.map(|handshake_listener| handshake_listener.name.to_string()),
+        certificate: (key.protocol == BindProtocol::Https).then(|| Presented::of(snapshot, &key, server_name(asked))),
         host: routes.map(|routes| routes.host.to_string()),
         path: asked.path.clone(),
         route: route.map(|route| served(snapshot, route)),
@@ -185,6 +198,7 @@ pub fn explain(
         others,
         omitted,
         refused: Vec::new(),
+        ignored: Vec::new(),
         lost,
         findings: told,
         held: not_serving.held.clone(),
@@ -200,11 +214,15 @@ fn named(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok()
 }
 
+/// The server name of a request's TLS handshake: none if its URL has an IP address (RFC 6066 section 3).
+fn server_name(asked: &ExplainRequest) -> Option<&str> {
+    named(&asked.server_name).is_none().then_some(&*asked.server_name)
+}
+
 /// The listener of a request's TLS handshake; `None` without TLS.
 fn handshake_listener(bind: Option<&Bind>, asked: &ExplainRequest) -> Result<Option<TlsListener>, String> {
     let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
-    // A client sends no server name if its URL has an IP address (RFC 6066 section 3).
-    let name = if named(&asked.server_name).is_some() { "" } else { &asked.server_name };
+    let name = server_name(asked).unwrap_or_default();
     let listener = bind.listener(name).ok_or_else(|| format!("no listener takes the server name {name:?}"))?;
     Ok(Some(TlsListener::of(listener)))
 }
@@ -233,6 +251,7 @@ fn of_connections(
         listener: found.listener.name.to_string(),
         gateway: found.listener.origin.clone(),
         misdirected: None,
+        certificate: None,
         host: None,
         path: String::new(),
         route: None,
@@ -241,6 +260,7 @@ fn of_connections(
         others: Vec::new(),
         omitted: 0,
         refused: Vec::new(),
+        ignored: Vec::new(),
         lost,
         findings: told,
         held: not_serving.held.clone(),

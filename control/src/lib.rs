@@ -57,7 +57,7 @@ pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use command::{Command, CommandRefusal};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{BindFailures, Collection, Event};
-pub use explain::{Candidate, ExplainRequest, Explanation, Refused, Served, TargetView, explain};
+pub use explain::{Candidate, ExplainRequest, Explanation, Ignored, Presented, Refused, Served, TargetView, explain};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};

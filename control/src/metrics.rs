@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{
+    GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 use tidegate_config::model::Certificate;
 use tidegate_config::object::Kind;
 use tidegate_config::published::Published;
@@ -29,6 +31,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) drift: IntCounterVec,
     pub(crate) audits: IntCounter,
     pub(crate) audit_drift: IntCounterVec,
+    pub(crate) findings: IntGaugeVec,
     pub(crate) restarts: IntCounter,
 }
 
@@ -37,6 +40,19 @@ fn stale_since(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
         "tidegate_cache_stale_since_timestamp_seconds",
         "The time of the restored state that is served, in seconds since the epoch; 0 if the current state is served.",
     )?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn findings(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
+    let opts = Opts::new("tidegate_findings", "Current findings about objects, by reason and severity.");
+    let made = IntGaugeVec::new(opts, &["reason", "severity"])?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn counter_by(label: &str, name: &str, help: &str, registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    let made = IntCounterVec::new(Opts::new(name, help), &[label])?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
 }
@@ -67,27 +83,23 @@ impl ControlMetrics {
             &["kind"],
         )?;
         registry.register(Box::new(applied_resource_version.clone()))?;
-        let drift = IntCounterVec::new(
-            Opts::new("tidegate_drift_total", "Listed objects that differed from earlier watch events, by kind."),
-            &["kind"],
+        let drift = counter_by(
+            "kind",
+            "tidegate_drift_total",
+            "Listed objects that differed from earlier watch events, by kind.",
+            registry,
         )?;
-        registry.register(Box::new(drift.clone()))?;
         for kind in Kind::ALL {
             drift.with_label_values(&[kind.as_str()]);
         }
-        let audit_drift = IntCounterVec::new(
-            Opts::new("tidegate_audit_drift_total", "Units in which an audit found drift."),
-            &["unit"],
+        let audit_drift =
+            counter_by("unit", "tidegate_audit_drift_total", "Units in which an audit found drift.", registry)?;
+        let units_compiled = counter_by(
+            "unit",
+            "tidegate_control_units_compiled_total",
+            "Units compiled, because they were affected by a change.",
+            registry,
         )?;
-        registry.register(Box::new(audit_drift.clone()))?;
-        let units_compiled = IntCounterVec::new(
-            Opts::new(
-                "tidegate_control_units_compiled_total",
-                "Units compiled, because they were affected by a change.",
-            ),
-            &["unit"],
-        )?;
-        registry.register(Box::new(units_compiled.clone()))?;
         for unit in Unit::LABELS {
             audit_drift.with_label_values(&[unit]);
             units_compiled.with_label_values(&[unit]);
@@ -112,6 +124,7 @@ impl ControlMetrics {
             drift,
             audits: counter("tidegate_audits_total", "Completed rounds of the audit.")?,
             audit_drift,
+            findings: findings(registry)?,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a collection of objects cannot be listed or watched.")?,
             stale_since: stale_since(registry)?,

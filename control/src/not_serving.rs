@@ -69,13 +69,14 @@ impl fmt::Display for Wait {
 }
 
 /// The time in RFC 3339, to the millisecond.
-fn text(time: SystemTime) -> String {
+pub(crate) fn text(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = i64::try_from(since.as_millis()).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map(|time| format!("{time:.3}")).unwrap_or_default()
 }
 
-fn as_text<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes a time as its text.
+pub(crate) fn as_text<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&text(*time))
 }
 

@@ -38,7 +38,7 @@ use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};
 use waits::{AwaitedObjects, Waits, awaited};
 
-use crate::compile::{Compiled, Defer, Next, Touched, Unit};
+use crate::compile::{Compiled, Defer, FindingCounts, Next, Touched, Unit};
 use crate::event::Collection;
 use crate::history::{Cause, Changes};
 use crate::interest::{Names, SecretInterest};
@@ -241,6 +241,11 @@ impl Reconciler {
     #[must_use]
     pub const fn listing(&self) -> &Listing {
         &self.listing
+    }
+
+    /// The number of findings by reason and severity, if it has changed since the last call.
+    pub(crate) fn take_finding_counts(&mut self) -> Option<&FindingCounts> {
+        self.model.compiled.take_finding_counts()
     }
 
     /// The desired reports to the cluster.

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::attachment::{Key, Verdict};
 use crate::cluster::cached::CachedStates;
 use crate::command::{Command, CommandRefusal};
-use crate::explain::Refused;
+use crate::explain::{Ignored, Refused};
 use crate::history::Publication;
 use crate::not_serving::NotServing;
 use crate::reconcile::{Desired, DesiredInfrastructure, ObjectFindings};
@@ -109,6 +109,7 @@ pub(crate) enum Question {
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Refused(ObjectRef, String, oneshot::Sender<Vec<Refused>>),
+    Ignored(String, oneshot::Sender<Vec<Ignored>>),
     Tree(TreeQuery, oneshot::Sender<Tree>),
     Verdicts(oneshot::Sender<Vec<(ObjectRef, Verdict)>>),
     DesiredStatus(ObjectRef, oneshot::Sender<Option<Desired>>),
@@ -155,6 +156,12 @@ impl View {
     /// bounded number. `None` while the loop does not run.
     pub async fn refused(&self, gateway: ObjectRef, host: String) -> Option<Vec<Refused>> {
         self.ask(|answer| Question::Refused(gateway, host, answer)).await
+    }
+
+    /// The Ingresses and routes for a host that belong to another controller or to none; a bounded number. `None` while
+    /// the loop does not run.
+    pub async fn ignored(&self, host: String) -> Option<Vec<Ignored>> {
+        self.ask(|answer| Question::Ignored(host, answer)).await
     }
 
     /// The verdict on each object that has one. `None` while the loop does not run.
@@ -232,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_restored_source_does_not_prevent_reports() {
+    fn a_denied_restored_collection_does_not_prevent_reports() {
         check(&["synced", "synced"], true);
         check(&["synced", "restored"], false);
         check(&["synced", "denied"], true);

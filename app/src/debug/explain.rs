@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_control::{ExplainRequest, explain};
+use tidegate_control::{ExplainRequest, Ignored, explain};
 
 use super::{Debug, bad_request};
 
@@ -54,8 +54,15 @@ pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) 
     let explained = explain(&debug.published.pin(), &findings, &not_serving, &asked);
     let mut explanation = match explained {
         Ok(explanation) => explanation,
-        Err(why) => return bad_request(&why),
+        Err(why) => {
+            let ignored = debug.view.ignored(asked.host().to_owned()).await.unwrap_or_default();
+            let lines = ignored.iter().map(|Ignored { object, why }| format!("\n  ignored  {object}: {why}"));
+            return bad_request(&format!("{why}{}", lines.collect::<String>()));
+        }
     };
+    if !explanation.is_served() {
+        explanation.ignored = debug.view.ignored(asked.host().to_owned()).await.unwrap_or_default();
+    }
     if let Some(gateway) = &explanation.gateway {
         let refused = debug.view.refused(gateway.gateway.clone(), asked.host().to_owned()).await;
         explanation.refused = refused.unwrap_or_default();

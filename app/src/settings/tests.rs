@@ -56,7 +56,7 @@ fn errors_name_flag_value_and_reason() {
     check(&["--slow-age-max", "x"], "--slow-age-max \"x\": expected number at 0");
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
-    check(&["--driver", "lean"], "--driver \"lean\": is neither both nor full");
+    check(&["--driver", "lean"], "--driver \"lean\": is neither both nor pingora");
     check(
         &["--access-log-format", "jsn"],
         "--access-log-format \"jsn\": is neither json, combined nor deis, and has no variable such as $status",

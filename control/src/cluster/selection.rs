@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_by_name_are_one_source() {
+    fn secrets_by_name_are_one_collection() {
         let secrets = Secrets::Referenced { refresh: Duration::from_secs(1) };
         let options = Options { secrets, ..Options::default() };
         let collections = collections(&["a".into(), "b".into()], &options);

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::finding::Finding;
+use tidegate_config::finding::{Finding, Severity};
 use tidegate_config::object::ObjectRef;
 
 use super::Unit;
 
 /// The findings of one unit by object: each once, in ascending order.
 pub(crate) type ByObject = BTreeMap<ObjectRef, Arc<[Finding]>>;
+
+/// The number of findings by reason and severity. An entry stays when its number drops to 0.
+pub(crate) type FindingCounts = BTreeMap<(&'static str, Severity), i64>;
 
 /// The findings of all units.
 #[derive(Debug, Default)]
@@ -19,6 +22,10 @@ pub struct Findings {
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
     /// The objects whose findings have changed since [`Findings::take_moved`].
     moved: BTreeSet<ObjectRef>,
+    /// Each finding counts once, however many units have it.
+    counts: FindingCounts,
+    /// Whether the counts have changed since [`Findings::take_counts`].
+    recounted: bool,
 }
 
 impl Findings {
@@ -57,6 +64,21 @@ impl Findings {
         std::mem::take(&mut self.moved)
     }
 
+    /// The counts, if they have changed since the last call.
+    pub(crate) fn take_counts(&mut self) -> Option<&FindingCounts> {
+        std::mem::take(&mut self.recounted).then_some(&self.counts)
+    }
+
+    /// Adds the findings about an object to the counts, or subtracts them.
+    fn count(&mut self, object: &ObjectRef, by: i64) {
+        let each: BTreeSet<&Finding> = self.about(object).collect();
+        let kinds: Vec<_> = each.iter().map(|it| (it.problem.reason(), it.problem.severity())).collect();
+        for kind in kinds {
+            *self.counts.entry(kind).or_default() += by;
+            self.recounted = true;
+        }
+    }
+
     /// Replaces all findings of a unit.
     pub(crate) fn put(&mut self, unit: Unit, findings: Vec<Finding>) {
         let mut now: BTreeMap<ObjectRef, Vec<Finding>> = BTreeMap::new();
@@ -82,6 +104,12 @@ impl Findings {
             return;
         }
         self.moved.insert(object.clone());
+        self.count(object, -1);
+        self.replace(unit, object, findings);
+        self.count(object, 1);
+    }
+
+    fn replace(&mut self, unit: &Unit, object: &ObjectRef, findings: Vec<Finding>) {
         if !findings.is_empty() {
             self.by_unit.entry(unit.clone()).or_default().insert(object.clone(), findings.into());
             self.about.entry(object.clone()).or_default().insert(unit.clone());
@@ -132,6 +160,11 @@ mod tests {
             let found: String = findings.about(&object(of)).map(|finding| finding.field.clone()).collect();
             assert_eq!(found, *fields, "about {of}");
         }
+        let all = i64::try_from(findings.all().len()).unwrap();
+        let recounted = findings.take_counts().is_some();
+        assert_eq!(recounted, !moved.is_empty(), "counted again");
+        let counts: Vec<_> = findings.counts.iter().map(|(kind, count)| (*kind, *count)).collect();
+        assert_eq!(counts, [(("ProcessingFailed", Severity::Error), all)]);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use changed::ChangedUnits;
-pub(crate) use findings::ByObject;
 pub use findings::Findings;
+pub(crate) use findings::{ByObject, FindingCounts};
 pub use host::HostUnit;
 use host::claim_index::ClaimIndex;
 use tidegate_config::caught::caught;
@@ -224,6 +224,11 @@ impl Compiled {
     /// The Services whose endpoints are compiled.
     pub(crate) fn used_services(&self, held: &BTreeSet<BackendKey>) -> BTreeSet<ObjectName> {
         self.uses.iter().map(|(key, _)| key).chain(held).map(|key| key.service.clone()).collect()
+    }
+
+    /// The number of findings by reason and severity, if it has changed since the last call.
+    pub(crate) fn take_finding_counts(&mut self) -> Option<&FindingCounts> {
+        self.findings.take_counts()
     }
 
     /// All findings, each once, ordered by object and field.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use serde_json::json;
 use tidegate_config::model::BackendKey;
-use tidegate_config::object::ObjectName;
+use tidegate_config::object::{ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{self, Published};
 use tokio::sync::oneshot;
@@ -93,7 +93,7 @@ fn nothing_is_in_effect_before_the_first_model() {
 }
 
 #[test]
-fn a_source_fails_until_its_watch_is_open() {
+fn a_collection_fails_until_its_watch_is_open() {
     let collection = || Collection { kind: Kind::Secret, namespace: None };
     let failing = || Event::Failing { collection: collection(), why: "refused".to_owned(), denied: false };
     let watching = || Event::Watching { collection: collection() };
@@ -197,6 +197,24 @@ fn the_addresses_of_the_api_server_are_known_before_compiling() {
         running.step(clock::now());
         assert_eq!(endpoints(&published), want, "{at}");
     }
+}
+
+#[test]
+fn findings_are_counted_until_their_cause_is_gone() {
+    let mut bed = Bed::new(Kind::ALL.map(|kind| Collection { kind, namespace: None }));
+    let metrics = bed.metrics.clone();
+    let missing = || metrics.findings.with_label_values(&["ServiceMissing", "error"]).get();
+    let mut running = bed.running();
+    let mut check = |events: Vec<Event>, want: i64| {
+        events.into_iter().for_each(|event| running.observe(event));
+        running.step(clock::now());
+        running.count_findings();
+        assert_eq!(missing(), want);
+    };
+    check(of_web(), 0);
+    let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", "web"));
+    check(vec![Event::Deleted { object, resource_version: "2".into(), received: clock::now() }], 1);
+    check(of_web(), 0);
 }
 
 #[tokio::test]

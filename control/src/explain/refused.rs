@@ -10,7 +10,7 @@ use crate::topology::Topology;
 use crate::world::World;
 
 /// The maximum number of listed routes.
-const LISTED_MAX: usize = 20;
+pub(super) const LISTED_MAX: usize = 20;
 
 /// A route that refers to a Gateway or one of its ListenerSets, and is not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -31,7 +31,7 @@ pub(crate) fn refused(world: &World, topology: &Topology, gateway: &ObjectRef, h
     of_host.flat_map(|route| refusals(world, topology, gateway, route)).take(LISTED_MAX).collect()
 }
 
-fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
+pub(super) fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
     let name = &route.name;
     let hostnames = if route.kind == Kind::HttpRoute {
         world.http_routes.get(name).map(|route| &route.hostnames)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_config::model::{Endpoint, Guard};
 
-use super::{Candidate, Explanation, Refused};
+use super::{Candidate, Explanation, Ignored, Refused};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,6 +16,9 @@ impl fmt::Display for Explanation {
         }
         if let Some(shaken) = &self.misdirected {
             writeln!(f, "  tls      the TLS server name selects listener {shaken}, so the answer is 421")?;
+        }
+        if let Some(certificate) = &self.certificate {
+            writeln!(f, "  cert     {certificate}")?;
         }
         match &self.connections {
             Some(connections) => connections.fmt(f)?,
@@ -38,6 +41,9 @@ impl fmt::Display for Explanation {
         }
         for Refused { object, reason, message } in &self.refused {
             writeln!(f, "  refused  {object}: {reason}: {message}")?;
+        }
+        for Ignored { object, why } in &self.ignored {
+            writeln!(f, "  ignored  {object}: {why}")?;
         }
         for finding in &self.lost {
             writeln!(f, "  lost     {finding}")?;

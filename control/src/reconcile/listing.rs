@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_model_waits_for_required_sources_without_limit_and_for_others_for_a_while() {
+    fn the_first_model_waits_for_required_collections_without_limit_and_for_others_for_a_while() {
         check(&CLUSTER, &[], "no end", "");
         check(&CLUSTER, &[(Listed, &CLUSTER[..2])], "no end", "");
         check(&CLUSTER, &[(Listed, &CLUSTER[..2]), (Fails, &["EndpointSlice"])], "no end", "");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_denied_in_its_namespace_does_not_block_others() {
+    fn a_collection_that_is_denied_in_its_namespace_does_not_block_others() {
         let (a, b) = TWO_NAMESPACES.split_at(3);
         check(&TWO_NAMESPACES, &[(Listed, a)], "no end", "");
         check(&TWO_NAMESPACES, &[(Listed, a), (Denied, b)], "21 s", "a");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn restored_sources_serve_but_nothing_is_reported_before_they_are_listed() {
+    fn restored_collections_serve_but_nothing_is_reported_before_they_are_listed() {
         check(&CLUSTER, &[(Restored, &CLUSTER)], "3 s", "");
         check(&CLUSTER, &[(Restored, &CLUSTER[..3])], "5 s", "");
         check(&CLUSTER, &[(Restored, &CLUSTER), (Listed, &CLUSTER[..3])], "3 s", "");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_all_namespaces_leaves_out_those_with_a_source_of_their_own() {
+    fn a_collection_of_all_namespaces_leaves_out_those_with_a_collection_of_their_own() {
         let mut world = World::default();
         for namespace in ["a", "b"] {
             let object = json!({"metadata": {"namespace": namespace, "name": "web", "resourceVersion": "1"}});

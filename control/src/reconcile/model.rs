@@ -7,7 +7,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use crate::attachment::Attachment;
 use crate::compile::{Compiled, Inputs};
-use crate::explain::{Refused, refused};
+use crate::explain::{Ignored, Refused, ignored, refused};
 use crate::options::Options;
 use crate::sources::attach_all;
 use crate::topology::Topology;
@@ -111,6 +111,12 @@ impl Model {
     #[must_use]
     pub fn refused(&self, gateway: &ObjectRef, host: &str) -> Vec<Refused> {
         refused(&self.world, &self.topology, gateway, host)
+    }
+
+    /// The Ingresses and routes for a host that belong to another controller or to none; limited in number.
+    #[must_use]
+    pub fn ignored(&self, host: &str) -> Vec<Ignored> {
+        ignored(&self.world, &self.options, &self.topology, host)
     }
 
     /// A page of the tree of attachments.

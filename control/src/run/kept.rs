@@ -42,7 +42,7 @@ impl State {
     pub(super) async fn open_cache(&mut self) {
         let pace = self.control.options.pace;
         let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
-        let kept = (self.kept_sources(), self.control.cached.clone());
+        let kept = (self.kept_collections(), self.control.cached.clone());
         let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, sweep, &self.cache_metrics).await;
         self.kept.cache = cache;
         self.kept.cached = take(&mut restored.cached);
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    fn kept_sources(&self) -> Vec<KeptCollection> {
+    fn kept_collections(&self) -> Vec<KeptCollection> {
         let (options, namespaces) = (&self.control.options, &self.control.namespaces);
         let kept = |collection: &Collection| {
             let listed = collection.kind != Kind::Secret || options.secrets == Secrets::Watched;

@@ -13,7 +13,9 @@ use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, In
 use super::reader::Reader;
 use super::spec::SourceSpec;
 use crate::attachment::{Attachment, Claim, ClaimTerms, Key, Report, Verdict};
-use crate::options::Ingresses;
+use crate::options::{Ingresses, Options};
+use crate::topology::Topology;
+use crate::world::World;
 
 /// Ingresses and their classes.
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -69,6 +71,27 @@ fn membership(reader: &mut Reader<'_>, options: &Ingresses, ingress: &Ingress) -
             let ours = |class: &&Arc<IngressClass>| class.is_default && class.controller == options.controller;
             let class = reader.classes().find(ours);
             class.map_or(Membership::Others, |class| Membership::Ours(class.name.name.clone()))
+        }
+    }
+}
+
+/// The reason why an Ingress is not ours, if it is not.
+pub(crate) fn not_ours(world: &World, options: &Options, topology: &Topology, ingress: &Ingress) -> Option<String> {
+    let ours = options.sources.ingress.as_ref()?;
+    match (membership(&mut Reader::new(world, options, topology), ours, ingress), &ingress.class) {
+        (Membership::Ours(_), _) => None,
+        (Membership::UnknownClass(class), _) => Some(format!("its IngressClass {class} does not exist")),
+        (Membership::Others, ClassRef::Annotation(class)) => {
+            Some(format!("its class is {class}, by annotation, and not {}", ours.class))
+        }
+        (Membership::Others, ClassRef::Field(class)) => match world.classes.get(class) {
+            Some(found) => {
+                Some(format!("its IngressClass {} is of another controller: {}", class.name, found.controller))
+            }
+            None => Some(format!("its class is {}, and not {}", class.name, ours.class)),
+        },
+        (Membership::Others, ClassRef::Default) => {
+            Some(format!("it names no class, and no IngressClass of {} is the default", ours.controller))
         }
     }
 }

@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use all::attach_all;
-pub(crate) use gateway::parent_of;
+pub(crate) use gateway::{not_attached, parent_of};
+pub(crate) use ingress::not_ours;
 use reader::Reader;
 use spec::attached_if_missing;
 pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};

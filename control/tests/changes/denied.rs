@@ -77,7 +77,7 @@ fn a_denied_namespace_delays_the_first_model_by_its_grace_only() {
 }
 
 #[test]
-fn a_source_that_fails_without_denial_is_waited_for() {
+fn a_collection_that_fails_without_denial_is_waited_for() {
     let mut bench = Bench::of_two();
     bench.lists(&NAMESPACED, "shop");
     bench.lists(&NAMESPACED[1..], "blog");

@@ -68,7 +68,7 @@ fn check_start(required_s: u64, optional_s: &[(Kind, u64)], failing: &[Kind], wa
 }
 
 #[test]
-fn the_first_model_waits_longer_for_slow_sources_than_for_failing_ones() {
+fn the_first_model_waits_longer_for_slow_collections_than_for_failing_ones() {
     use Kind::{IngressClass, Secret};
     check_start(3, &[(IngressClass, 1), (Secret, 2)], &[], Some(3));
     check_start(3, &[(IngressClass, 1), (Secret, 100)], &[], Some(100));

@@ -183,6 +183,92 @@ fn rejected_routes_for_the_host_are_shown() {
     check(&text, "refused", &refused);
 }
 
+/// A Secret with a certificate for `shop.example`, valid until the end of this year.
+fn secret(name: &str, year: i32) -> (Kind, Value) {
+    let mut params = rcgen::CertificateParams::new(["shop.example".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(year, 12, 31);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let bytes = |pem: String| k8s_openapi::ByteString(pem.into_bytes());
+    let data =
+        json!({"tls.crt": bytes(params.self_signed(&key).unwrap().pem()), "tls.key": bytes(key.serialize_pem())});
+    let metadata = json!({"namespace": "shop", "name": name, "resourceVersion": "1"});
+    (Kind::Secret, json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": data}))
+}
+
+#[test]
+fn the_certificate_of_the_handshake_is_shown() {
+    let listener = |name: &str, port: u16, secret: &str| {
+        let tls = json!({"certificateRefs": [{"name": secret}]});
+        json!({"name": name, "port": port, "protocol": "HTTPS", "tls": tls})
+    };
+    let listeners = json!([listener("new", 443, "new"), listener("old", 8443, "old"), listener("none", 9443, "gone")]);
+    let objects = [
+        class(),
+        gateway("edge", listeners),
+        secret("new", 2999),
+        secret("old", 2020),
+        route("web", OLD, json!({"name": "edge"}), json!(["shop.example", "other.example"]), json!([{}])),
+    ];
+    let cluster = Cluster::of(options(&["192.0.2.1"]), &objects);
+    let check_one = |url: &str, want: &[&str]| check(&said(&cluster, url, None, &[]), "cert", want);
+    check_one("https://shop.example/", &["Secret shop/new, valid until 2999-12-31T00:00:00.000Z"]);
+    let other = "Secret shop/new, valid until 2999-12-31T00:00:00.000Z, and does not name this host";
+    check_one("https://other.example/", &[other]);
+    // A client sends no name for an address.
+    check_one("https://192.0.2.1/", &[other]);
+    check_one("https://shop.example:8443/", &["Secret shop/old, expired since 2020-12-31T00:00:00.000Z"]);
+    assert_eq!(
+        refused_in(options(&["192.0.2.1"]), &objects, "https://192.0.2.1:9443/"),
+        "no listener accepts https://192.0.2.1:9443/"
+    );
+    check(&said(&shop(), "http://shop.example/", None, &[]), "cert", &[]);
+}
+
+#[test]
+fn objects_of_other_controllers_are_named_if_nothing_serves_the_host() {
+    let named = |name: &str, host: &str, class: Value| {
+        let rules = json!([{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix"}]}}]);
+        object(Kind::Ingress, name, OLD, &json!({"ingressClassName": class, "rules": rules}))
+    };
+    let mut by_annotation = named("annotated", "*.example", Value::Null);
+    by_annotation.1["metadata"]["annotations"] = json!({"kubernetes.io/ingress.class": "nginx"});
+    let cluster_wide =
+        |name: &str, spec: Value| json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec});
+    let nginx = cluster_wide("nginx", json!({"controller": "k8s.io/ingress-nginx"}));
+    let elsewhere = json!({"gatewayClassName": "other", "listeners": []});
+    let parent = |kind: &str, name: &str| json!({"kind": kind, "name": name});
+    let route = |name: &str, parent| route(name, OLD, parent, json!(["web.example"]), json!([{}]));
+    let objects = [
+        class(),
+        gateway("edge", json!([{"name": "http", "port": 80, "protocol": "HTTP"}])),
+        object(Kind::Gateway, "elsewhere", OLD, &elsewhere),
+        (Kind::IngressClass, nginx),
+        named("nginx", "web.example", json!("nginx")),
+        named("typo", "web.example", json!("tidegat")),
+        named("classless", "web.example", Value::Null),
+        named("another-host", "other.test", json!("nginx")),
+        by_annotation,
+        route("gone", parent("Gateway", "gone")),
+        route("of-another", parent("Gateway", "elsewhere")),
+        route("of-a-set", parent("ListenerSet", "gone")),
+        route("of-a-mesh", json!({"group": "", "kind": "Service", "name": "web"})),
+    ];
+    let cluster = Cluster::of(options(&["192.0.2.1"]), &objects);
+    let ignored = [
+        "Ingress shop/annotated: its class is nginx, by annotation, and not tidegate",
+        "Ingress shop/classless: it names no class, and no IngressClass of tidegate.io/ingress is the default",
+        "Ingress shop/nginx: its IngressClass nginx is of another controller: k8s.io/ingress-nginx",
+        "Ingress shop/typo: its IngressClass tidegat does not exist",
+        "HTTPRoute shop/gone: Gateway shop/gone does not exist",
+        "HTTPRoute shop/of-a-mesh: Service shop/web is not a Gateway",
+        "HTTPRoute shop/of-a-set: ListenerSet.gateway.networking.k8s.io shop/gone does not exist",
+        "HTTPRoute shop/of-another: Gateway shop/elsewhere is of GatewayClass other, which does not exist or is of another controller",
+    ];
+    check(&said(&cluster, "http://web.example/", None, &[]), "ignored", &ignored);
+    let served = said(&shop(), "http://shop.example/cart", None, &[]);
+    check(&served, "ignored", &[]);
+}
+
 #[test]
 fn a_host_header_goes_to_the_address_that_the_url_names() {
     let listeners = || json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);

@@ -85,6 +85,9 @@ impl Cluster {
     fn explained(&self, withheld: &NotServing, asked: &ExplainRequest) -> Explanation {
         let findings = self.reconciler.model().compiled().all_findings();
         let mut explained = explain(&self.published.pin(), &findings, withheld, asked).expect("an explanation");
+        if !explained.is_served() {
+            explained.ignored = self.reconciler.model().ignored(asked.host());
+        }
         if let Some(gateway) = &explained.gateway {
             explained.refused = self.reconciler.model().refused(&gateway.gateway, asked.host());
         }

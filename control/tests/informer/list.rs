@@ -47,7 +47,7 @@ fn an_expired_continue_token_restarts_the_list() {
         &Expect {
             events: &["listed@9 b@8"],
             requests: &["list", "list continue=t1", "list", "watch 9"],
-            counted: &["list:status_410"],
+            counted: &["list:status-410"],
         },
     );
 }
@@ -56,14 +56,14 @@ fn an_expired_continue_token_restarts_the_list() {
 fn refused_lists_are_reported_and_retried() {
     for (code, label) in [(401, "401"), (403, "403"), (404, "404"), (429, "429"), (500, "500"), (503, "503")] {
         let failing = format!("failing: the API server answered {code}: as told");
-        fails_once(patient(), Answer::status(code), &failing, &format!("list:status_{label}"));
+        fails_once(patient(), Answer::status(code), &failing, &format!("list:status-{label}"));
     }
 }
 
 #[test]
 fn a_server_that_sends_no_headers_is_given_up() {
     let limits = Limits { headers: MS(200), ..patient() };
-    fails_once(limits, Answer::Mute, "failing: no answer in time", "list:no_headers");
+    fails_once(limits, Answer::Mute, "failing: no answer in time", "list:no-headers");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_failure_is_reported_once_until_it_changes() {
         &Expect {
             events: &["failing: the API server answered 403*", "failing: the API server answered 500*", "listed@5 a@3"],
             requests: &["list", "list", "list", "list", "list", "list", "watch 5"],
-            counted: &["list:status_403", "list:status_500"],
+            counted: &["list:status-403", "list:status-500"],
         },
     );
     let limits = Limits { failing_again: Duration::ZERO, ..patient() };

@@ -94,7 +94,7 @@ fn check(answer: fn(usize, bool) -> Answer, meanwhile: bool, want: usize) {
 }
 
 #[test]
-fn a_source_that_waits_for_the_server_resumes_when_another_reaches_it() {
+fn a_collection_that_waits_for_the_server_resumes_when_another_reaches_it() {
     // The failed list, the successful one, and the watch after it.
     check(|nth, watch| if nth == 0 { Answer::HangUp } else { comes_back(nth, watch) }, false, 3);
     check(|nth, watch| if nth == 0 && !watch { Answer::status(401) } else { comes_back(nth, watch) }, false, 3);
@@ -104,7 +104,7 @@ fn a_source_that_waits_for_the_server_resumes_when_another_reaches_it() {
 }
 
 #[test]
-fn a_source_that_waits_for_another_reason_keeps_waiting() {
+fn a_collection_that_waits_for_another_reason_keeps_waiting() {
     check(|_, _| Answer::status(403), false, 1);
     check(|_, _| Answer::status(404), false, 1);
     check(|_, _| Answer::ok("<html>"), false, 1);

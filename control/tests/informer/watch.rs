@@ -60,7 +60,7 @@ fn the_next_watch_resumes_at_the_last_object_or_bookmark() {
 #[test]
 fn an_expired_version_causes_a_list_in_either_form() {
     for watch in [Answer::status(410), watching(&[expired()])] {
-        follows(patient(), vec![watch], &["listed@9 b@8"], &["list", "watch 9"], &["watch:status_410", "why:expired"]);
+        follows(patient(), vec![watch], &["listed@9 b@8"], &["list", "watch 9"], &["watch:status-410", "why:expired"]);
     }
 }
 
@@ -68,7 +68,7 @@ fn an_expired_version_causes_a_list_in_either_form() {
 fn refusals_unrelated_to_the_version_are_retried() {
     for code in [401_u16, 403, 429, 500, 503] {
         let failing = format!("failing: the API server answered {code}: *");
-        let counted = format!("watch:status_{code}");
+        let counted = format!("watch:status-{code}");
         let error = frame("ERROR", &format!(r#"{{"kind":"Status","code":{code},"message":"as told"}}"#));
         for watch in [Answer::status(code), watching(&[error])] {
             follows(patient(), vec![watch], &[&failing], &["watch 5"], &[&counted]);
@@ -115,7 +115,7 @@ fn repeated_failures_at_one_version_cause_a_list() {
         let requests: Vec<String> =
             requests.split(' ').map(|it| if it == "list" { it.to_owned() } else { format!("watch {it}") }).collect();
         let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
-        follows(patient(), watches, &events, &requests, &["watch:status_500"]);
+        follows(patient(), watches, &events, &requests, &["watch:status-500"]);
     }
 }
 
@@ -123,7 +123,7 @@ fn repeated_failures_at_one_version_cause_a_list() {
 fn refusals_of_the_version_cause_a_list() {
     for code in [400_u16, 404, 504] {
         let failing = format!("failing: the API server answered {code}: as told");
-        let counted = format!("watch:status_{code}");
+        let counted = format!("watch:status-{code}");
         follows(
             patient(),
             vec![Answer::status(code)],
@@ -135,7 +135,7 @@ fn refusals_of_the_version_cause_a_list() {
 }
 
 #[test]
-fn a_source_fails_until_its_watch_is_open() {
+fn a_collection_fails_until_its_watch_is_open() {
     let failing = "failing: the API server answered 404: as told";
     check(
         patient(),
@@ -144,13 +144,13 @@ fn a_source_fails_until_its_watch_is_open() {
         &Expect {
             events: &[failing, "listed@5", "listed@6", "listed@7", "watching"],
             requests: &["list", "list", "watch 5", "list", "watch 6", "list", "watch 7"],
-            counted: &["list:status_404", "watch:status_404"],
+            counted: &["list:status-404", "watch:status-404"],
         },
     );
 }
 
 #[test]
-fn a_source_that_fails_again_is_reported_again() {
+fn a_collection_that_fails_again_is_reported_again() {
     let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
     let failing = "failing: connection: *";
     follows(patient(), vec![cut(), cut()], &[failing, "watching", failing, "watching"], &["watch 5", "watch 5"], &[]);
@@ -159,7 +159,7 @@ fn a_source_that_fails_again_is_reported_again() {
 #[test]
 fn a_watch_without_headers_is_given_up() {
     let limits = Limits { headers: MS(200), ..patient() };
-    follows(limits, vec![Answer::Mute], &["failing: no answer in time"], &["watch 5"], &["watch:no_headers"]);
+    follows(limits, vec![Answer::Mute], &["failing: no answer in time"], &["watch 5"], &["watch:no-headers"]);
 }
 
 #[test]

@@ -124,10 +124,10 @@ async fn retry_after_pauses_all_writers() {
     }
     api.refuse(Some((429, &[("retry-after", "7")], "Too many requests, please try again later.")));
     let edge = Edge::start(&api, addresses(&["192.0.2.1"]), "a");
-    eventually(|| async { edge.writes("later") > 0 }).await;
+    eventually(|| async { edge.writes("throttled") > 0 }).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     // Each of four writers retries every seven seconds, at 0 and up to 56.
-    assert_eq!((edge.writes("later"), edge.writes("failed")), (36, 0));
+    assert_eq!((edge.writes("throttled"), edge.writes("failed")), (36, 0));
     api.refuse(None);
     tokio::time::sleep(Duration::from_secs(10)).await;
     for number in 0..20 {

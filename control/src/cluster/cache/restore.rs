@@ -169,7 +169,7 @@ fn read(
             let (name, position, whole) = kept_in(&positions, kept)?;
             let (collection, own) = (kept.collection.clone(), whole == kept.whole);
             let position = Position { resource_version: position.resource_version.filter(|_| own), ..position };
-            Some(scope.spawn(move || read_source(store, &name, (collection, own && whole), position)))
+            Some(scope.spawn(move || read_collection(store, &name, (collection, own && whole), position)))
         };
         let reading: Vec<_> = collections.iter().filter_map(read).collect();
         let panicked = |_| Err(UnusableStore::Damaged("its reader panicked".to_owned()));
@@ -184,7 +184,7 @@ fn read(
     Ok(restored)
 }
 
-fn read_source(
+fn read_collection(
     store: &Store,
     name: &str,
     (collection, whole): (Collection, bool),

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Age, Kind, ObjectRef};
-use tidegate_config::project::gateway::{GroupKind, Hostnames, ParentRef};
+use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, ParentRef};
 
 use super::gateway_object::parent_of;
 use super::rival;
 use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
 use crate::sources::reader::Reader;
+use crate::topology::Topology;
+use crate::world::World;
 
 /// A route whose parents are resolved.
 pub(super) struct RouteParents<'r> {
@@ -131,6 +133,35 @@ impl ResolvedParents {
 }
 
 /// The Gateway or ListenerSet of a reference, with the offer of its Gateway; `None` if that is not ours.
+/// The reason why none of a route's parents is ours; `None` if one is.
+pub(crate) fn not_attached(world: &World, topology: &Topology, parents: &[ParentRef]) -> Option<String> {
+    let mut reasons = parents.iter().map(|parent| not_ours(world, topology, parent));
+    let Some(first) = reasons.next() else { return Some("it has no parentRefs".to_owned()) };
+    first.filter(|_| reasons.all(|reason| reason.is_some()))
+}
+
+/// The reason why a parent is not ours.
+fn not_ours(world: &World, topology: &Topology, parent: &ParentRef) -> Option<String> {
+    let ObjectReference { kind, name } = &parent.parent;
+    let gateway = match kind {
+        GroupKind::Known(Kind::Gateway) => parent.parent.name.clone(),
+        GroupKind::Known(Kind::ListenerSet) => {
+            let Some(set) = world.listener_sets.get(name) else {
+                return Some(format!("{} does not exist", parent.parent));
+            };
+            let Some(gateway) = parent_of(set) else { return Some(format!("{} has no Gateway", parent.parent)) };
+            gateway.name
+        }
+        GroupKind::Known(_) | GroupKind::Other { .. } => return Some(format!("{} is not a Gateway", parent.parent)),
+    };
+    let object = ObjectRef::new(Kind::Gateway, gateway);
+    if topology.offer(&object).is_some() {
+        return None;
+    }
+    let Some(found) = world.gateways.get(&object.name) else { return Some(format!("{object} does not exist")) };
+    Some(format!("{object} is of GatewayClass {}, which does not exist or is of another controller", found.class.name))
+}
+
 fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
     match &parent.parent.kind {
         GroupKind::Known(Kind::Gateway) => {

@@ -1,0 +1,44 @@
+//! Objects that name the host of a question and have no routes, because they belong to another controller or to none.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::ParentRef;
+
+use super::refused::{LISTED_MAX, is_for};
+use crate::options::Options;
+use crate::sources::{not_attached, not_ours};
+use crate::topology::Topology;
+use crate::world::World;
+
+/// An object that names a host, and has no routes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Ignored {
+    /// The object.
+    pub object: ObjectRef,
+    /// The reason, as a sentence.
+    pub why: String,
+}
+
+/// The Ingresses and routes for a host that are not ours, in ascending order; limited in number. Looks at all of them.
+pub(crate) fn ignored(world: &World, options: &Options, topology: &Topology, host: &str) -> Vec<Ignored> {
+    let ingresses = world.ingresses.iter().filter(|(_, ingress)| ingress.hosts().any(|pattern| pattern.matches(host)));
+    let ingresses = ingresses.filter_map(|(name, ingress)| {
+        let why = not_ours(world, options, topology, ingress)?;
+        Some(Ignored { object: ObjectRef::new(Kind::Ingress, name.clone()), why })
+    });
+    let routes = routes(world).filter(|(object, ..)| is_for(world, object, host));
+    let routes =
+        routes.filter_map(|(object, parents)| Some(Ignored { why: not_attached(world, topology, parents)?, object }));
+    ingresses.chain(routes).take(LISTED_MAX).collect()
+}
+
+/// The routes that can name hosts.
+fn routes(world: &World) -> impl Iterator<Item = (ObjectRef, &Arc<[ParentRef]>)> {
+    let of = |kind, name: &ObjectName| ObjectRef::new(kind, name.clone());
+    let http = world.http_routes.iter().map(move |(name, route)| (of(Kind::HttpRoute, name), &route.parents));
+    let grpc = world.grpc_routes.iter().map(move |(name, route)| (of(Kind::GrpcRoute, name), &route.parents));
+    let tls = world.tls_routes.iter().map(move |(name, route)| (of(Kind::TlsRoute, name), &route.parents));
+    http.chain(grpc).chain(tls)
+}
