@@ -25,6 +25,7 @@ use super::annotation_value::{
     Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
 };
 use super::field::{FindingList, read as read_field};
+use super::gateway::CONTROLLER_ANNOTATION;
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
@@ -293,9 +294,19 @@ fn read<D>(
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(dialect.prefix) else { continue };
+        // The edge itself writes it, on the Services of Gateways.
+        if name == CONTROLLER_ANNOTATION {
+            continue;
+        }
         let field = annotation_field(name);
         let fault = match table.iter().find(|annotation| annotation.key == key) {
-            None => Some(unknown(dialect, table, key)),
+            None => match unknown(dialect, table, key) {
+                (OnInvalid::Default, why) => {
+                    found.without_effect(&field, key, format_args!("it {why}"));
+                    continue;
+                }
+                (otherwise, why) => Some((otherwise, key.to_owned(), why)),
+            },
             Some(annotation) => match read_field::<String>(raw, &field) {
                 Ok(text) => {
                     let read = (annotation.read)(draft, &text);
@@ -350,17 +361,16 @@ impl Draft {
 
 /// The consequence of a key that is not in the table. A probable typo of a known key has the effect of an unreadable
 /// value of that key, so that a typo does not leave access open.
-fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (OnInvalid, String, String) {
+fn unknown<D>(Dialect { prefix, name }: Dialect, table: &[Annotation<D>], key: &str) -> (OnInvalid, String) {
     // A key of very different length needs no comparison, whose cost is the product of both lengths.
     let length = key.chars().count();
     let alike = |annotation: &&Annotation<D>| annotation.key.len().abs_diff(length) <= TYPO_EDITS_MAX;
     let edits = |annotation: &&Annotation<D>| strsim::osa_distance(annotation.key, key);
     let near = table.iter().filter(alike).min_by_key(edits).filter(|near| edits(near) <= TYPO_EDITS_MAX);
-    let (otherwise, why) = match near {
+    match near {
         Some(near) => (near.otherwise, format!("is not a {name} annotation (did you mean {prefix}{}?)", near.key)),
         None => (OnInvalid::Default, format!("is not a {name} annotation")),
-    };
-    (otherwise, key.to_owned(), why)
+    }
 }
 
 fn printed(time: Duration) -> String {

@@ -76,7 +76,13 @@ fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
     let lacking = wanted(gateway).find(|address| !listening.contains(address));
     let unusable = match (lacking, listening.is_empty()) {
         (Some(address), _) => {
-            let message = format!("{address} is not among the addresses of Gateways, or is another Gateway's");
+            let pool = reader.options.sources.gateway.iter().flat_map(|options| options.addresses.iter());
+            let why = if pool.copied().any(|known| known == address) {
+                "is the address of another Gateway"
+            } else {
+                "is not in the operator's pool of addresses for Gateways"
+            };
+            let message = format!("{address} {why}");
             Some(Fault::new("AddressNotUsable", message))
         }
         (None, true) => Some(Fault::new("AddressNotAssigned", "no address is left for this Gateway")),
