@@ -49,7 +49,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let (admin, api_text) = (admin.map(|at| at.to_string()), api.as_ref().map(ToString::to_string));
     tracing::info!(admin, api = api_text, "started; each kind is served once it is listed");
     let signal = signals.next().await;
-    tracing::info!(signal, "ending");
+    tracing::info!(signal, "shutting down");
     ending.cancel();
     if let Some(ListenPlace::Unix(path)) = &api {
         crate::debug::unlink(path);

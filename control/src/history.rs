@@ -33,8 +33,8 @@ impl History {
     }
 
     /// Records a publication, and keeps its parts if its routes have changed.
-    pub fn record(&mut self, publication: Publication, parts: &SnapshotParts) {
-        self.kept.record(&publication, parts);
+    pub fn record(&mut self, mut publication: Publication, parts: &SnapshotParts) {
+        self.kept.record(&mut publication, parts);
         self.journal.record(publication);
     }
 

@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::model::Generation;
-use tidegate_control::{Coalesced, Command, CommandRefusal, Publication, RecentPublications, Sample};
+use tidegate_control::{Coalesced, Command, CommandRefusal, Publication, RecentPublications, Sample, Unit};
 
 use super::{Debug, not_running};
 
@@ -95,7 +95,10 @@ async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { 
     match debug.view.command(command).await {
         None => not_running(),
         Some(Ok(generation)) if format.as_deref() == Some("text") => {
-            format!("{command}: published as generation {generation}\n").into_response()
+            let newest = debug.view.history(1, None).await.and_then(|mut recent| recent.publications.pop());
+            let published = newest.filter(|newest| newest.generation == generation);
+            let units = published.map(|published| Units(published.changes.units.routing)).unwrap_or_default();
+            format!("{command}: published as generation {generation}{units}\n").into_response()
         }
         Some(Ok(generation)) => Json(Done { command, generation }).into_response(),
         Some(Err(refusal)) => {
@@ -149,6 +152,16 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match changes.causes.total - changes.causes.first.len() {
         0 => Ok(()),
         more => writeln!(f, "    and {more} more"),
+    }
+}
+
+/// The routing that a command has changed.
+#[derive(Default)]
+struct Units(Sample<Unit>);
+
+impl Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        sampled(&self.0, f)
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Ques
             let Some(tree) = debug.view.tree(query).await else { return not_running() };
             let status = if tree.classes.is_empty() { StatusCode::NOT_FOUND } else { StatusCode::OK };
             match format.as_deref() {
-                Some("text") => (status, tree.to_string()).into_response(),
+                Some("text") => (status, format!("{tree}{}", held(&debug))).into_response(),
                 _ => (status, Json(tree)).into_response(),
             }
         }
@@ -55,6 +55,13 @@ pub(super) async fn page(State(debug): State<Debug>, Query(question): Query<Ques
         },
         Some(other) => bad_request(&format!("unknown format {other:?}: expected json, text, edges or dot")),
     }
+}
+
+/// A line for the case that the tree is not what serves.
+fn held(debug: &Debug) -> String {
+    let held = debug.view.readiness().borrow().held;
+    held.map(|held| format!("held: the routes of generation {held} serve instead, by a freeze or a rollback\n"))
+        .unwrap_or_default()
 }
 
 /// One reference.

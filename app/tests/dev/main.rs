@@ -100,7 +100,11 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     assert!(told.contains("    Ingress default/app at resourceVersion "), "{told}");
 
     // The earlier routes serve, and stay.
-    assert!(dev.says(&["rollback", &first], 0).starts_with(&format!("rollback to generation {first}: published")));
+    let done = dev.says(&["rollback", &first], 0);
+    assert!(done.starts_with(&format!("rollback to generation {first}: published as generation ")), "{done}");
+    assert!(done.ends_with("; host a.localhost, host b.localhost\n"), "{done}");
+    let held = format!("held: the routes of generation {first} serve instead, by a freeze or a rollback\n");
+    assert!(dev.says(&["topology"], 0).ends_with(&held));
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("b.localhost", "/").0), (200, 404));
     dev.write("ingress.yaml", &ingress("c.localhost"));
     let explained = |url: &str| dev.explain(url).status.code();
@@ -128,6 +132,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
 
     // The routes of the cluster serve again, in one step.
     dev.says(&["thaw"], 0);
+    assert!(!dev.says(&["topology"], 0).contains("held"));
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("c.localhost", "/").0), (404, 200));
     assert!(!why("http://c.localhost/").contains("held"), "{}", why("http://c.localhost/"));
     assert!(dev.says(&["thaw"], 1).contains("no routes are held"));

@@ -1,12 +1,13 @@
 //! Models whose routes can be restored, limited by their memory: models share equal parts, so the cost of one is the
 //! number of routes that later ones replaced.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use tidegate_config::model::{Generation, SnapshotParts};
 
 use super::changes::Publication;
 use crate::compile::Unit;
+use crate::sample::Sample;
 
 /// The models of generations with different routes, the newest last.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ impl Model {
 /// The differences in routes between two consecutive models.
 struct Difference {
     any: bool,
+    /// The units that differ.
+    units: Sample<Unit>,
     replaced: usize,
     added: usize,
 }
@@ -49,8 +52,11 @@ impl Difference {
     fn between(before: &SnapshotParts, after: &SnapshotParts) -> Self {
         let [gone, new] = [(before, after), (after, before)].map(|(one, other)| Unit::changed_between(one, other));
         let weight = |units: &[Unit], of| units.iter().map(|unit| unit.weight(of)).sum();
-        let any = !gone.is_empty() || !new.is_empty();
-        Self { any, replaced: weight(&gone, before), added: weight(&new, after) }
+        let (replaced, added) = (weight(&gone, before), weight(&new, after));
+        let different: BTreeSet<Unit> = gone.into_iter().chain(new).collect();
+        let (any, mut units) = (!different.is_empty(), Sample::default());
+        different.into_iter().for_each(|unit| units.add(|| unit));
+        Self { any, units, replaced, added }
     }
 }
 
@@ -59,8 +65,9 @@ impl KeptModels {
         Self { models_max, routes_max, models: VecDeque::new(), held: None }
     }
 
-    /// Keeps the model of a publication, if its routes have changed.
-    pub(super) fn record(&mut self, publication: &Publication, parts: &SnapshotParts) {
+    /// Keeps the model of a publication, if its routes have changed. If the whole model had to be compared with the one
+    /// before it, the publication gets the units that differ.
+    pub(super) fn record(&mut self, publication: &mut Publication, parts: &SnapshotParts) {
         let Publication { generation, changes, held, .. } = publication;
         self.held = held.or(self.held);
         let Some(newest) = self.models.back_mut() else {
@@ -70,17 +77,19 @@ impl KeptModels {
             }
             return;
         };
-        let difference = if changes.whole() {
-            Difference::between(&newest.parts, parts)
+        let (any, replaced, added) = if changes.whole() {
+            let Difference { any, units, replaced, added } = Difference::between(&newest.parts, parts);
+            changes.units.routing = units;
+            (any, replaced, added)
         } else {
-            Difference { any: changes.units.routes(), replaced: changes.units.replaced, added: changes.units.added }
+            (changes.units.routes(), changes.units.replaced, changes.units.added)
         };
-        if !difference.any {
+        if !any {
             newest.last = *generation;
             return;
         }
-        newest.replaced = difference.replaced;
-        let routes = newest.routes.saturating_sub(difference.replaced) + difference.added;
+        newest.replaced = replaced;
+        let routes = newest.routes.saturating_sub(replaced) + added;
         self.push(*generation, parts, routes);
         self.forget();
     }

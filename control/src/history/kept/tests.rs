@@ -17,19 +17,22 @@ struct Bed {
     parts: SnapshotParts,
     generation: u64,
     held: Option<Generation>,
+    /// The changed units of the last publication.
+    changed: Vec<String>,
 }
 
 impl Bed {
     fn keeping(models_max: usize, routes_max: usize) -> Self {
         let (kept, parts) = (KeptModels::new(models_max, routes_max), SnapshotParts::default());
-        Self { kept, parts, generation: 0, held: None }
+        Self { kept, parts, generation: 0, held: None, changed: Vec::new() }
     }
 
     fn publish(&mut self, changes: Changes) -> u64 {
         self.generation += 1;
         let (generation, held) = (Generation(self.generation), self.held);
-        let publication = Publication { generation, at: SystemTime::UNIX_EPOCH, changes, held, coalesced: None };
-        self.kept.record(&publication, &self.parts);
+        let mut publication = Publication { generation, at: SystemTime::UNIX_EPOCH, changes, held, coalesced: None };
+        self.kept.record(&mut publication, &self.parts);
+        self.changed = publication.changes.units.routing.first.iter().map(ToString::to_string).collect();
         self.generation
     }
 
@@ -240,6 +243,18 @@ fn a_thaw_counts_the_differing_routes_only() {
     bed.change(&[("c", 1)]);
     bed.change(&[("c", 2)]);
     bed.check_range(first, bed.generation);
+}
+
+#[test]
+fn a_command_names_the_units_that_it_changes() {
+    let mut bed = Bed::keeping(10, 100);
+    let first = bed.change(&[("a", 1), ("b", 1)]);
+    bed.change(&[("b", 2), ("c", 1)]);
+    let now = bed.roll_back(first);
+    assert_eq!(bed.changed, ["host b", "host c"]);
+    // What was compiled during the hold may have had no effect in the end.
+    bed.thaw(now, 7);
+    assert_eq!(bed.changed, ["host b", "host c"]);
 }
 
 #[test]
