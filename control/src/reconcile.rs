@@ -148,7 +148,7 @@ impl Reconciler {
         for (object, reason) in std::mem::take(&mut batch.objects) {
             self.attach(&object, &reason);
         }
-        // An object of the slow lane may change its offer.
+        // An object of the slow lane may change the listeners of a Gateway.
         self.attach_pending();
         self.backlog
             .pull_in_related(&mut batch, |unit| unit.services(&self.model.topology, &self.model.compiled.parts));

@@ -162,7 +162,7 @@ impl State {
     /// that serves.
     async fn supervise(mut self, shutdown: CancellationToken) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(30));
-        let mut chance = fastrand::Rng::new();
+        let mut rng = fastrand::Rng::new();
         self.open_cache().await;
         let cached = self.follow_cached(&shutdown);
         let mut beside = JoinSet::new();
@@ -179,7 +179,7 @@ impl State {
             if clock::now().saturating_duration_since(started) >= SOUND_AFTER {
                 backoff.reset();
             }
-            let delay = backoff.next(chance.u64(..));
+            let delay = backoff.next(rng.u64(..));
             shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
             self.reconciler.start_over(self.collections.iter().cloned());
         }

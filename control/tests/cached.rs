@@ -46,13 +46,13 @@ fn answer(status: StatusCode, body: String) -> Answer {
 impl Faulty {
     /// A random fault for a request to read a collection.
     fn fault(&self, watch: bool) -> Option<Answer> {
-        let mut chance = Rng::with_seed(self.draws.fetch_add(1, Ordering::Relaxed));
-        if chance.u64(..100) >= self.share.load(Ordering::Relaxed) {
+        let mut rng = Rng::with_seed(self.draws.fetch_add(1, Ordering::Relaxed));
+        if rng.u64(..100) >= self.share.load(Ordering::Relaxed) {
             return None;
         }
         let status = |code: u16| json!({"kind": "Status", "code": code, "message": "drawn", "metadata": {}});
         let empty = json!({"kind": "L", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
-        Some(match (chance.u8(..5), watch) {
+        Some(match (rng.u8(..5), watch) {
             (0, _) => answer(StatusCode::SERVICE_UNAVAILABLE, status(503).to_string()),
             (1, true) => answer(StatusCode::OK, format!("{}\n", json!({"type": "ERROR", "object": status(410)}))),
             (2, true) => answer(StatusCode::OK, "{\"type\":\"ADDED\",\"object\":{\"metadata\"".to_owned()),
@@ -201,13 +201,13 @@ impl Bed {
             .unwrap_or_else(|_| panic!("{what}: never the same"));
     }
 
-    async fn change(&self, chance: &mut Rng) {
-        let name = format!("map-{}", chance.u8(..12));
+    async fn change(&self, rng: &mut Rng) {
+        let name = format!("map-{}", rng.u8(..12));
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"odd": "true"}},
-            "data": {"a": chance.u32(..).to_string()}});
+            "data": {"a": rng.u32(..).to_string()}});
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         // A refused request, such as a second create, changes nothing.
-        match chance.u8(..4) {
+        match rng.u8(..4) {
             0 => drop(self.in_shop.delete(&name, &DeleteParams::default()).await),
             1 => drop(self.in_shop.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await),
             _ => drop(self.in_shop.create(&PostParams::default(), &object).await),
@@ -222,12 +222,12 @@ fn kind() -> CachedKind {
 #[tokio::test(start_paused = true)]
 async fn copies_equal_the_api_server_after_its_recovery() {
     for seed in 0..24 {
-        let (bed, mut chance) = (bed(seed, kind()), Rng::with_seed(seed));
+        let (bed, mut rng) = (bed(seed, kind()), Rng::with_seed(seed));
         for round in 0..4 {
-            bed.faulty.share.store(chance.u64(..90), Ordering::Relaxed);
-            for _ in 0..chance.usize(5..40) {
-                bed.change(&mut chance).await;
-                tokio::time::sleep(Duration::from_millis(chance.u64(..200))).await;
+            bed.faulty.share.store(rng.u64(..90), Ordering::Relaxed);
+            for _ in 0..rng.usize(5..40) {
+                bed.change(&mut rng).await;
+                tokio::time::sleep(Duration::from_millis(rng.u64(..200))).await;
             }
             bed.faulty.share.store(0, Ordering::Relaxed);
             bed.same(&format!("seed {seed}, round {round}")).await;
@@ -245,9 +245,9 @@ async fn copies_equal_the_api_server_after_its_recovery() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_lacks_most_objects_must_be_confirmed() {
     let bed = bed(0, kind());
-    let mut chance = Rng::with_seed(7);
+    let mut rng = Rng::with_seed(7);
     while all(&bed.upstream).await.unwrap().len() < 8 {
-        bed.change(&mut chance).await;
+        bed.change(&mut rng).await;
     }
     bed.same("at first").await;
     // A periodic list. Only the list that confirms it follows.

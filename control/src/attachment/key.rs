@@ -29,7 +29,7 @@ pub enum Key {
     Bind(Box<BindKey>),
     /// The global settings.
     Globals,
-    /// The offer of a Gateway.
+    /// The listeners of a Gateway.
     GatewayListeners(ObjectName),
     /// The routes that refer to a Service, and the listeners that they are attached to.
     RoutesTo(ObjectName),
@@ -37,7 +37,7 @@ pub enum Key {
     Listener(Arc<ListenerRef>),
     /// The same for routes that are not attached there, because an older route of another kind keeps them off, or
     /// because they are not accepted; another route may keep those off.
-    Contested(Arc<ListenerRef>),
+    Conflict(Arc<ListenerRef>),
     /// The endpoints of a Service, for its EndpointSlices.
     EndpointsOf(ObjectName),
     /// A DNS name.
@@ -140,8 +140,8 @@ impl Key {
         }
     }
 
-    /// The Gateway of an offer.
-    pub(crate) fn offer(&self) -> Option<ObjectRef> {
+    /// The Gateway whose listeners it is about.
+    pub(crate) fn gateway_listeners(&self) -> Option<ObjectRef> {
         match self {
             Self::GatewayListeners(gateway) => Some(ObjectRef::new(Kind::Gateway, gateway.clone())),
             _ => None,
@@ -149,14 +149,14 @@ impl Key {
     }
 
     /// The key of the routes that are not attached to a listener and that older routes keep off it, or might.
-    pub(crate) fn contested(&self) -> Option<Self> {
-        self.listener().map(|listener| Self::Contested(Arc::clone(listener)))
+    pub(crate) fn conflict(&self) -> Option<Self> {
+        self.listener().map(|listener| Self::Conflict(Arc::clone(listener)))
     }
 
     /// The key of the listener, if this is the one of routes that are not attached to it.
-    pub(crate) fn contested_listener(&self) -> Option<Self> {
+    pub(crate) fn conflict_listener(&self) -> Option<Self> {
         match self {
-            Self::Contested(listener) => Some(Self::Listener(Arc::clone(listener))),
+            Self::Conflict(listener) => Some(Self::Listener(Arc::clone(listener))),
             _ => None,
         }
     }
@@ -176,7 +176,7 @@ impl fmt::Display for Key {
             Self::GatewayListeners(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(listener) => write!(f, "{listener}"),
-            Self::Contested(listener) => write!(f, "contested {listener}"),
+            Self::Conflict(listener) => write!(f, "conflicts on {listener}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {}", name.0),
             Self::ApiServer => f.write_str("addresses of the API server"),

@@ -5,7 +5,7 @@ mod condition;
 mod infrastructure;
 mod key;
 mod listener_ref;
-mod offer;
+mod gateway_listeners;
 mod route_status;
 
 use std::cmp::Ordering;
@@ -27,10 +27,10 @@ use tidegate_config::project::gateway::OwnStatus;
 use crate::world::World;
 pub use condition::Fault;
 pub(crate) use condition::{Conditions, named, parameters};
+pub use gateway_listeners::{GatewayListeners, MergedListener};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub use key::Key;
 pub use listener_ref::ListenerRef;
-pub use offer::{GatewayListeners, MergedListener};
 pub(crate) use route_status::RouteConditions;
 pub use route_status::RouteStatus;
 
@@ -64,7 +64,7 @@ pub struct OtherClaims {
     /// The addresses that a Gateway was assigned from the pool.
     pub addresses: Box<[IpAddr]>,
     /// The listeners of a Gateway, for the objects that attach to it, which are attached later.
-    pub offer: Option<Arc<GatewayListeners>>,
+    pub gateway_listeners: Option<Arc<GatewayListeners>>,
     /// The desired infrastructure in the cluster.
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
     /// Its part of the global settings.
@@ -269,7 +269,7 @@ impl Attachment {
             | Key::Any(_)
             | Key::GatewayListeners(_)
             | Key::RoutesTo(_)
-            | Key::Contested(_)
+            | Key::Conflict(_)
             | Key::EndpointsOf(_)
             | Key::Name(_)
             | Key::ApiServer
@@ -281,10 +281,18 @@ impl Attachment {
     /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let OtherClaims { scopes, streams, missing: _, binds, addresses: _, offer, infrastructure: _, globals } =
-            self.other_claims();
+        let OtherClaims {
+            scopes,
+            streams,
+            missing: _,
+            binds,
+            addresses: _,
+            gateway_listeners,
+            infrastructure: _,
+            globals,
+        } = self.other_claims();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
-        let offers = offer.is_some() || !binds.is_empty() || !self.listeners.is_empty();
+        let offers = gateway_listeners.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !offers && self.links.is_empty() && self.report.is_none()
     }
 }

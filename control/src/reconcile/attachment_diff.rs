@@ -44,7 +44,7 @@ impl AttachmentDiff {
         });
         let leaving = leaving.filter(|(_, services)| !services.is_empty()).collect();
         let links: Vec<Key> = on_one_side(&before.links, &after.links).cloned().collect();
-        let offer = (was.offer != is.offer).then(|| Key::GatewayListeners(object.name.clone()));
+        let offer = (was.gateway_listeners != is.gateway_listeners).then(|| Key::GatewayListeners(object.name.clone()));
         let named = renamed_services(object.kind, before, after).into_iter().map(Key::RoutesTo);
         let keys = offer.into_iter().chain(named).collect();
         let listeners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener);
@@ -60,7 +60,8 @@ impl AttachmentDiff {
             keys,
             owners,
             endpoints_of,
-            infrastructure: was.infrastructure != is.infrastructure || was.offer.is_some() != is.offer.is_some(),
+            infrastructure: was.infrastructure != is.infrastructure
+                || was.gateway_listeners.is_some() != is.gateway_listeners.is_some(),
             moved: !old.eq(new) || before.listeners != after.listeners,
         }
     }
@@ -240,8 +241,8 @@ mod tests {
         let endpoints = linked(&[Key::EndpointsOf(name("x"))]);
         check_both(Kind::EndpointSlice, &endpoints, &endpoints, &["endpoints of shop/x"]);
         let offer = |not_accepted| {
-            let offer = Some(Arc::new(GatewayListeners { not_accepted, ..GatewayListeners::default() }));
-            other_claims(OtherClaims { offer, ..OtherClaims::default() })
+            let gateway_listeners = Some(Arc::new(GatewayListeners { not_accepted, ..GatewayListeners::default() }));
+            other_claims(OtherClaims { gateway_listeners, ..OtherClaims::default() })
         };
         let readers = "readers of listeners of Gateway shop/web";
         check_both(Kind::Gateway, &nothing, &offer(true), &[readers, "infrastructure"]);

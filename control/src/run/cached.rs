@@ -128,7 +128,7 @@ pub(crate) fn follow(
             identity: identity.clone(),
             tell: StateReporter::of(&following.states, kind, &following.metrics),
             asked,
-            chance: fastrand::Rng::with_seed(seed),
+            rng: fastrand::Rng::with_seed(seed),
             recovery: recovery.clone(),
         };
         tasks.spawn(again_and_again(informer, restarted, stop.clone()));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_config::object::{Kind, ObjectRef};
 
-use super::gateway::contested;
+use super::gateway::all_conflicting;
 use super::{LAYERS, attach, attached_if_missing};
 use crate::options::Options;
 use crate::topology::Topology;
@@ -22,7 +22,7 @@ pub fn attach_all(world: &World, options: &Options) -> Topology {
         let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
         topology.add_all(attached);
         if layer(Kind::HttpRoute) {
-            settle_contested(&mut topology, world, options);
+            settle_conflicts(&mut topology, world, options);
         }
     }
     topology
@@ -30,8 +30,8 @@ pub fn attach_all(world: &World, options: &Options) -> Topology {
 
 /// Attaches the routes again that others may keep off a listener. Older routes are settled before the younger ones
 /// that they keep off.
-fn settle_contested(topology: &mut Topology, world: &World, options: &Options) {
-    for object in contested(world, topology) {
+fn settle_conflicts(topology: &mut Topology, world: &World, options: &Options) {
+    for object in all_conflicting(world, topology) {
         let attachment = attach(world, options, topology, &object);
         topology.replace(&object, attachment);
     }

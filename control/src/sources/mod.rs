@@ -31,8 +31,8 @@ use crate::topology::Topology;
 use crate::world::World;
 
 /// The layers in which objects are attached: an attachment reads only those of earlier layers, except that routes of
-/// the Gateway API read those of older routes (`gateway/rival.rs`). Objects that wait to be attached are taken in the
-/// order of their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
+/// the Gateway API read those of older routes (`gateway/conflict.rs`). Objects that wait to be attached are taken in
+/// the order of their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
 const LAYERS: [fn(Kind) -> bool; 3] = [
     |kind| kind == Kind::Gateway,
     |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),

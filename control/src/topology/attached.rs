@@ -21,9 +21,9 @@ impl Topology {
         self.attachments.range::<ObjectRef, _>(beyond).map(|(object, attachment)| (object, &**attachment))
     }
 
-    /// The offer of an object, if it has one.
-    pub(crate) fn offer(&self, object: &ObjectRef) -> Option<&Arc<GatewayListeners>> {
-        self.attachments.get(object)?.other_claims().offer.as_ref()
+    /// The listeners of a Gateway that routes attach to, if it is ours.
+    pub(crate) fn gateway_listeners(&self, object: &ObjectRef) -> Option<&Arc<GatewayListeners>> {
+        self.attachments.get(object)?.other_claims().gateway_listeners.as_ref()
     }
 
     /// The Gateways and ListenerSets with an attached route that may refer to a Service and does, whether the Service

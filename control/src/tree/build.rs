@@ -72,7 +72,7 @@ impl<'k> TreeSources<'k> {
     /// The Gateways and ListenerSets that a route refers to.
     fn parents(self, object: &ObjectRef, attachment: &Attachment) -> Vec<ObjectRef> {
         let links = attachment.links.iter().filter(|_| object.kind.is_route());
-        links.filter_map(|key| key.offer().or_else(|| key.object(Kind::ListenerSet).cloned())).collect()
+        links.filter_map(|key| key.gateway_listeners().or_else(|| key.object(Kind::ListenerSet).cloned())).collect()
     }
 
     /// The class of an object with hosts of its own.
@@ -90,7 +90,7 @@ impl<'k> TreeSources<'k> {
     fn gateway<'p>(self, page: &'p mut PageNodes, name: &ObjectName) -> Option<&'p mut GatewayNode> {
         if !page.gateways.contains_key(name) {
             let object = ObjectRef::new(Kind::Gateway, name.clone());
-            let offer = self.topology.offer(&object)?;
+            let offer = self.topology.gateway_listeners(&object)?;
             let attachment = self.topology.get(&object)?;
             let listeners = offer.listeners.iter().map(|offered| self.listener(attachment, offered)).collect();
             let status = attachment.report.as_ref().and_then(|report| report.verdict.as_ref());
@@ -138,7 +138,7 @@ impl<'k> TreeSources<'k> {
             let Some(listener) = key.listener() else { continue };
             let ListenerRef { owner, section } = &**listener;
             let Some(gateway) = self.gateway_of(owner) else { continue };
-            let table = self.topology.offer(&gateway).and_then(|offer| {
+            let table = self.topology.gateway_listeners(&gateway).and_then(|offer| {
                 let mut own = offer.of(owner).filter(|offered| offered.listener == *listener);
                 own.next().map(|offered| offered.table.clone())
             });
@@ -271,7 +271,7 @@ fn matched(route: &Route) -> MatchNode {
 }
 
 impl ListenerNode {
-    /// A node with the values of the offer.
+    /// A node with the values of the merged listener.
     fn unnamed(offered: &MergedListener) -> Self {
         Self {
             name: Arc::clone(&offered.listener.section),

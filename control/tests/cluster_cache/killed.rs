@@ -48,10 +48,10 @@ fn a_life() {
 fn kills(kills: u64, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("key"), [7; 32]).unwrap();
-    let mut chance = Rng::with_seed(seed);
+    let mut rng = Rng::with_seed(seed);
     let (mut reached, mut moved) = ([0; KINDS.len()], 0);
     for life in 0..kills {
-        kill_one(folder.path(), (seed, life), Duration::from_micros(chance.u64(..80_000)));
+        kill_one(folder.path(), (seed, life), Duration::from_micros(rng.u64(..80_000)));
         let (cache, restored) = open(folder.path(), seed);
         cache.expect("the store opens").close();
         let now = KINDS.map(|kind| check(Model { seed, kind }, &restored, life));

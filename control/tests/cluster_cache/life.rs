@@ -57,17 +57,17 @@ impl Teller {
     }
 
     /// A list at the latest version when it ends, or before; events are sent meanwhile.
-    fn list(&mut self, ahead: bool, chance: &mut Rng) {
+    fn list(&mut self, ahead: bool, rng: &mut Rng) {
         let begun = self.reached;
         let of = if ahead { begun + LAG_MAX } else { begun };
         self.sink.list_begins();
         for (name, content) in self.model.state(of) {
             self.sink.listed(&object_name(&name), &object(&name, content, of));
-            if chance.u8(..4) == 0 && self.reached < begun + LAG_MAX {
+            if rng.u8(..4) == 0 && self.reached < begun + LAG_MAX {
                 self.event();
             }
         }
-        match chance.u8(..8) {
+        match rng.u8(..8) {
             0 => self.sink.list_failed(),
             _ if of >= self.reached => {
                 self.reached = of;
@@ -80,7 +80,7 @@ impl Teller {
 
 /// Lives until it is killed.
 pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
-    let mut chance = Rng::with_seed(seed ^ life << 32);
+    let mut rng = Rng::with_seed(seed ^ life << 32);
     let (cache, restored) = open(folder, seed);
     let cache = cache.expect("a cache");
     cache.reached_by().learn(&BTreeSet::new(), None);
@@ -97,16 +97,16 @@ pub(crate) fn live(folder: &Path, seed: u64, life: u64) {
     });
     println!("alive");
     loop {
-        let teller = &mut tellers[chance.usize(..KINDS.len())];
-        match chance.u8(..20) {
+        let teller = &mut tellers[rng.usize(..KINDS.len())];
+        match rng.u8(..20) {
             0 => {
-                let ahead = chance.bool();
-                teller.list(ahead, &mut chance);
+                let ahead = rng.bool();
+                teller.list(ahead, &mut rng);
             }
             1 => std::thread::yield_now(),
             _ => teller.event(),
         }
         // The pauses let the kill hit every step of the writer, and keep the model finite.
-        pause(Duration::from_micros(chance.u64(..400)));
+        pause(Duration::from_micros(rng.u64(..400)));
     }
 }

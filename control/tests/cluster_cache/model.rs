@@ -34,10 +34,10 @@ pub(crate) struct Model {
 impl Model {
     /// The event of a version, from 1.
     pub(crate) fn at(self, version: u64) -> Happened {
-        let mut chance = Rng::with_seed(self.seed ^ (self.kind as u64) << 56 ^ version.wrapping_mul(0x9e37_79b9));
-        let name = format!("object-{}", chance.u64(..OBJECTS));
+        let mut rng = Rng::with_seed(self.seed ^ (self.kind as u64) << 56 ^ version.wrapping_mul(0x9e37_79b9));
+        let name = format!("object-{}", rng.u64(..OBJECTS));
         // There are few contents, so that some recur.
-        let content = (chance.u64(..5) > 0).then(|| chance.u64(..4));
+        let content = (rng.u64(..5) > 0).then(|| rng.u64(..4));
         Happened { name, content }
     }
 

@@ -160,10 +160,10 @@ fn a_changed_byte_is_detected_or_harmless() {
         let (folder, found) = spoilt(|_| {});
         (found.unwrap(), file(folder.path()).metadata().unwrap().len())
     };
-    let mut chance = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let mut damaged = 0;
     for _ in 0..60 {
-        let at = usize::try_from(chance.u64(..length)).unwrap();
+        let at = usize::try_from(rng.u64(..length)).unwrap();
         let (_folder, found) = spoilt(|path| {
             let mut bytes = std::fs::read(path).unwrap();
             bytes[at] ^= 0x55;

@@ -149,9 +149,9 @@ fn check_failing(limits: Limits, failing: Vec<Answer>, counted: &str) {
         let requests = [vec!["list", "watch 5"], vec!["list"; again + 1], vec!["watch 9"]].concat();
         assert_eq!(run.requests(requests.len()).await, requests);
         assert_eq!(run.count("tidegate_list_failures_total", counted), again as f64);
-        let begun = ["start", "asked", "retry"].map(|why| run.count("tidegate_lists_total", why));
+        let begun = ["start", "requested", "retry"].map(|why| run.count("tidegate_lists_total", why));
         assert_eq!(begun, [1.0, 1.0, again as f64]);
-        assert_eq!(run.count("tidegate_watch_restarts_total", "listed"), 1.0);
+        assert_eq!(run.count("tidegate_watch_restarts_total", "relisted"), 1.0);
     });
 }
 
@@ -201,7 +201,7 @@ fn a_requested_list_is_made_once_and_at_once() {
         assert_eq!(run.next().await, "listed@9 b@8");
         assert_eq!(run.requests(4).await, ["list", "watch 5", "list", "watch 9"]);
         assert_eq!(
-            (run.count("tidegate_lists_total", "asked"), run.count("tidegate_watch_restarts_total", "listed")),
+            (run.count("tidegate_lists_total", "requested"), run.count("tidegate_watch_restarts_total", "relisted")),
             (1.0, 1.0)
         );
     });
@@ -272,7 +272,7 @@ fn a_list_is_made_for_a_copy_that_lacks_objects() {
             assert_eq!(run.next().await, format!("listed@{version} a@3"));
         }
         tokio::time::sleep(MS(300)).await;
-        run.count("tidegate_lists_total", "lacking")
+        run.count("tidegate_lists_total", "missing-objects")
     });
     assert!((lists - 2.0).abs() < f64::EPSILON, "{lists}");
 }

@@ -292,7 +292,7 @@ impl State {
         tracing::warn!(
             ?kind,
             bytes_max = before.bytes_max,
-            "it exceeds the memory limit of the served API, and is not served"
+            "a kind exceeds the memory limit of the served API and is not served"
         );
         let upstream = Upstream {
             state: Standing::TooLarge,

@@ -292,7 +292,7 @@ impl Follower {
 fn play(seed: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let (mut chance, bed) = (Rng::with_seed(seed), bed(1 << 20));
+        let (mut rng, bed) = (Rng::with_seed(seed), bed(1 << 20));
         let (mut version, mut truth) = (100, BTreeMap::<String, u64>::new());
         let list = |truth: &BTreeMap<String, u64>, version: u64| {
             let objects: Vec<(&str, u64)> = truth.iter().map(|(name, version)| (&**name, *version)).collect();
@@ -303,11 +303,11 @@ fn play(seed: u64) {
         list(&truth, version);
         let mut followers = [Follower::default(), Follower::default(), Follower::default()];
         for _ in 0..60 {
-            let heard = chance.u8(..4) > 0;
-            for _ in 0..chance.u8(..8) {
-                version += chance.u64(1..3);
-                let name = format!("o{}", chance.u8(..9));
-                let gone = truth.contains_key(&name) && chance.u8(..3) == 0;
+            let heard = rng.u8(..4) > 0;
+            for _ in 0..rng.u8(..8) {
+                version += rng.u64(1..3);
+                let name = format!("o{}", rng.u8(..9));
+                let gone = truth.contains_key(&name) && rng.u8(..3) == 0;
                 if gone {
                     truth.remove(&name);
                 } else {
@@ -317,11 +317,11 @@ fn play(seed: u64) {
                     bed.event(&name, version, gone);
                 }
             }
-            if !heard || chance.u8(..6) == 0 {
+            if !heard || rng.u8(..6) == 0 {
                 list(&truth, version);
             }
             for follower in &mut followers {
-                match chance.u8(..4) {
+                match rng.u8(..4) {
                     0 => follower.watch = None,
                     1 => {}
                     _ => {

@@ -19,25 +19,25 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn draw(oracle: &Oracle, tokens: &[(u64, &'static str, String)], chance: &mut Rng) -> Self {
-        let near = oracle.version.saturating_sub(chance.u64(..40)).max(1);
-        let version = match chance.u8(..10) {
+    pub(super) fn draw(oracle: &Oracle, tokens: &[(u64, &'static str, String)], rng: &mut Rng) -> Self {
+        let near = oracle.version.saturating_sub(rng.u64(..40)).max(1);
+        let version = match rng.u8(..10) {
             0..=2 => String::new(),
             3 => "0".to_owned(),
-            4 => (oracle.version + chance.u64(..40)).to_string(),
+            4 => (oracle.version + rng.u64(..40)).to_string(),
             5 => "007".to_owned(),
             _ => near.to_string(),
         };
-        let matching = [None, None, None, Some("Exact"), Some("NotOlderThan"), Some("Newest")][chance.usize(..6)];
-        let watch = chance.bool();
-        let often = chance.u8(..4) == 0;
+        let matching = [None, None, None, Some("Exact"), Some("NotOlderThan"), Some("Newest")][rng.usize(..6)];
+        let watch = rng.bool();
+        let often = rng.u8(..4) == 0;
         Self {
             version,
             matching,
-            initial: Some(chance.bool()).filter(|_| often || watch && matching == Some("NotOlderThan")),
-            limit: if watch { 0 } else { [0, 0, 1, 2, 5][chance.usize(..5)] },
-            token: chance.choice(tokens).cloned().filter(|_| !watch && chance.u8(..3) == 0),
-            odd: chance.bool(),
+            initial: Some(rng.bool()).filter(|_| often || watch && matching == Some("NotOlderThan")),
+            limit: if watch { 0 } else { [0, 0, 1, 2, 5][rng.usize(..5)] },
+            token: rng.choice(tokens).cloned().filter(|_| !watch && rng.u8(..3) == 0),
+            odd: rng.bool(),
             watch,
         }
     }

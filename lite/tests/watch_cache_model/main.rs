@@ -134,7 +134,7 @@ async fn play(seed: u64) {
     };
     let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let (feed, mut service) = (feeds.into_values().next().unwrap(), lite.service());
-    let (mut oracle, mut chance) = (Oracle::default(), Rng::with_seed(seed));
+    let (mut oracle, mut rng) = (Oracle::default(), Rng::with_seed(seed));
     feed.list_begins();
     feed.list_done("50", true, true);
     (oracle.version, oracle.real_version) = (50, 50);
@@ -142,9 +142,9 @@ async fn play(seed: u64) {
     let mut tokens = Vec::new();
     for step in 0..STEPS {
         if oracle.events.len() < STEPS {
-            change(&feed, &mut oracle, &mut chance);
+            change(&feed, &mut oracle, &mut rng);
         }
-        let asked = Asked::draw(&oracle, &tokens, &mut chance);
+        let asked = Asked::draw(&oracle, &tokens, &mut rng);
         let (code, body) = answered(&mut service, &asked.uri()).await;
         let context = format!("seed {seed}, step {step}, at {}: {}\n{body}", oracle.version, asked.uri());
         if asked.watch {

@@ -8,20 +8,20 @@ use tidegate_lite::Feed;
 use super::{FREE, NAMES, Oracle, State, raw};
 
 /// Plays a change upstream.
-pub(super) fn change(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
-    match chance.u8(..12) {
+pub(super) fn change(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
+    match rng.u8(..12) {
         0 => {
-            oracle.real_version += chance.u64(1..4);
+            oracle.real_version += rng.u64(1..4);
             feed.reached(&oracle.real_version.to_string());
             if !oracle.doubted {
                 oracle.version = oracle.real_version;
             }
         }
-        1 => relist(feed, oracle, chance),
-        2 => list_beside(feed, oracle, chance),
-        3 if chance.u8(..3) == 0 => set_back(feed, oracle, chance),
+        1 => relist(feed, oracle, rng),
+        2 => list_beside(feed, oracle, rng),
+        3 if rng.u8(..3) == 0 => set_back(feed, oracle, rng),
         _ => {
-            let (version, name, after) = draw(oracle, chance);
+            let (version, name, after) = draw(oracle, rng);
             tell(feed, oracle, (version, name, after));
         }
     }
@@ -30,10 +30,10 @@ pub(super) fn change(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
 /// A change of one object upstream.
 type Drawn = (u64, &'static str, Option<bool>);
 
-fn draw(oracle: &Oracle, chance: &mut Rng) -> Drawn {
-    let (name, version) = (NAMES[chance.usize(..NAMES.len())], oracle.real_version + chance.u64(1..4));
-    let goes = oracle.real.contains_key(name) && chance.u8(..3) == 0;
-    (version, name, (!goes).then(|| chance.bool()))
+fn draw(oracle: &Oracle, rng: &mut Rng) -> Drawn {
+    let (name, version) = (NAMES[rng.usize(..NAMES.len())], oracle.real_version + rng.u64(1..4));
+    let goes = oracle.real.contains_key(name) && rng.u8(..3) == 0;
+    (version, name, (!goes).then(|| rng.bool()))
 }
 
 /// A watch event of a change. Events after a doubted list are not served.
@@ -47,18 +47,18 @@ fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
 }
 
 /// A list after changes that no watch reported. In one of four, most objects are gone.
-fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
-    let most = chance.u8(..4) == 0;
+fn relist(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
+    let most = rng.u8(..4) == 0;
     for name in NAMES {
         let version = oracle.real_version + 1;
-        match chance.u8(..4) {
+        match rng.u8(..4) {
             0 if oracle.real.contains_key(name) => oracle.real_change(version, name, None),
             1 if most && oracle.real.contains_key(name) => oracle.real_change(version, name, None),
-            1 => oracle.real_change(version + chance.u64(..3), name, Some(chance.bool())),
+            1 => oracle.real_change(version + rng.u64(..3), name, Some(rng.bool())),
             _ => {}
         }
     }
-    oracle.real_version += chance.u64(1..4);
+    oracle.real_version += rng.u64(1..4);
     feed.list_begins();
     for (name, (version, odd)) in &oracle.real {
         feed.listed("shop", name, &raw(name, *version, *odd));
@@ -71,11 +71,11 @@ fn relist(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
 /// A list concurrent with a watch. Either the list is of the moment in which it began, and the watch continues to
 /// report changes; or the list is of a later moment, and the watch has reported the first of the changes that it
 /// contains.
-fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
-    let later = chance.bool();
+fn list_beside(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
+    let later = rng.bool();
     let now = oracle.real.clone();
-    let changes = chance.usize(1..4);
-    let reported = if later { chance.usize(..changes) } else { changes };
+    let changes = rng.usize(1..4);
+    let reported = if later { rng.usize(..changes) } else { changes };
     feed.list_begins();
     let halves = if later { None } else { Some(now) };
     if let Some(now) = &halves {
@@ -84,7 +84,7 @@ fn list_beside(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
         }
     }
     for nth in 0..changes {
-        let drawn = draw(oracle, chance);
+        let drawn = draw(oracle, rng);
         if nth < reported {
             tell(feed, oracle, drawn);
         } else {
@@ -138,10 +138,10 @@ fn listed(oracle: &mut Oracle, reached: u64) {
 }
 
 /// The server is another one, or was restored from a backup, with a lower, an equal or a higher version.
-fn set_back(feed: &Feed, oracle: &mut Oracle, chance: &mut Rng) {
-    let reached = [oracle.version / 2, oracle.version, oracle.version + 5][chance.usize(..3)].max(1);
+fn set_back(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
+    let reached = [oracle.version / 2, oracle.version, oracle.version + 5][rng.usize(..3)].max(1);
     let held = oracle.now();
-    let mut state: State = NAMES.iter().map(|name| (*name, (chance.u64(1..=reached), chance.bool()))).collect();
+    let mut state: State = NAMES.iter().map(|name| (*name, (rng.u64(1..=reached), rng.bool()))).collect();
     // At least one object shows that it is another history.
     let (version, odd) = held.get("a").copied().unwrap_or((1, true));
     state.insert("a", (version.min(reached), !odd));

@@ -291,17 +291,17 @@ mod tests {
 
     #[tokio::test]
     async fn no_bytes_cause_a_panic() {
-        let mut chance = fastrand::Rng::with_seed(7);
+        let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..300 {
-            let kept = chance.usize(..16);
+            let kept = random.usize(..16);
             let mut header =
-                if chance.bool() { binary(1, 0x11, &V4) } else { b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n".to_vec() };
+                if random.bool() { binary(1, 0x11, &V4) } else { b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n".to_vec() };
             header.iter_mut().skip(kept).for_each(|byte| {
-                if chance.u8(..8) == 0 {
-                    *byte = chance.u8(..);
+                if random.u8(..8) == 0 {
+                    *byte = random.u8(..);
                 }
             });
-            header.truncate(chance.usize(..=header.len()));
+            header.truncate(random.usize(..=header.len()));
             drop(played(&[&header]).await);
         }
     }

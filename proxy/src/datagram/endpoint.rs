@@ -46,8 +46,8 @@ pub(super) fn choose(
     let mut attempts = Attempts::default();
     while attempts.count() < TRIES_MAX {
         let now = clock::now();
-        let chance = (now, &mut draw);
-        let Some(chosen) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
+        let random = (now, &mut draw);
+        let Some(chosen) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, random) else {
             break;
         };
         match socket::connected(chosen.address) {

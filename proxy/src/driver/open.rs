@@ -85,7 +85,7 @@ pub(crate) async fn open(
         Ok(told) => told,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
-            tracing::debug!(%peer, reason = failure.as_str(), "no PROXY header");
+            tracing::debug!(%peer, reason = failure.as_str(), "a connection is closed: it does not begin with a valid PROXY header");
             return None;
         }
     };

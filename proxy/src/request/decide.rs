@@ -102,13 +102,13 @@ impl Arrived {
         routed: Result<Routed<'_>, Unrouted>,
         facts: &Arc<ConnectionFacts>,
         head: &H,
-        chance: u128,
+        random: u128,
     ) -> Decided {
-        let request_id = RequestId::choose(head, self.shared.options.keep_request_id, chance);
+        let request_id = RequestId::choose(head, self.shared.options.keep_request_id, random);
         let mut exchange = Exchange::new(self, Arc::clone(facts), request_id);
         match routed {
             Ok(Routed { request, valid, listener, route }) => {
-                let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, chance);
+                let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, random);
                 let step = undecided.guards(&valid, 0, head);
                 undecided.settle(step, valid)
             }
@@ -177,16 +177,16 @@ impl Pending {
 }
 
 impl Undecided {
-    fn new<H: Head>(mut exchange: Exchange, request: RequestFacts, matched: Matched, head: &H, chance: u128) -> Self {
+    fn new<H: Head>(mut exchange: Exchange, request: RequestFacts, matched: Matched, head: &H, random: u128) -> Self {
         let route = &matched.route;
         let effective = exchange.arrived.snapshot.effective(route);
         if effective.request_ids == RequestIds::Correlated {
-            exchange.request_id = RequestId::new(chance);
+            exchange.request_id = RequestId::new(random);
             exchange.correlation = Some(exchange.request_id.correlated(head));
         }
         exchange.start = effective.request_start.then(clock::wall);
         exchange.cors = Cors::of(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
-        Self { exchange, request, matched, effective, session: None, held_bytes: 0, draw: chance as u64 }
+        Self { exchange, request, matched, effective, session: None, held_bytes: 0, draw: random as u64 }
     }
 
     /// The request with its route, for a local reply.

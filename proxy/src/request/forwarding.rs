@@ -130,9 +130,9 @@ impl Forwarding {
         self.due = self.head_end();
         // Each attempt sends the body from its beginning.
         self.body_bytes = 0;
-        let (here, chance) = (self.exchange.own_addresses(), (now, &mut Random::new(draw)));
+        let (here, random) = (self.exchange.own_addresses(), (now, &mut Random::new(draw)));
         let (balance, states) = (self.effective.balance, &self.exchange.shared().endpoints);
-        let endpoint = self.attempts.next(&self.backend, balance, here, states, chance);
+        let endpoint = self.attempts.next(&self.backend, balance, here, states, random);
         let endpoint = endpoint.ok_or(Reason::NoEndpoints)?;
         let until = |end: Option<Instant>| end.map(|end| end.saturating_duration_since(now));
         let (remaining, response) = (until(self.due), until(self.response_end()));

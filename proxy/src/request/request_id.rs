@@ -25,16 +25,16 @@ pub(crate) enum RequestId {
 
 impl RequestId {
     /// The client's id if it is valid and may be kept, else a new one.
-    pub(crate) fn choose<H: Head + ?Sized>(head: &H, keep: bool, chance: u128) -> Self {
+    pub(crate) fn choose<H: Head + ?Sized>(head: &H, keep: bool, random: u128) -> Self {
         let sent = if keep { head.header(X_REQUEST_ID.as_str()) } else { None };
         let kept = sent.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_CHARACTERS_MAX);
         let kept = kept.filter(|id| id.iter().all(u8::is_ascii_graphic)).and_then(|id| std::str::from_utf8(id).ok());
-        kept.map_or_else(|| Self::new(chance), |id| Self::Sent(id.into()))
+        kept.map_or_else(|| Self::new(random), |id| Self::Sent(id.into()))
     }
 
     /// One from random bits.
-    pub(crate) fn new(chance: u128) -> Self {
-        let nibble = |place: u32| b"0123456789abcdef"[(chance >> (4 * place)) as usize & 15];
+    pub(crate) fn new(random: u128) -> Self {
+        let nibble = |place: u32| b"0123456789abcdef"[(random >> (4 * place)) as usize & 15];
         let made: [u8; 32] = std::array::from_fn(|i| nibble(31 - i as u32));
         Self::Own(ArrayString::from_byte_string(&made).unwrap_or_default())
     }

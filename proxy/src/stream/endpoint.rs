@@ -52,8 +52,8 @@ pub(super) async fn connect(
     let mut attempts = Attempts::default();
     let mut outcome = Outcome::NoEndpoint;
     while attempts.count() < TRIES_MAX {
-        let chance = (clock::now(), &mut draw);
-        let Some(endpoint) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, chance) else {
+        let random = (clock::now(), &mut draw);
+        let Some(endpoint) = attempts.next(backend, Balance::PowerOfTwo, here, &shared.endpoints, random) else {
             break;
         };
         // Each attempt has an equal part of the time left, so that a silent endpoint leaves time for the others.

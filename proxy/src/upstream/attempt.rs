@@ -256,10 +256,10 @@ mod tests {
     }
 
     fn next(attempts: &mut Attempts, backend: &Backend, states: &EndpointStates, seed: u64) -> Option<SocketAddr> {
-        let chance = (clock::now(), &mut Random::new(seed));
+        let random = (clock::now(), &mut Random::new(seed));
         let listening = listening();
         attempts
-            .next(backend, Balance::PowerOfTwo, own_addresses(&listening), states, chance)
+            .next(backend, Balance::PowerOfTwo, own_addresses(&listening), states, random)
             .map(|endpoint| endpoint.address)
     }
 

@@ -72,8 +72,8 @@ const FOLLOWED: &[&str] = &[
 
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut chance = fastrand::Rng::with_seed(SEED);
-    sizes(&mut cases, &mut chance);
+    let mut random = fastrand::Rng::with_seed(SEED);
+    sizes(&mut cases, &mut random);
     for (body, sound) in CHUNKS {
         for (host, target) in [("a.test", "/a"), ("b.test", "/old/a")] {
             let head = format!("POST {target} HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -103,16 +103,16 @@ fn line(request: &str) -> &str {
     request.lines().next().unwrap_or_default()
 }
 
-fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
+fn sizes(cases: &mut Vec<Case>, random: &mut fastrand::Rng) {
     for size in [0, 1, 100, 999, 1000, 1001, 4096, 16_384, 102_400, 300_000] {
-        let body: Vec<u8> = (0..size).map(|_| chance.u8(..)).collect();
+        let body: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
         for host in ["a.test", "b.test", "l.test"] {
             let counted = format!("PUT /old/x HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n");
             let chunked = format!("PUT /old/x HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n");
             let mut chunks = Vec::new();
             let mut left = body.as_slice();
             while !left.is_empty() {
-                let (piece, rest) = left.split_at(chance.usize(1..=left.len().min(20_000)));
+                let (piece, rest) = left.split_at(random.usize(1..=left.len().min(20_000)));
                 chunks.extend([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat());
                 left = rest;
             }
@@ -123,7 +123,7 @@ fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
                 cases.push(whole.clone());
                 cases.push(whole.clone().in_pieces(vec![head.into_bytes(), body.clone()]));
                 for _ in 0..2 {
-                    let pieces = cut(whole.bytes(), chance);
+                    let pieces = cut(whole.bytes(), random);
                     cases.push(whole.clone().in_pieces(pieces));
                 }
             }
@@ -132,12 +132,12 @@ fn sizes(cases: &mut Vec<Case>, chance: &mut fastrand::Rng) {
 }
 
 /// Cuts bytes at random positions, some into small pieces.
-pub fn cut(bytes: Vec<u8>, chance: &mut fastrand::Rng) -> Vec<Vec<u8>> {
+pub fn cut(bytes: Vec<u8>, random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut left = bytes.as_slice();
     while !left.is_empty() && pieces.len() < 12 {
-        let most = if chance.bool() { 20 } else { left.len() };
-        let (piece, rest) = left.split_at(chance.usize(1..=most.min(left.len())));
+        let most = if random.bool() { 20 } else { left.len() };
+        let (piece, rest) = left.split_at(random.usize(1..=most.min(left.len())));
         pieces.push(piece.to_vec());
         left = rest;
     }

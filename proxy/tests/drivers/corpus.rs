@@ -12,9 +12,9 @@ pub fn all() -> Vec<Case> {
     cases.extend(bodies::all());
     cases.extend(responses::all());
     cases.extend(compressed::all());
-    let mut chance = fastrand::Rng::with_seed(SEED);
-    cases.extend(combinations::all(&mut chance));
-    cases.extend(mutations::of_requests(&cases, &mut chance));
-    cases.extend(mutations::of_responses(&cases, &mut chance));
+    let mut random = fastrand::Rng::with_seed(SEED);
+    cases.extend(combinations::all(&mut random));
+    cases.extend(mutations::of_requests(&cases, &mut random));
+    cases.extend(mutations::of_responses(&cases, &mut random));
     cases
 }

@@ -41,7 +41,7 @@ pub(crate) struct CachedInformer {
     pub(crate) tell: StateReporter,
     /// Signals requests for a list.
     pub(crate) asked: watch::Receiver<u64>,
-    pub(crate) chance: fastrand::Rng,
+    pub(crate) rng: fastrand::Rng,
     pub(crate) recovery: Recovery,
 }
 
@@ -128,7 +128,7 @@ impl CachedInformer {
     }
 
     async fn wait_after(&mut self, failure: &Failure, pauses: &mut Pauses) {
-        let pause = pauses.after(failure, self.chance.u64(..));
+        let pause = pauses.after(failure, self.rng.u64(..));
         let (why, denied) = (failure.to_string(), failure.is_denied());
         let mut news = false;
         self.tell.tell(|state| {
@@ -140,7 +140,7 @@ impl CachedInformer {
         } else {
             tracing::debug!(kind = %self.wanted, error = %failure, pause = ?pause.length, "a cached kind cannot be listed or watched");
         }
-        pauses.wait(pause, self.chance.u64(..)).await;
+        pauses.wait(pause, self.rng.u64(..)).await;
     }
 
     fn tee(&self, served: &ServedKind) -> Tee {
@@ -170,7 +170,7 @@ impl CachedInformer {
             names,
             resumes: resume.is_some(),
             reached: resume,
-            list_due: clock::now() + self.limits.listed_again(self.chance.u64(..)),
+            list_due: clock::now() + self.limits.listed_again(self.rng.u64(..)),
             page_objects: self.limits.page_objects.max(1),
             doubted: false,
             lacking: Lacking::new(&self.limits),

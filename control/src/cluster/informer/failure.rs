@@ -91,8 +91,8 @@ impl ListReason {
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
             Self::Drift => "drift",
-            Self::Lacking => "lacking",
-            Self::Asked => "asked",
+            Self::Lacking => "missing-objects",
+            Self::Asked => "requested",
         }
     }
 }

@@ -71,13 +71,13 @@ impl Lister {
         mut self,
         (due, mut reason): (Instant, ListReason),
         listing: Sender<bool>,
-        mut chance: fastrand::Rng,
+        mut rng: fastrand::Rng,
     ) -> (Self, List) {
         tokio::select! {
             biased;
             // An error would mean that no handle exists; the informer holds one.
             _ = self.asked.changed() => reason = *self.asked.borrow_and_update(),
-            () = self.lacking.wait(&self.tee, chance.u64(..)) => reason = ListReason::Lacking,
+            () = self.lacking.wait(&self.tee, rng.u64(..)) => reason = ListReason::Lacking,
             () = sleep_until(due.into()) => {}
         }
         let (mut pauses, mut reported) = (Pauses::new(&self.api.limits), None);
@@ -88,7 +88,7 @@ impl Lister {
                 Err(failure) => failure,
             };
             listing.send_replace(false);
-            let pause = pauses.after(&failure, chance.u64(..));
+            let pause = pauses.after(&failure, rng.u64(..));
             let (collection, length) = (self.api.collection(), pause.length);
             if Reported::is_news(reported, failure.reason(), self.api.limits.failing_again) {
                 reported = Some(Reported::now(failure.reason()));
@@ -96,7 +96,7 @@ impl Lister {
             } else {
                 tracing::debug!(%collection, error = %failure, pause = ?length, "a relist failed; the watch continues");
             }
-            pauses.wait(pause, chance.u64(..)).await;
+            pauses.wait(pause, rng.u64(..)).await;
             reason = ListReason::Retry;
         }
     }

@@ -97,7 +97,7 @@ pub struct Informer {
     lister: Lister,
     events: mpsc::Sender<Event>,
     relist: Relist,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     pauses: Pauses,
     /// The latest resourceVersion; empty before the first list.
     reached: Arc<str>,
@@ -164,7 +164,7 @@ impl Informer {
             },
             events,
             relist: Relist(relist),
-            chance: fastrand::Rng::with_seed(seed),
+            rng: fastrand::Rng::with_seed(seed),
             reached: Arc::default(),
             opened: None,
             due: (clock::now(), ListReason::Start),
@@ -196,7 +196,7 @@ impl Informer {
     #[must_use]
     pub fn resuming(mut self, version: Arc<str>) -> Self {
         let limits = &self.lister.api.limits;
-        self.due = (clock::now() + limits.listed_again(self.chance.u64(..)), ListReason::Drift);
+        self.due = (clock::now() + limits.listed_again(self.rng.u64(..)), ListReason::Drift);
         (self.reached, self.resumes) = (version, true);
         self
     }
@@ -269,7 +269,7 @@ impl Informer {
     async fn watch_on(&mut self) -> Result<ListReason, Closed> {
         loop {
             let (listing, mut told) = WatchOverlay::new();
-            let mut beside = pin!(self.lister.clone().beside(self.due, listing, self.chance.fork()));
+            let mut beside = pin!(self.lister.clone().beside(self.due, listing, self.rng.fork()));
             let (lister, mut list) = loop {
                 tokio::select! {
                     biased;
@@ -281,7 +281,7 @@ impl Informer {
             };
             self.lister = lister;
             if self.closed().is_some() {
-                self.lister.series.watch_ended("listed");
+                self.lister.series.watch_ended("relisted");
             }
             // A watch that lags behind the list adds nothing to it, and would repeat events that the list includes.
             let wins = no_older(&list.resource_version, &self.reached);
@@ -297,7 +297,7 @@ impl Informer {
     async fn tell(&mut self, list: List, wins: bool) -> Result<(), Closed> {
         self.pauses.answered();
         let List { objects, resource_version, unidentified } = list;
-        let (received, draw, complete) = (clock::now(), self.chance.u64(..), unidentified == 0);
+        let (received, draw, complete) = (clock::now(), self.rng.u64(..), unidentified == 0);
         let limits = &self.api().limits;
         self.due = if complete {
             (received + limits.listed_again(draw), ListReason::Drift)
@@ -315,7 +315,7 @@ impl Informer {
 
     /// Watches until the watch ends, and waits if it failed. Returns the reason for a list if one is required.
     async fn watch(&mut self, told: &mut WatchOverlay) -> Result<Option<ListReason>, Closed> {
-        let lasting = self.lister.api.limits.lasting(self.chance.u64(..));
+        let lasting = self.lister.api.limits.lasting(self.rng.u64(..));
         let from = Arc::clone(&self.reached);
         let Self { lister: Lister { api, series, tee, .. }, events, failing, pauses, reached, opened, resumes, .. } =
             self;
@@ -334,7 +334,7 @@ impl Informer {
             // Repeating the same events in each watch is no progress.
             Ok(()) if (objects == 0 || self.reached == from) && short => Failure::Short,
             Ok(()) => {
-                self.lister.series.watch_ended("over");
+                self.lister.series.watch_ended("ended");
                 return Ok(None);
             }
         };
@@ -366,7 +366,7 @@ impl Informer {
     /// Logs a failure and waits for the back-off or the delay that the server requests.
     async fn wait_after(&mut self, failure: &Failure) -> Result<(), Closed> {
         self.lister.tee.interrupted();
-        let pause = self.pauses.after(failure, self.chance.u64(..));
+        let pause = self.pauses.after(failure, self.rng.u64(..));
         let Api { interest: Interest { collection, .. }, limits, .. } = &self.lister.api;
         let again = Reported::is_news(self.reported, failure.reason(), limits.failing_again);
         let routine = failure.is_expired() && !self.expired;
@@ -382,7 +382,7 @@ impl Informer {
             self.send(Event::Failing { collection: collection.clone(), why, denied }).await?;
             self.failing = true;
         }
-        self.pauses.wait(pause, self.chance.u64(..)).await;
+        self.pauses.wait(pause, self.rng.u64(..)).await;
         Ok(())
     }
 

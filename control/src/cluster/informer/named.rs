@@ -61,7 +61,7 @@ pub struct SecretPoller {
     metrics: SecretPollerMetrics,
     following: PollState,
     recovery: Recovery,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     /// The sink for Secrets in the cache on disk.
     sink: Option<Sink>,
 }
@@ -85,8 +85,8 @@ impl SecretPoller {
         seed: u64,
     ) -> Self {
         let following = PollState::new(refresh, metrics.meter.clone());
-        let (recovery, chance) = (Recovery::default(), fastrand::Rng::with_seed(seed));
-        Self { client, limits, changes, events, metrics, following, recovery, chance, sink: None }
+        let (recovery, rng) = (Recovery::default(), fastrand::Rng::with_seed(seed));
+        Self { client, limits, changes, events, metrics, following, recovery, rng, sink: None }
     }
 
     /// The same, sharing the state of the API server with the informers: the first one that finds it available again
@@ -138,14 +138,14 @@ impl SecretPoller {
                     },
                     Some((name, answer)) = asked.next(), if !asked.is_empty() => {
                         self.metrics.reads.with_label_values(&[answer.outcome()]).inc();
-                        let (delay_max, time) = (self.limits.retry_after_max, (clock::now(), self.chance.u64(..)));
+                        let (delay_max, time) = (self.limits.retry_after_max, (clock::now(), self.rng.u64(..)));
                         if self.following.take(&name, answer, delay_max, time, &mut news) {
                             self.recovery.tell();
                         }
                     }
                     // Never an error: the sender is held here.
                     _ = heard.changed() => {
-                        self.following.recovered(self.limits.recovery_spread, clock::now(), &mut self.chance);
+                        self.following.recovered(self.limits.recovery_spread, clock::now(), &mut self.rng);
                     }
                     () = sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}
                 }
@@ -264,9 +264,9 @@ impl PollState {
     }
 
     /// The server answers again: requests that wait for this are made within the spread.
-    fn recovered(&mut self, spread: Duration, now: Instant, chance: &mut fastrand::Rng) {
+    fn recovered(&mut self, spread: Duration, now: Instant, rng: &mut fastrand::Rng) {
         for name in self.failing.hurry() {
-            self.queue.add_after(name, share(spread, chance.u64(..)), Lane::Slow, 0, now);
+            self.queue.add_after(name, share(spread, rng.u64(..)), Lane::Slow, 0, now);
         }
     }
 

@@ -85,7 +85,7 @@ struct Definition {
     /// Whether a definition that may not be read counts as missing.
     optional: bool,
     events: mpsc::Sender<Event>,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     /// The latest resourceVersion; `None` before the first list, and when a list is needed.
     reached: Option<Arc<str>>,
     /// The time of the next periodic list.
@@ -134,7 +134,7 @@ impl Informer {
             release: None,
             optional: false,
             events: self.events.clone(),
-            chance: self.chance.clone(),
+            rng: self.rng.clone(),
             reached: None,
             list_due: clock::now(),
             doubted: false,
@@ -238,7 +238,7 @@ impl Definition {
                 // It was a periodic list: the watch continues, and the list is retried when a watch ends after the
                 // pause.
                 Err(failure) if after.is_none() && self.reached.is_some() => {
-                    let pause = pauses.after(&failure, self.chance.u64(..)).length;
+                    let pause = pauses.after(&failure, self.rng.u64(..)).length;
                     self.list_due = clock::now() + pause;
                     tracing::warn!(definition = %self.name, error = %failure, "a relist failed; the watch continues");
                     false
@@ -280,14 +280,14 @@ impl Definition {
             return Ok(());
         }
         self.reached = Some(version);
-        self.list_due = clock::now() + self.api.limits.listed_again(self.chance.u64(..));
+        self.list_due = clock::now() + self.api.limits.listed_again(self.rng.u64(..));
         self.say(found.as_ref(), tell).await;
         Ok(())
     }
 
     /// Watches the definition until the watch ends.
     async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
-        let lasting = self.api.limits.lasting(self.chance.u64(..));
+        let lasting = self.api.limits.lasting(self.rng.u64(..));
         let body = self.api.watch(after, lasting).await?;
         let opened = clock::now();
         self.sound().await;
@@ -379,7 +379,7 @@ impl Definition {
     /// Waits for the back-off or the delay that the server requests. While the kind is served, its own informer reports
     /// failures; otherwise this loop does.
     async fn wait_after(&mut self, failure: &Failure, served: bool, pauses: &mut Pauses) -> Result<(), Closed> {
-        let pause = pauses.after(failure, self.chance.u64(..));
+        let pause = pauses.after(failure, self.rng.u64(..));
         let routine = failure.is_expired();
         if routine || std::mem::replace(&mut self.failing, true) {
             tracing::debug!(definition = %self.name, error = %failure, pause = ?pause.length, "a definition cannot be watched");
@@ -391,7 +391,7 @@ impl Definition {
             let event = Event::Failing { collection: self.collection.clone(), why, denied };
             self.events.send(event).await.map_err(|_unsent| Closed)?;
         }
-        pauses.wait(pause, self.chance.u64(..)).await;
+        pauses.wait(pause, self.rng.u64(..)).await;
         Ok(())
     }
 }

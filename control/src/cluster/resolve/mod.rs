@@ -84,7 +84,7 @@ pub struct Resolver {
     limits: ResolveLimits,
     wanted: Wanted,
     events: mpsc::Sender<Event>,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     /// Restored addresses of names that have not been wanted yet.
     kept: RestoredAddresses,
     /// The writer of answers to the cache on disk.
@@ -110,8 +110,8 @@ impl Resolver {
         events: mpsc::Sender<Event>,
         seed: u64,
     ) -> Self {
-        let (chance, kept) = (fastrand::Rng::with_seed(seed), BTreeMap::new());
-        Self { upstream, limits, wanted, events, chance, kept, sink: None }
+        let (rng, kept) = (fastrand::Rng::with_seed(seed), BTreeMap::new());
+        Self { upstream, limits, wanted, events, rng, kept, sink: None }
     }
 
     /// A resolver with the system's DNS servers and the default limits.
@@ -158,7 +158,7 @@ impl Resolver {
                     }
                 }
                 Some((turn, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
-                    let answer = work.take(&turn, found, clock::now(), self.chance.u64(..));
+                    let answer = work.take(&turn, found, clock::now(), self.rng.u64(..));
                     let Some(addresses) = answer else { continue };
                     if let Some(sink) = &self.sink {
                         let found = addresses.as_ref().ok().and_then(|found| serde_json::to_vec(found).ok());
@@ -184,7 +184,7 @@ impl Resolver {
                 Ok(dns) => return dns,
                 Err(why) => tracing::error!(error = %why, "the DNS client cannot be created; it is retried"),
             }
-            tokio::time::sleep(backoff.next(self.chance.u64(..))).await;
+            tokio::time::sleep(backoff.next(self.rng.u64(..))).await;
         }
     }
 }

@@ -99,7 +99,7 @@ fn offered<'t>(world: &World, topology: &'t Topology, listener: &Key) -> Option<
     let owner = &listener.owner;
     let set = world.listener_sets.get(&owner.name).filter(|_| owner.kind == Kind::ListenerSet);
     let gateway = if owner.kind == Kind::Gateway { Some(owner.clone()) } else { set.and_then(|set| parent_of(set)) };
-    topology.offer(&gateway?)?.listeners.iter().find(|it| it.listener == *listener)
+    topology.gateway_listeners(&gateway?)?.listeners.iter().find(|it| it.listener == *listener)
 }
 
 /// The routes of the other kind, attached to one of these listeners, whose hostnames intersect those of a route.
@@ -122,22 +122,22 @@ pub(in crate::sources) fn conflicting(
     let mut conflicting = met(world, topology, object, after);
     let own = route(world, object).map(|(age, _)| (age, object));
     conflicting.retain(|other| route(world, other).map(|(age, _)| (age, other)) > own);
-    let contested = before.iter().chain(after).filter_map(Key::contested);
-    conflicting.extend(contested.flat_map(|listener| topology.attached_to(&listener, kind)).cloned());
+    let conflicts = before.iter().chain(after).filter_map(Key::conflict);
+    conflicting.extend(conflicts.flat_map(|listener| topology.attached_to(&listener, kind)).cloned());
     conflicting
 }
 
 /// The routes that a route of the other kind may keep off a listener, oldest first. `topology` has all of them attached
 /// as if there were no conflicts.
-pub(in crate::sources) fn contested(world: &World, topology: &Topology) -> Vec<ObjectRef> {
+pub(in crate::sources) fn all_conflicting(world: &World, topology: &Topology) -> Vec<ObjectRef> {
     let mut found = BTreeSet::new();
     for object in world.names_of(Kind::GrpcRoute, None) {
         let Some(attachment) = topology.get(object) else { continue };
-        let not_attached = attachment.links.iter().filter_map(Key::contested_listener);
+        let not_attached = attachment.links.iter().filter_map(Key::conflict_listener);
         let listeners: Vec<Key> = attachment.listeners.iter().cloned().chain(not_attached).collect();
         let mut rivals = met(world, topology, object, &listeners);
-        let contested = listeners.iter().filter_map(Key::contested);
-        rivals.extend(contested.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
+        let conflicts = listeners.iter().filter_map(Key::conflict);
+        rivals.extend(conflicts.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
         if !rivals.is_empty() {
             found.insert(object.clone());
             found.extend(rivals);

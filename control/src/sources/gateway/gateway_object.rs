@@ -53,12 +53,18 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let status = own_status(reader, object, refused.as_ref(), &assigned, (&merged, insecure(gateway)));
     let client = merged.client.and_then(Result::ok);
     let (listeners, not_accepted) = (merged.offered.into(), refused.is_some());
-    let offer = GatewayListeners { listeners, refused: merged.refused.into(), not_accepted, client };
-    let (offer, infrastructure) = (Some(Arc::new(offer)), infrastructure.map(Arc::new));
+    let gateway_listeners = GatewayListeners { listeners, refused: merged.refused.into(), not_accepted, client };
+    let (gateway_listeners, infrastructure) = (Some(Arc::new(gateway_listeners)), infrastructure.map(Arc::new));
     let addresses = assigned.in_pool();
     Attachment {
         report: Report::of_status(world.findings_of(object), status),
-        other_claims: Some(Box::new(OtherClaims { binds, addresses, offer, infrastructure, ..OtherClaims::default() })),
+        other_claims: Some(Box::new(OtherClaims {
+            binds,
+            addresses,
+            gateway_listeners,
+            infrastructure,
+            ..OtherClaims::default()
+        })),
         ..Attachment::default()
     }
 }

@@ -180,7 +180,7 @@ fn attach(
 /// nevertheless, with the 500s that it answers.
 fn attached_to(reader: &mut Reader<'_>, joined: BTreeSet<Key>, refused: bool) -> Box<[Key]> {
     if refused {
-        joined.iter().filter_map(Key::contested).for_each(|listener| reader.note(listener));
+        joined.iter().filter_map(Key::conflict).for_each(|listener| reader.note(listener));
         return Box::default();
     }
     joined.into_iter().collect()

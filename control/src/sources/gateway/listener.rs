@@ -1,4 +1,4 @@
-//! Listeners of Gateways and ListenerSets: the offer of each, and conflicts between them.
+//! Listeners of Gateways and ListenerSets: what each offers to routes, and conflicts between them.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ const fn kinds_of(protocol: &ListenerProtocol) -> &'static [Kind] {
     }
 }
 
-/// The offer of one listener, before it is compared with others; and its TLS settings, which do not matter for attached
-/// objects.
+/// One listener as routes see it, before it is compared with others; and its TLS settings, which do not matter for
+/// attached objects.
 pub(super) fn offered(
     reader: &mut Reader<'_>,
     owner: &ObjectRef,
@@ -183,7 +183,7 @@ enum PortConflict {
 }
 
 /// The conflict of two listeners, if there is one. TCP and UDP ports are separate.
-fn clash(a: &ListenerSpec, b: &ListenerSpec) -> Option<PortConflict> {
+fn conflict(a: &ListenerSpec, b: &ListenerSpec) -> Option<PortConflict> {
     use ListenerProtocol::{Https, Tcp, Tls, Udp};
     if a.port != b.port || (a.protocol == Udp) != (b.protocol == Udp) {
         return None;
@@ -212,19 +212,20 @@ pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], eq
     for (place, spec) in specs.iter().enumerate() {
         let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(competes)) else { continue };
         let rivals = if place < equals { 0..equals } else { 0..place };
-        let clash = rivals.filter(|rival| *rival != place).find_map(|rival| {
+        let conflict = rivals.filter(|rival| *rival != place).find_map(|rival| {
             let other = offered.get(rival)?;
             // A conflict among these refuses both, so one that is refused only for a conflict still counts.
             let counts = competes(other) || place < equals && other.conflicts;
-            let clash = specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| clash(spec, rival))?;
-            Some((clash, format!("{}", other.listener)))
+            let conflict =
+                specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| conflict(spec, rival))?;
+            Some((conflict, format!("{}", other.listener)))
         });
-        let (Some((clash, rival)), Some(own)) = (clash, offered.get_mut(place)) else { continue };
+        let (Some((conflict, rival)), Some(own)) = (conflict, offered.get_mut(place)) else { continue };
         own.conflicts = true;
         let cannot_share = |reason, what: &str| {
             Fault::new(reason, format!("{rival} has the {what}, with a protocol that cannot share it"))
         };
-        own.refused = Some(match clash {
+        own.refused = Some(match conflict {
             PortConflict::Hostname => Fault::new("HostnameConflict", format!("{rival} has the same hostname and port")),
             // The API defines this reason for listeners of ListenerSets only.
             PortConflict::Listener if own.listener.owner.kind == Kind::ListenerSet => {

@@ -12,7 +12,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let world = reader.world();
     let reporting = Attachment::reporting(object, world);
     let Some(parent) = world.listener_sets.get(&object.name).and_then(|set| parent_of(set)) else { return reporting };
-    let Some(offer) = reader.offer(&parent) else {
+    let Some(offer) = reader.gateway_listeners(&parent) else {
         return if reader.exists(&parent) { reporting } else { orphan(reader, object, &parent) };
     };
     let generation = reader.generation(object);

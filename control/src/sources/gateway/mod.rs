@@ -16,18 +16,18 @@ mod listener_set;
 mod overlap;
 mod parent;
 mod reader;
-mod rival;
+mod conflict;
 mod rule;
 mod stream_route;
 
 pub(super) use backend_tls::{attach as attach_policy, routes_of};
 pub(super) use class::attach as attach_class;
+pub(super) use conflict::{all_conflicting, conflicting, winner};
 pub(super) use gateway_object::attach as attach_gateway;
 pub(crate) use gateway_object::parent_of;
 pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
 pub(crate) use parent::not_attached;
-pub(super) use rival::{conflicting, contested, winner};
 pub(super) use stream_route::{attach_layer4, attach_tls};
 use tidegate_config::object::Kind;
 

@@ -8,8 +8,8 @@ use tidegate_config::model::{Certificate, HostPattern, TableName, VirtualHost};
 use tidegate_config::object::{Age, Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, ParentRef};
 
+use super::conflict;
 use super::gateway_object::parent_of;
-use super::rival;
 use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
 use crate::sources::reader::Reader;
 use crate::topology::Topology;
@@ -49,7 +49,7 @@ impl RouteParents<'_> {
     pub(super) fn join(&self, reader: &mut Reader<'_>) -> ResolvedParents {
         let mut joined = ResolvedParents::default();
         for (place, parent) in self.parents.iter().enumerate() {
-            let Some((owner, offer)) = offer_of(reader, parent) else { continue };
+            let Some((owner, offer)) = listeners_of_parent(reader, parent) else { continue };
             let fault = self.join_one(reader, parent, &owner, &offer, &mut joined).err();
             joined.parents.push((place, fault));
         }
@@ -80,7 +80,7 @@ impl RouteParents<'_> {
                 format!("no listener of {owner} allows {}s of namespace {}", object.kind, object.name.namespace);
             return Err(Fault::new("NotAllowedByListeners", message));
         }
-        let patterns = rival::patterns(hostnames);
+        let patterns = conflict::patterns(hostnames);
         let (mut taken, mut lost) = (false, None);
         for listener in listeners {
             // The listener's hostname selects the requests for its table, so the route's own hostnames suffice there.
@@ -132,7 +132,7 @@ impl ResolvedParents {
     }
 }
 
-/// The Gateway or ListenerSet of a reference, with the offer of its Gateway; `None` if that is not ours.
+/// The Gateway or ListenerSet of a reference, with the listeners of its Gateway; `None` if that is not ours.
 /// The reason why none of a route's parents is ours; `None` if one is.
 pub(crate) fn not_attached(world: &World, topology: &Topology, parents: &[ParentRef]) -> Option<String> {
     let mut reasons = parents.iter().map(|parent| not_ours(world, topology, parent));
@@ -155,23 +155,23 @@ fn not_ours(world: &World, topology: &Topology, parent: &ParentRef) -> Option<St
         GroupKind::Known(_) | GroupKind::Other { .. } => return Some(format!("{} is not a Gateway", parent.parent)),
     };
     let object = ObjectRef::new(Kind::Gateway, gateway);
-    if topology.offer(&object).is_some() {
+    if topology.gateway_listeners(&object).is_some() {
         return None;
     }
     let Some(found) = world.gateways.get(&object.name) else { return Some(format!("{object} does not exist")) };
     Some(format!("{object} is of GatewayClass {}, which does not exist or is of another controller", found.class.name))
 }
 
-fn offer_of(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
+fn listeners_of_parent(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
     match &parent.parent.kind {
         GroupKind::Known(Kind::Gateway) => {
             let gateway = ObjectRef::new(Kind::Gateway, parent.parent.name.clone());
-            let offer = reader.offer(&gateway)?;
+            let offer = reader.gateway_listeners(&gateway)?;
             Some((gateway, offer))
         }
         GroupKind::Known(Kind::ListenerSet) => {
             let gateway = parent_of(reader.listener_set(&parent.parent.name)?)?;
-            let offer = reader.offer(&gateway)?;
+            let offer = reader.gateway_listeners(&gateway)?;
             Some((ObjectRef::new(Kind::ListenerSet, parent.parent.name.clone()), offer))
         }
         GroupKind::Known(_) | GroupKind::Other { .. } => None,

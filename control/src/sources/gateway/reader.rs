@@ -68,10 +68,10 @@ impl<'w> Reader<'w> {
         self.world().listener_sets.get(name)
     }
 
-    /// The offer of a Gateway; `None` if it does not exist or is not ours.
-    pub(super) fn offer(&mut self, gateway: &ObjectRef) -> Option<Arc<GatewayListeners>> {
+    /// The listeners of a Gateway; `None` if it does not exist or is not ours.
+    pub(super) fn gateway_listeners(&mut self, gateway: &ObjectRef) -> Option<Arc<GatewayListeners>> {
         self.note(Key::GatewayListeners(gateway.name.clone()));
-        self.topology().offer(gateway).cloned()
+        self.topology().gateway_listeners(gateway).cloned()
     }
 
     /// The route of another kind that takes precedence over this one for `hosts` on a listener.
@@ -82,7 +82,7 @@ impl<'w> Reader<'w> {
         hosts: &[HostPattern],
     ) -> Option<ObjectRef> {
         let winner = winner((self.world(), self.topology()), route, listener, hosts)?;
-        self.note(Key::Contested(Arc::clone(&listener.listener)));
+        self.note(Key::Conflict(Arc::clone(&listener.listener)));
         Some(winner)
     }
 

@@ -154,17 +154,17 @@ mod tests {
 
     #[test]
     fn both_parsers_read_accepted_requests_alike() {
-        let mut chance = fastrand::Rng::with_seed(4);
+        let mut random = fastrand::Rng::with_seed(4);
         let mut taken = 0;
         for round in 0..10_000 {
             let mut bytes = REQUESTS[round % REQUESTS.len()].as_bytes().to_vec();
             for _ in 0..round / REQUESTS.len() % 4 {
-                let at = chance.usize(..bytes.len());
-                let end = (at + chance.usize(..4)).min(bytes.len());
-                match chance.u8(..4) {
-                    0 => bytes[at] = chance.u8(..),
+                let at = random.usize(..bytes.len());
+                let end = (at + random.usize(..4)).min(bytes.len());
+                match random.u8(..4) {
+                    0 => bytes[at] = random.u8(..),
                     1 => drop(bytes.drain(at..end)),
-                    _ => drop(bytes.splice(at..end, PIECES[chance.usize(..PIECES.len())].iter().copied())),
+                    _ => drop(bytes.splice(at..end, PIECES[random.usize(..PIECES.len())].iter().copied())),
                 }
             }
             taken += usize::from(check(&bytes));

@@ -35,7 +35,7 @@ pub(super) enum State {
 
 /// A request in Pingora's hands, and the deadline of its response.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct RequestContext {
     pub(super) state: State,
     /// The current attempt, if the endpoint speaks HTTP/1.1.
     pub(super) link: Option<Arc<Link>>,
@@ -58,7 +58,7 @@ pub(crate) struct Carried {
     pub(super) gzip: Option<Gzip>,
 }
 
-impl Carried {
+impl RequestContext {
     /// The request, in the callbacks of Pingora about one that is forwarded.
     ///
     /// # Errors

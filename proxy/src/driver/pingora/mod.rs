@@ -2,7 +2,7 @@
 
 pub(crate) mod asking;
 mod body_rates;
-mod carried;
+mod context;
 mod compress;
 mod endpoint_socket;
 mod failed;

@@ -20,8 +20,8 @@ use tokio::time::sleep;
 
 use super::asking;
 use super::body_rates::{BodyRates, TooSlow};
-use super::carried::{Carried, GRACE, State};
 use super::compress;
+use super::context::{GRACE, RequestContext, State};
 use super::endpoint_socket::OpenedConnector;
 use super::failed::{broke, connect_failed, stop};
 use super::fault;
@@ -58,9 +58,9 @@ impl PingoraDriver {
 
     /// The client gets a whole response. From now on the rest of an HTTP/1.1 request body is only read so that the
     /// connection can be closed.
-    fn discard_rest(&self, session: &mut Session, carried: &mut Carried) {
+    fn discard_rest(&self, session: &mut Session, ctx: &mut RequestContext) {
         if !session.is_http2() && !session.was_upgraded() && !session.is_body_done() {
-            carried.discards_body = true;
+            ctx.discards_body = true;
             session.set_read_timeout(Some(self.shared.options.client.body_discard));
         }
     }
@@ -73,11 +73,11 @@ impl PingoraDriver {
 
 #[async_trait]
 impl ProxyHttp for PingoraDriver {
-    type CTX = Carried;
+    type CTX = RequestContext;
 
-    fn new_ctx(&self) -> Carried {
+    fn new_ctx(&self) -> RequestContext {
         let arrived = Arrived::new(DriverUsed::Pingora, self.published.pin(), Arc::clone(&self.shared), clock::now());
-        Carried {
+        RequestContext {
             state: State::Arrived(arrived),
             link: None,
             due: ResponseDeadline::current(),
@@ -95,14 +95,14 @@ impl ProxyHttp for PingoraDriver {
     /// None of Pingora's: compression is shared by both drivers.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut RequestContext) -> Result<()> {
         set_deadlines(session, &self.shared);
-        carried.rates = BodyRates::of(session.req_header());
+        ctx.rates = BodyRates::of(session.req_header());
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        let arrived = std::mem::replace(&mut carried.state, State::Deciding);
+    async fn request_filter(&self, session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
+        let arrived = std::mem::replace(&mut ctx.state, State::Deciding);
         // Every connection has its facts, and Pingora calls this once, with the head of the request.
         let (State::Arrived(arrived), Some(facts)) = (arrived, facts(session)) else {
             return Error::e_explain(
@@ -114,7 +114,7 @@ impl ProxyHttp for PingoraDriver {
         let routed = phase::route(arrived.snapshot(), &self.shared, &facts, &head, &head.line());
         let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
         let mut body = BytesMut::new();
-        carried.state = loop {
+        ctx.state = loop {
             match decided {
                 Decided::Asks(pending) => {
                     decided = Box::pin(asking::ask(session, pending, &mut body, &self.shared)).await;
@@ -123,9 +123,9 @@ impl ProxyHttp for PingoraDriver {
                 Decided::Reply(replied) => break State::Replied(replied),
             }
         };
-        let State::Replied(replied) = &carried.state else { return Ok(false) };
+        let State::Replied(replied) = &ctx.state else { return Ok(false) };
         if replied.reply().reason == Reason::ClientGone {
-            return Err(stop(carried, Reason::ClientGone));
+            return Err(stop(ctx, Reason::ClientGone));
         }
         write_reply(session, replied.exchange(), replied.reply(), Some(replied.exchange())).await?;
         discard_body(session).await;
@@ -133,18 +133,18 @@ impl ProxyHttp for PingoraDriver {
     }
 
     /// Requests to HTTP/2 endpoints are forwarded without Pingora.
-    async fn proxy_upstream_filter(&self, session: &mut Session, carried: &mut Carried) -> Result<bool> {
-        if !carried.is_over_http2() {
+    async fn proxy_upstream_filter(&self, session: &mut Session, ctx: &mut RequestContext) -> Result<bool> {
+        if !ctx.is_over_http2() {
             return Ok(true);
         }
         // Boxed, because other requests should not have its size.
-        Box::pin(http2::forward(self, session, carried)).await?;
+        Box::pin(http2::forward(self, session, ctx)).await?;
         Ok(false)
     }
 
-    async fn upstream_peer(&self, session: &mut Session, carried: &mut Carried) -> Result<Box<HttpPeer>> {
-        if let Some(pause) = carried.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
-            unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut RequestContext) -> Result<Box<HttpPeer>> {
+        if let Some(pause) = ctx.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
+            unless_gone(session, sleep(pause)).await.map_err(|reason| stop(ctx, reason))?;
         }
         // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
         let uploads = !session.is_http2() && !session.is_body_empty();
@@ -155,18 +155,18 @@ impl ProxyHttp for PingoraDriver {
         let to_head = session.req_header().method == Method::HEAD;
         let need = ConnectionNeeds { host: &host, pool_size: limits.pool_size, to_head, pause };
         // Connecting ends at the deadline too, and is answered.
-        carried.grace = GRACE;
-        let attempt = carried.forwarding()?.attempt(clock::now(), fastrand::u64(..)).map(|attempt| {
+        ctx.grace = GRACE;
+        let attempt = ctx.forwarding()?.attempt(clock::now(), fastrand::u64(..)).map(|attempt| {
             let after = if attempt.response.is_some() { GRACE } else { Duration::ZERO };
             (peer(&attempt, &need), attempt.connect_timeout(), after)
         });
-        carried.uploads = uploads && attempt.is_ok();
-        carried.agree();
-        let ((mut peer, link), within, after) = attempt.map_err(|reason| stop(carried, reason))?;
+        ctx.uploads = uploads && attempt.is_ok();
+        ctx.agree();
+        let ((mut peer, link), within, after) = attempt.map_err(|reason| stop(ctx, reason))?;
         // Opened here and not by Pingora, which would not notice meanwhile that the client disconnects.
         let opened = unless_gone(session, OpenedConnector::of(Arc::clone(&link), within)).await;
-        peer.options.custom_l4 = Some(Arc::new(opened.map_err(|reason| stop(carried, reason))?));
-        (carried.link, carried.grace) = (Some(link), after);
+        peer.options.custom_l4 = Some(Arc::new(opened.map_err(|reason| stop(ctx, reason))?));
+        (ctx.link, ctx.grace) = (Some(link), after);
         Ok(Box::new(peer))
     }
 
@@ -177,18 +177,18 @@ impl ProxyHttp for PingoraDriver {
         _: &HttpPeer,
         _: std::os::unix::io::RawFd,
         _: Option<&Digest>,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<()> {
         let now = clock::now();
-        let reused = carried.is_reused(reused);
-        let awaits = carried.uploads && session.req_header().headers.contains_key(EXPECT);
-        let forwarding = carried.forwarding()?;
+        let reused = ctx.is_reused(reused);
+        let awaits = ctx.uploads && session.req_header().headers.contains_key(EXPECT);
+        let forwarding = ctx.forwarding()?;
         forwarding.connected(reused, now);
         if awaits {
             // The body waits for "100 Continue" from the endpoint.
             forwarding.awaited(now);
         }
-        carried.agree();
+        ctx.agree();
         Ok(())
     }
 
@@ -198,10 +198,10 @@ impl ProxyHttp for PingoraDriver {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<()> {
         let mut edits = Edits::default();
-        let forwarding = carried.forwarding()?;
+        let forwarding = ctx.forwarding()?;
         forwarding.request_edits(&Parsed::new(session.req_header()), &mut edits);
         if session.is_body_empty() {
             forwarding.request_is_whole();
@@ -218,21 +218,21 @@ impl ProxyHttp for PingoraDriver {
         session: &mut Session,
         body: &mut Option<Bytes>,
         is_last: bool,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<()> {
         let piece = body.as_deref().filter(|_| !session.was_upgraded()).unwrap_or_default();
         let length = piece.len();
-        carried.forwarding()?.body(piece, is_last).map_err(|reason| stop(carried, reason))?;
-        let sent = carried.rates.sent(body, is_last, self.shared.rates(), clock::now());
-        sent.map_err(|TooSlow| stop(carried, Reason::BodyStalled))?;
-        if carried.uploads && (is_last || length > 0) {
-            let forwarding = carried.forwarding()?;
+        ctx.forwarding()?.body(piece, is_last).map_err(|reason| stop(ctx, reason))?;
+        let sent = ctx.rates.sent(body, is_last, self.shared.rates(), clock::now());
+        sent.map_err(|TooSlow| stop(ctx, Reason::BodyStalled))?;
+        if ctx.uploads && (is_last || length > 0) {
+            let forwarding = ctx.forwarding()?;
             if is_last {
                 forwarding.awaited(clock::now());
             } else {
                 forwarding.not_awaited();
             }
-            carried.agree();
+            ctx.agree();
         }
         Ok(())
     }
@@ -241,28 +241,28 @@ impl ProxyHttp for PingoraDriver {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<()> {
-        carried.response_seen = true;
+        ctx.response_seen = true;
         let to_head = session.req_header().method == Method::HEAD;
         let framed = frame_response(response, to_head, session.is_http2());
-        let is_chunked = framed.map_err(|_| stop(carried, Reason::UpstreamBroken))?;
+        let is_chunked = framed.map_err(|_| stop(ctx, Reason::UpstreamBroken))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // The end of an upgrade response that was not requested would be ambiguous (RFC 9110 section 15.2.2).
-            if !carried.forwarding()?.asks_upgrade() {
-                return Err(stop(carried, Reason::UpstreamBroken));
+            if !ctx.forwarding()?.asks_upgrade() {
+                return Err(stop(ctx, Reason::UpstreamBroken));
             }
-            session.set_read_timeout(Some(carried.forwarding()?.tunnel_idle()));
+            session.set_read_timeout(Some(ctx.forwarding()?.tunnel_idle()));
             facts(session).inspect(|facts| facts.becomes_tunnel());
-            carried.rates = BodyRates::unbounded();
-            carried.link.as_ref().inspect(|link| link.becomes_tunnel());
+            ctx.rates = BodyRates::unbounded();
+            ctx.link.as_ref().inspect(|link| link.becomes_tunnel());
         } else if status.is_informational() {
             for name in ["connection", "keep-alive", "proxy-connection", "upgrade"] {
                 response.remove_header(name);
             }
             return Ok(());
-        } else if carried.forwarding()?.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
+        } else if ctx.forwarding()?.asks_upgrade() || facts(session).is_some_and(|facts| facts.is_ending()) {
             // Bytes for a protocol that the endpoint has refused look like requests.
             session.set_keepalive(None);
         }
@@ -271,15 +271,15 @@ impl ProxyHttp for PingoraDriver {
         let is_bodiless = to_head || is_empty || matches!(status, 204 | 304);
         if is_bodiless {
             // Pingora does not report the end of a response without a body.
-            carried.response_is_over();
+            ctx.response_is_over();
         }
         let replayable = !session.as_ref().retry_buffer_truncated();
-        if carried.forwarding()?.passes_over(status, replayable, now) {
-            carried.passed_over = true;
+        if ctx.forwarding()?.passes_over(status, replayable, now) {
+            ctx.passed_over = true;
             return Err(Error::explain(ErrorType::HTTPStatus(status), "passed over"));
         }
-        carried.forwarding()?.response_began(status, now);
-        carried.agree();
+        ctx.forwarding()?.response_began(status, now);
+        ctx.agree();
         if is_chunked && is_before_http11(session) {
             // HTTP/1.0 has no chunked coding, so the body ends with the connection (RFC 9112 section 6.1).
             response.remove_header(&TRANSFER_ENCODING);
@@ -292,13 +292,13 @@ impl ProxyHttp for PingoraDriver {
         let mut edits = Edits::default();
         let has_server = response.headers.contains_key(SERVER);
         let received = Received { status, connection, has_server };
-        let listed = carried.forwarding()?.response_edits(received, &mut edits);
-        listed.map_err(|reason| stop(carried, reason))?;
-        let over_http2 = carried.is_over_http2();
-        carried.gzip = compress::begin(session, response, carried.forwarding()?, over_http2, &mut edits)?;
+        let listed = ctx.forwarding()?.response_edits(received, &mut edits);
+        listed.map_err(|reason| stop(ctx, reason))?;
+        let over_http2 = ctx.is_over_http2();
+        ctx.gzip = compress::begin(session, response, ctx.forwarding()?, over_http2, &mut edits)?;
         edit_response(edits, response)?;
         if is_bodiless {
-            self.discard_rest(session, carried);
+            self.discard_rest(session, ctx);
         }
         Ok(())
     }
@@ -309,22 +309,22 @@ impl ProxyHttp for PingoraDriver {
         session: &mut Session,
         body: &mut Option<Bytes>,
         is_last: bool,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<Option<Duration>> {
         if is_last {
-            carried.response_is_over();
+            ctx.response_is_over();
         }
-        if let Some(gzip) = &mut carried.gzip {
+        if let Some(gzip) = &mut ctx.gzip {
             let compressed = compress::piece(gzip, body, is_last);
-            compressed.map_err(|Broken| stop(carried, Reason::Internal))?;
+            compressed.map_err(|Broken| stop(ctx, Reason::Internal))?;
         }
         if session.is_http2() {
-            let given = carried.rates.given(body, self.shared.rates(), clock::now());
-            given.map_err(|TooSlow| stop(carried, Reason::ClientGone))?;
+            let given = ctx.rates.given(body, self.shared.rates(), clock::now());
+            given.map_err(|TooSlow| stop(ctx, Reason::ClientGone))?;
         }
-        carried.passed();
+        ctx.passed();
         if is_last {
-            self.discard_rest(session, carried);
+            self.discard_rest(session, ctx);
         }
         Ok(None)
     }
@@ -334,20 +334,26 @@ impl ProxyHttp for PingoraDriver {
         &self,
         session: &mut Session,
         trailers: &mut HeaderMap,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
     ) -> Result<Option<Bytes>> {
         // To a client of HTTP/1 they are not sent in any case, and its body is complete.
         if refuses(session, trailers) && session.is_http2() {
-            return Err(stop(carried, Reason::UpstreamBroken));
+            return Err(stop(ctx, Reason::UpstreamBroken));
         }
-        let Some(gzip) = &mut carried.gzip else { return Ok(None) };
+        let Some(gzip) = &mut ctx.gzip else { return Ok(None) };
         let mut rest = None;
-        compress::piece(gzip, &mut rest, true).map_err(|Broken| stop(carried, Reason::Internal))?;
+        compress::piece(gzip, &mut rest, true).map_err(|Broken| stop(ctx, Reason::Internal))?;
         Ok(rest)
     }
 
-    fn fail_to_connect(&self, _: &mut Session, _: &HttpPeer, carried: &mut Carried, error: Box<Error>) -> Box<Error> {
-        connect_failed(carried, error)
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        ctx: &mut RequestContext,
+        error: Box<Error>,
+    ) -> Box<Error> {
+        connect_failed(ctx, error)
     }
 
     fn error_while_proxy(
@@ -355,32 +361,32 @@ impl ProxyHttp for PingoraDriver {
         _: &HttpPeer,
         session: &mut Session,
         error: Box<Error>,
-        carried: &mut Carried,
+        ctx: &mut RequestContext,
         reused: bool,
     ) -> Box<Error> {
-        broke(session, error, carried, reused)
+        broke(session, error, ctx, reused)
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, carried: &mut Carried) -> FailToProxy {
-        if let State::Arrived(_) | State::Deciding = &carried.state {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut RequestContext) -> FailToProxy {
+        if let State::Arrived(_) | State::Deciding = &ctx.state {
             // A fault of the edge, before there is anything to record.
             self.shared.metrics.answered(Reason::Internal);
             drop(session.respond_error(Reason::Internal.status()).await);
             return FailToProxy { error_code: Reason::Internal.status(), can_reuse_downstream: false };
         }
-        if carried.discards_body {
+        if ctx.discards_body {
             // The client has its response.
             return FailToProxy { error_code: 0, can_reuse_downstream: false };
         }
         let mut reason = fault::reason(error);
-        if let State::Forwarding(forwarding) = &mut carried.state {
+        if let State::Forwarding(forwarding) = &mut ctx.state {
             reason = forwarding.in_time(reason, clock::now());
             if session.was_upgraded() && matches!(reason, Reason::UpstreamTimeout | Reason::BodyStalled) {
                 reason = Reason::TunnelIdle;
             }
         }
-        let status = carried.failed(reason);
-        let reply = match &carried.state {
+        let status = ctx.failed(reason);
+        let reply = match &ctx.state {
             State::Forwarding(forwarding) => forwarding.reply().map(|reply| (forwarding.exchange(), reply, None)),
             State::Replied(replied) => Some((replied.exchange(), replied.reply(), Some(replied.exchange()))),
             State::Arrived(_) | State::Deciding | State::Recorded => None,
@@ -391,7 +397,7 @@ impl ProxyHttp for PingoraDriver {
         };
         // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the
         // answer has to announce it. After the others it can stay open, unless the request is not read to its end.
-        let may_go_on = carried.is_over_http2() && !session.is_http2() && session.is_body_done();
+        let may_go_on = ctx.is_over_http2() && !session.is_http2() && session.is_body_done();
         if !may_go_on || facts(session).is_none_or(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
@@ -399,11 +405,11 @@ impl ProxyHttp for PingoraDriver {
         let given = write_reply(session, exchange, reply, payer).await.is_ok();
         discard_body(session).await;
         let goes_on = given && session.get_keepalive().is_some();
-        carried.refused = !session.is_http2() && !goes_on;
+        ctx.refused = !session.is_http2() && !goes_on;
         FailToProxy { error_code: status, can_reuse_downstream: goes_on }
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, carried: &mut Carried) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut RequestContext) {
         let head = Parsed::new(session.req_header());
         let target = String::from_utf8_lossy(session.req_header().raw_path());
         let end = End {
@@ -416,25 +422,25 @@ impl ProxyHttp for PingoraDriver {
             wall: clock::wall(),
         };
         // From here on its charges are free again, and not only with the connection.
-        match std::mem::replace(&mut carried.state, State::Recorded) {
+        match std::mem::replace(&mut ctx.state, State::Recorded) {
             State::Forwarding(mut forwarding) => forwarding.record(Some(&head), &end),
             State::Replied(mut replied) => replied.record(&head, &end),
             State::Arrived(_) | State::Deciding | State::Recorded => {}
         }
         // The deadline belongs to the connection, which outlives the request.
-        carried.agree();
-        if carried.refused {
+        ctx.agree();
+        if ctx.refused {
             // Closed with unread pipelined requests, the connection would be reset, and the answer with it.
             session.as_mut().shutdown().await;
         }
     }
 
     /// Errors are in the metrics and the access log.
-    fn suppress_error_log(&self, _: &Session, _: &Carried, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &RequestContext, _: &Error) -> bool {
         true
     }
 
-    fn suppress_proxy_warn_log(&self, _: &Session, _: &Carried, _: &Error, _: ProxyWarnLogContext) -> bool {
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &RequestContext, _: &Error, _: ProxyWarnLogContext) -> bool {
         true
     }
 }

@@ -219,8 +219,8 @@ async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &
     let limits = &shared.options.upstream;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));
-        let chance = (now, &mut Random::new(draw));
-        let endpoint = attempts.next(&auth_check.backend, Balance::PowerOfTwo, here, &shared.endpoints, chance);
+        let random = (now, &mut Random::new(draw));
+        let endpoint = attempts.next(&auth_check.backend, Balance::PowerOfTwo, here, &shared.endpoints, random);
         let Some(endpoint) = endpoint else { return CheckResult::Failed(CallFailure::NoEndpoint) };
         let http2 = auth_check.service.target.protocol.is_http2();
         let request = match &auth_check.service.protocol {

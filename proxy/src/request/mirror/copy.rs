@@ -91,7 +91,7 @@ async fn deliver(transport: Transport) -> Option<CopyResponse> {
     match transport {
         Transport::Plain(address, bytes) => {
             let written = write(address, &bytes).await;
-            let failed = |reason: &Reason| tracing::debug!(%address, reason = reason.as_str(), "a mirror took no copy");
+            let failed = |reason: &Reason| tracing::debug!(%address, reason = reason.as_str(), "a mirror did not accept the copy of a request");
             written.inspect_err(failed).ok().map(CopyResponse::Plain)
         }
         Transport::Client(client, request) => {
@@ -101,7 +101,12 @@ async fn deliver(transport: Transport) -> Option<CopyResponse> {
             if let Some(again) = again.filter(|_| answered.as_ref().is_err_and(client::idle_was_closed)) {
                 answered = client::send(&client, *again).await;
             }
-            let failed = |error: &_| tracing::debug!(error = error as &dyn std::error::Error, "a mirror took no copy");
+            let failed = |error: &_| {
+                tracing::debug!(
+                    error = error as &dyn std::error::Error,
+                    "a mirror did not accept the copy of a request"
+                )
+            };
             answered.inspect_err(failed).ok().map(CopyResponse::Client)
         }
     }

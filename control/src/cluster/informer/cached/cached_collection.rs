@@ -158,7 +158,7 @@ impl CachedCollection<'_> {
         self.series.list_done(clock::now().saturating_duration_since(started), listed.len());
         self.series.unidentified(unidentified);
         let complete = unidentified == 0;
-        self.list_due = clock::now() + self.api.limits.listed_again(self.of.chance.u64(..));
+        self.list_due = clock::now() + self.api.limits.listed_again(self.of.rng.u64(..));
         self.tee.list_done(&version, complete, true);
         self.lacking.listed(&self.tee);
         let gone = self.names.difference(&listed).count();
@@ -181,7 +181,7 @@ impl CachedCollection<'_> {
     /// Watches the kind until the watch ends, a list is requested, or one is due. Returns the reason for a list, if one
     /// must follow.
     async fn watch(&mut self, after: &Arc<str>) -> Result<Option<ListReason>, Failure> {
-        let lasting = self.api.limits.lasting(self.of.chance.u64(..));
+        let lasting = self.api.limits.lasting(self.of.rng.u64(..));
         self.pauses.begin();
         let body = self.api.watch(after, lasting).await?;
         let opened = clock::now();
@@ -191,7 +191,7 @@ impl CachedCollection<'_> {
         let connected = self.series.connected();
         let silence_max = lasting + self.api.limits.watch_grace;
         let mut asked = self.of.asked.clone();
-        let (mut lacking, tee, draw) = (self.lacking.clone(), self.tee.clone(), self.of.chance.u64(..));
+        let (mut lacking, tee, draw) = (self.lacking.clone(), self.tee.clone(), self.of.rng.u64(..));
         let end = tokio::select! {
             biased;
             Ok(()) = asked.changed() => Ok(Some(ListReason::Asked)),
@@ -211,7 +211,8 @@ impl CachedCollection<'_> {
             Ok(None) if clock::now() >= self.list_due => Ok(Some(ListReason::Drift)),
             end => end,
         };
-        self.series.watch_ended(end.as_ref().map_or_else(Failure::reason, |asked| asked.map_or("over", |_| "listed")));
+        self.series
+            .watch_ended(end.as_ref().map_or_else(Failure::reason, |asked| asked.map_or("ended", |_| "relisted")));
         end
     }
 

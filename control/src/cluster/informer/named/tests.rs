@@ -211,14 +211,14 @@ fn a_failing_secret_keeps_its_state_and_is_retried() {
 /// notified, or not.
 #[track_caller]
 fn check_tries(answer: impl Fn() -> GetResult, recovered: bool, want: usize) {
-    let (mut bench, mut chance, mut tries) = (Bench::new(), fastrand::Rng::with_seed(7), 0);
+    let (mut bench, mut rng, mut tries) = (Bench::new(), fastrand::Rng::with_seed(7), 0);
     let end = bench.now + 60 * SECOND;
     bench.follow(begin(&["a"]));
     while bench.now < end {
         bench.answer(|_| answer());
         tries += 1;
         if recovered {
-            bench.following.recovered(SECOND, bench.now, &mut chance);
+            bench.following.recovered(SECOND, bench.now, &mut rng);
         }
         bench.now = bench.following.queue.next_due().expect("it is tried again");
     }
@@ -244,13 +244,13 @@ fn a_recovery_ends_every_other_wait_for_the_server() {
     check_tries(failed, true, 8);
     check_tries(|| refused(404), true, 7);
 
-    let (mut bench, mut chance) = (Bench::new(), fastrand::Rng::with_seed(7));
+    let (mut bench, mut rng) = (Bench::new(), fastrand::Rng::with_seed(7));
     bench.follow(begin(&["a"]));
     for failures in 1..12 {
         bench.answer(|_| failed());
         let due = |bench: &Bench| bench.following.queue.next_due().unwrap() - bench.now;
         let before = due(&bench);
-        bench.following.recovered(SECOND, bench.now, &mut chance);
+        bench.following.recovered(SECOND, bench.now, &mut rng);
         let hurried = if failures % 2 == 1 { due(&bench) <= SECOND } else { due(&bench) == before };
         assert!(hurried, "after {failures} failures: {before:?}, then {:?}", due(&bench));
         bench.now += due(&bench);

@@ -36,8 +36,8 @@ impl Definition {
             None if served => {}
             None => self.set(Presence::Absent, tell),
         }
-        let pause = pauses.after(no_definitions, self.chance.u64(..));
-        pauses.wait(pause, self.chance.u64(..)).await;
+        let pause = pauses.after(no_definitions, self.rng.u64(..));
+        pauses.wait(pause, self.rng.u64(..)).await;
         Ok(())
     }
 }

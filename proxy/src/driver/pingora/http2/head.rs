@@ -11,7 +11,7 @@ use pingora::http::RequestHeader;
 use pingora::proxy::{ProxyHttp, Session};
 use tidegate_config::model::CONNECTION_HEADERS;
 
-use crate::driver::pingora::carried::Carried;
+use crate::driver::pingora::context::RequestContext;
 use crate::driver::pingora::failed::stop;
 use crate::driver::pingora::proxy_http::PingoraDriver;
 use crate::reason::Reason;
@@ -26,17 +26,17 @@ const FOR_NEXT_HOP: [HeaderName; 2] = [PROXY_AUTHORIZATION, HeaderName::from_sta
 pub(super) async fn request(
     driver: &PingoraDriver,
     session: &mut Session,
-    carried: &mut Carried,
+    ctx: &mut RequestContext,
     (scheme, endpoint): (&'static str, SocketAddr),
 ) -> Result<Request<()>> {
     let mut head = session.req_header().clone();
     if head.version != Version::HTTP_2 {
-        strip(&mut head).map_err(|reason| stop(carried, reason))?;
+        strip(&mut head).map_err(|reason| stop(ctx, reason))?;
     }
     head.set_version(Version::HTTP_2);
-    driver.upstream_request_filter(session, &mut head, carried).await?;
+    driver.upstream_request_filter(session, &mut head, ctx).await?;
     let host = head.remove_header(&HOST);
-    let uri = uri(&head, host.as_ref(), scheme, endpoint).ok_or_else(|| stop(carried, Reason::Internal))?;
+    let uri = uri(&head, host.as_ref(), scheme, endpoint).ok_or_else(|| stop(ctx, Reason::Internal))?;
     let mut parts: Parts = head.into();
     parts.uri = uri;
     Ok(Request::from_parts(parts, ()))

@@ -16,7 +16,7 @@ use pingora::{Error, Result};
 use tidegate_config::model::{Head as _, request_host};
 use tokio::time::sleep;
 
-use super::carried::{Carried, GRACE};
+use super::context::{GRACE, RequestContext};
 use super::failed::{broke, connect_failed, stop};
 use super::fault;
 use super::head::Parsed;
@@ -66,11 +66,11 @@ impl AttemptSettings {
 ///
 /// # Errors
 /// The error of the last attempt.
-pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, carried: &mut Carried) -> Result<()> {
+pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, ctx: &mut RequestContext) -> Result<()> {
     let limits = &driver.shared().options.upstream;
     let mut tries = 1;
     loop {
-        match attempt(driver, session, carried, limits).await {
+        match attempt(driver, session, ctx, limits).await {
             // The request decides; the count bounds the number of resets that endpoints can excuse.
             Err(error) if error.retry() && tries < limits.tries_max => tries += 1,
             ended => return ended,
@@ -81,29 +81,29 @@ pub(super) async fn forward(driver: &PingoraDriver, session: &mut Session, carri
 async fn attempt(
     driver: &PingoraDriver,
     session: &mut Session,
-    carried: &mut Carried,
+    ctx: &mut RequestContext,
     limits: &UpstreamLimits,
 ) -> Result<()> {
-    if let Some(pause) = carried.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
-        unless_gone(session, sleep(pause)).await.map_err(|reason| stop(carried, reason))?;
+    if let Some(pause) = ctx.forwarding()?.pause(clock::now(), fastrand::u64(..)) {
+        unless_gone(session, sleep(pause)).await.map_err(|reason| stop(ctx, reason))?;
     }
     // The deadline is kept here; the one of the connection is for clients that take nothing.
-    carried.grace = GRACE;
-    let plan = plan(driver, session, carried.forwarding()?);
-    carried.agree();
-    let plan = plan.map_err(|reason| stop(carried, reason))?;
-    let placed = unless_gone(session, place(&plan, limits)).await.map_err(|reason| stop(carried, reason))?;
+    ctx.grace = GRACE;
+    let plan = plan(driver, session, ctx.forwarding()?);
+    ctx.agree();
+    let plan = plan.map_err(|reason| stop(ctx, reason))?;
+    let placed = unless_gone(session, place(&plan, limits)).await.map_err(|reason| stop(ctx, reason))?;
     let (place, send, reused) = match placed {
         Ok(found) => found,
-        Err(reason) => return Err(connect_failed(carried, fault::connecting(reason))),
+        Err(reason) => return Err(connect_failed(ctx, fault::connecting(reason))),
     };
-    carried.forwarding()?.connected(reused, clock::now());
-    carried.agree();
-    let relayed = match head::request(driver, session, carried, (plan.scheme, plan.key.address())).await {
-        Ok(request) => relay(driver, session, carried, (&place, plan.times), (send, request)).await,
+    ctx.forwarding()?.connected(reused, clock::now());
+    ctx.agree();
+    let relayed = match head::request(driver, session, ctx, (plan.scheme, plan.key.address())).await {
+        Ok(request) => relay(driver, session, ctx, (&place, plan.times), (send, request)).await,
         Err(error) => Err(error),
     };
-    relayed.map_err(|error| broke(session, error, carried, reused))
+    relayed.map_err(|error| broke(session, error, ctx, reused))
 }
 
 fn plan(driver: &PingoraDriver, session: &Session, forwarding: &mut Forwarding) -> Result<AttemptSettings, Reason> {
@@ -133,7 +133,7 @@ async fn place(
 async fn relay(
     driver: &PingoraDriver,
     session: &mut Session,
-    carried: &mut Carried,
+    ctx: &mut RequestContext,
     (place, times): (&StreamSlot, Timeouts),
     (mut send, request): (SendRequest<Bytes>, Request<()>),
 ) -> Result<()> {
@@ -149,7 +149,7 @@ async fn relay(
     let relay = Relay {
         driver,
         session,
-        carried,
+        ctx,
         place,
         times,
         upload: Upload::new(stream, is_empty),

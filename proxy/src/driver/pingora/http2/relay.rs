@@ -18,7 +18,7 @@ use super::Timeouts;
 use super::response::Response;
 use super::upload::Upload;
 use crate::clock;
-use crate::driver::pingora::carried::Carried;
+use crate::driver::pingora::context::RequestContext;
 use crate::driver::pingora::failed::stop;
 use crate::driver::pingora::fault;
 use crate::driver::pingora::proxy_http::PingoraDriver;
@@ -32,7 +32,7 @@ const PARTS_MAX: usize = 4;
 pub(super) struct Relay<'a> {
     pub(super) driver: &'a PingoraDriver,
     pub(super) session: &'a mut Session,
-    pub(super) carried: &'a mut Carried,
+    pub(super) ctx: &'a mut RequestContext,
     pub(super) place: &'a StreamSlot,
     pub(super) times: Timeouts,
     pub(super) upload: Upload,
@@ -143,7 +143,7 @@ impl Relay<'_> {
 
     /// The time until which something has to happen.
     fn until(&self) -> Option<Instant> {
-        [self.read_end(), self.write_end(), self.client_end(), self.carried.due()].into_iter().flatten().min()
+        [self.read_end(), self.write_end(), self.client_end(), self.ctx.due()].into_iter().flatten().min()
     }
 
     /// The time of the last progress.
@@ -174,7 +174,7 @@ impl Relay<'_> {
     fn overdue(&mut self) -> Result<()> {
         let now = clock::now();
         let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= now);
-        if !is_past(self.read_end()) && !is_past(self.carried.due()) {
+        if !is_past(self.read_end()) && !is_past(self.ctx.due()) {
             if is_past(self.client_end()) && !self.response.is_over() {
                 return Err(Error::explain(ErrorType::ReadTimedout, "a client does not end its body").into_down());
             }
@@ -194,7 +194,7 @@ impl Relay<'_> {
     }
 
     async fn send(&mut self, mut piece: Option<Bytes>, is_last: bool) -> Result<()> {
-        self.driver.request_body_filter(self.session, &mut piece, is_last, self.carried).await?;
+        self.driver.request_body_filter(self.session, &mut piece, is_last, self.ctx).await?;
         let piece = piece.unwrap_or_default();
         if is_last || !piece.is_empty() {
             self.upload.give(piece, is_last, clock::now());
@@ -246,22 +246,22 @@ impl Relay<'_> {
 
     /// A part of the response as the client gets it.
     async fn edited(&mut self, part: HttpTask) -> Result<HttpTask> {
-        let Self { driver, session, carried, .. } = self;
+        let Self { driver, session, ctx, .. } = self;
         Ok(match part {
             HttpTask::Header(mut head, is_end) => {
                 // Frames leave no room for another protocol (RFC 9113 section 8.6).
                 if head.status == StatusCode::SWITCHING_PROTOCOLS {
-                    return Err(stop(carried, Reason::UpstreamBroken));
+                    return Err(stop(ctx, Reason::UpstreamBroken));
                 }
-                driver.response_filter(session, &mut head, carried).await?;
+                driver.response_filter(session, &mut head, ctx).await?;
                 HttpTask::Header(head, is_end)
             }
             HttpTask::Body(mut piece, is_end) => {
-                driver.response_body_filter(session, &mut piece, is_end, carried)?;
+                driver.response_body_filter(session, &mut piece, is_end, ctx)?;
                 HttpTask::Body(piece, is_end)
             }
             HttpTask::Trailer(Some(mut trailers)) => {
-                match driver.response_trailer_filter(session, &mut trailers, carried).await? {
+                match driver.response_trailer_filter(session, &mut trailers, ctx).await? {
                     Some(rest) => HttpTask::Body(Some(rest), true),
                     None => HttpTask::Trailer(Some(trailers)),
                 }
@@ -276,6 +276,6 @@ impl Relay<'_> {
         if error.is_go_away() {
             self.place.retire();
         }
-        fault::of_stream(error, self.carried.response_seen)
+        fault::of_stream(error, self.ctx.response_seen)
     }
 }
