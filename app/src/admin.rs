@@ -108,7 +108,7 @@ fn details(readiness: &Readiness, bound: &Bound) -> String {
         let _ = writeln!(text, "held: serving the routes of generation {held}, by a freeze or a rollback");
     }
     for collection in &readiness.collections {
-        let _ = writeln!(text, "{}", source_line(collection));
+        let _ = writeln!(text, "{}", collection_line(collection));
     }
     for (key, bind) in bound.iter() {
         let address = bind.address().unwrap_or(key.address);
@@ -128,7 +128,7 @@ fn moment(seconds: u64) -> impl std::fmt::Display {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_9999)))
 }
 
-fn source_line(collection: &CollectionReadiness) -> String {
+fn collection_line(collection: &CollectionReadiness) -> String {
     let place = collection.namespace.as_deref().unwrap_or("all namespaces");
     let synced = match collection.restored_as_of_s {
         _ if collection.synced => "synced".to_owned(),

@@ -22,8 +22,8 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     logs::start(&edge.process.log_level, edge.process.log_form)?;
     refuse_huge_pages();
     let mut signals = Signals::listen().context("signals")?;
-    let passes = edge.serve.as_ref().is_some_and(|serve| serve.forward_writes);
-    let (clients, server) = connect(&cluster, passes).await?;
+    let forwards_writes = edge.serve.as_ref().is_some_and(|serve| serve.forward_writes);
+    let (clients, server) = connect(&cluster, forwards_writes).await?;
     if let Some(cache) = &mut edge.cache {
         cache.server = server;
     }
@@ -66,10 +66,10 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
 
 /// The clients of the cluster, and its address. No connection is made yet, so an absent API server is not an error
 /// here.
-async fn connect(cluster: &Cluster, passes: bool) -> anyhow::Result<(Clients, String)> {
+async fn connect(cluster: &Cluster, forwards_writes: bool) -> anyhow::Result<(Clients, String)> {
     let config = config(cluster).await?;
     let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
-    let forward = if passes { Some(forward_writes::client(&config, &api_server)?) } else { None };
+    let forward = if forwards_writes { Some(forward_writes::client(&config, &api_server)?) } else { None };
     let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
     let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
     Ok((Clients { watch, write, forward, api_server }, server))

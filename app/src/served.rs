@@ -35,7 +35,7 @@ const TOKEN_MIN: usize = 16;
 /// The served API with its open socket.
 #[derive(Debug)]
 pub(crate) struct Served {
-    endpoint: Endpoint,
+    server: ServerParts,
     socket: Socket,
     limits: WatchCacheLimits,
     forwards_writes: bool,
@@ -45,16 +45,16 @@ pub(crate) struct Served {
 
 /// The parts of the server, which is started again after a failure.
 #[derive(Clone)]
-struct Endpoint {
+struct ServerParts {
     lite: Lite,
     tls: Option<Arc<ServerConfig>>,
     token: Option<String>,
     connections_max: usize,
 }
 
-impl std::fmt::Debug for Endpoint {
+impl std::fmt::Debug for ServerParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+        f.debug_struct("ServerParts").field("tls", &self.tls.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -83,8 +83,8 @@ impl Served {
                 Socket::Unix(bound, path.clone())
             }
         };
-        let endpoint = Endpoint { lite, tls, token, connections_max: serve.connections_max };
-        Ok(Self { endpoint, socket, limits, forwards_writes: serve.forward_writes, routed: Vec::new() })
+        let server = ServerParts { lite, tls, token, connections_max: serve.connections_max };
+        Ok(Self { server, socket, limits, forwards_writes: serve.forward_writes, routed: Vec::new() })
     }
 
     /// The TCP address, if there is one.
@@ -99,7 +99,7 @@ impl Served {
     /// to be served.
     pub(crate) fn copies(&mut self, options: &Options, secrets: bool) -> Copies {
         self.routed = served_kinds(options).into_iter().filter(|kind| *kind != Kind::Secret || secrets).collect();
-        let (lite, limits, forwards_writes) = (self.endpoint.lite.clone(), self.limits, self.forwards_writes);
+        let (lite, limits, forwards_writes) = (self.server.lite.clone(), self.limits, self.forwards_writes);
         let routed = self.routed.clone();
         Copies::to(move |collection: &Collection| {
             // A copy of one namespace alone is not the complete kind.
@@ -118,7 +118,7 @@ impl Served {
 
     /// The sinks for cached kinds.
     pub(crate) fn cached_copies(&self) -> Copies<ServedKind> {
-        let (lite, limits, forwards_writes) = (self.endpoint.lite.clone(), self.limits, self.forwards_writes);
+        let (lite, limits, forwards_writes) = (self.server.lite.clone(), self.limits, self.forwards_writes);
         Copies::to(move |served: &ServedKind| {
             let ServedKind { group, version, plural, kind, namespaced, short } = served.clone();
             taker(
@@ -139,12 +139,12 @@ impl Served {
         forward: Option<kube::Client>,
     ) -> anyhow::Result<Option<ListenPlace>> {
         let forward = forward.map(|client| forward_writes::forwarder(client, registry)).transpose()?;
-        registry.register(Box::new(FeedCollector::new(self.endpoint.lite.clone(), &self.routed)?))?;
+        registry.register(Box::new(FeedCollector::new(self.server.lite.clone(), &self.routed)?))?;
         let place = match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok().map(ListenPlace::Tcp),
             Socket::Unix(_, path) => Some(ListenPlace::Unix(path.clone())),
         };
-        let (stop, Self { endpoint, socket, .. }) = (stop.clone(), self);
+        let (stop, Self { server, socket, .. }) = (stop.clone(), self);
         tasks.keep("served-api", move || {
             let opened = match &socket {
                 Socket::Tcp(listener) => {
@@ -154,14 +154,14 @@ impl Served {
                     listener.try_clone().and_then(tokio::net::UnixListener::from_std).map(ServerSocket::Unix)
                 }
             };
-            let Endpoint { lite, tls, token, connections_max } = endpoint.clone();
+            let ServerParts { lite, tls, token, connections_max } = server.clone();
             let (stop, forward) = (stop.clone(), forward.clone());
             async move {
                 match opened {
                     Ok(opened) => {
                         let write_timeout = WRITE_TIMEOUT;
-                        let endpoint = SharedServer { lite, tls, token, forward, connections_max, write_timeout };
-                        endpoint.serve(opened, stop.cancelled()).await;
+                        let server = SharedServer { lite, tls, token, forward, connections_max, write_timeout };
+                        server.serve(opened, stop.cancelled()).await;
                     }
                     Err(error) => tracing::error!(%error, "the socket of the served API cannot be used"),
                 }
@@ -182,7 +182,7 @@ fn take(feed: &Feed, copied: &CopyEvent<'_>) -> CopyState {
         CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
         CopyEvent::ListFailed => feed.list_failed(),
         CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, *complete, *wins),
-        CopyEvent::Told { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, *gone),
+        CopyEvent::Changed { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, *gone),
         CopyEvent::Reached(version) => feed.reached(version),
         CopyEvent::Unserved => feed.unserved(),
     }

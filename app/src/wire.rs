@@ -48,7 +48,7 @@ pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
     /// The client for writes, whose answers are short.
     pub(crate) write: kube::Client,
-    /// The client for writes of others, without this process's credentials; `None` if none are passed on.
+    /// The client for writes of others, without this process's credentials; `None` if none are forwarded.
     pub(crate) forward: Option<kube::Client>,
     /// The addresses of the API server, as far as they are known.
     pub(crate) api_server: ApiServer,
@@ -202,14 +202,14 @@ struct InUse(Arc<OnceLock<Box<RecentlyUsed>>>);
 type RecentlyUsed = dyn Fn(&ObjectRef) -> bool + Send + Sync;
 
 impl InUse {
-    fn ask(&self, lately: impl Fn(&ObjectRef) -> bool + Send + Sync + 'static) {
-        self.0.get_or_init(|| Box::new(lately));
+    fn ask(&self, recently_used: impl Fn(&ObjectRef) -> bool + Send + Sync + 'static) {
+        self.0.get_or_init(|| Box::new(recently_used));
     }
 
     /// Objects in use are first.
     fn first(&self) -> Order {
-        let Self(lately) = self.clone();
-        Order::by(move |object| u64::from(!lately.get().is_some_and(|lately| lately(object))))
+        let Self(recently_used) = self.clone();
+        Order::by(move |object| u64::from(!recently_used.get().is_some_and(|recently_used| recently_used(object))))
     }
 }
 

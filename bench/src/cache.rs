@@ -94,7 +94,7 @@ fn measure(ingresses: u64, rounds: u64) -> anyhow::Result<Row> {
     Ok(Row { ingresses, raw_bytes, first_bytes, batches, unchanged_bytes, file_bytes, read_s })
 }
 
-fn source(kind: Kind) -> Collection {
+fn collection(kind: Kind) -> Collection {
     Collection { kind, namespace: None }
 }
 
@@ -107,7 +107,7 @@ fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
         server: "https://cluster.example".to_owned(),
     };
     let kept =
-        |kind| KeptCollection { collection: source(kind), selection: "all".to_owned(), listed: true, whole: false };
+        |kind| KeptCollection { collection: collection(kind), selection: "all".to_owned(), listed: true, whole: false };
     let sweep = SweepLimit { share_max: 0.5, free: 10 };
     Cache::open(options, (KINDS.map(kept).to_vec(), Vec::new()), sweep, metrics)
 }
@@ -126,7 +126,7 @@ impl Bed {
         let registry = Registry::new();
         let cache = open(folder, &CacheMetrics::register(&registry)?).0.context("no cache")?;
         cache.reached_by().learn(&BTreeSet::new(), None);
-        let sink = |kind| cache.sink(&source(kind), false).context("a kind is not kept");
+        let sink = |kind| cache.sink(&collection(kind), false).context("a kind is not kept");
         let sinks = [sink(KINDS[0])?, sink(KINDS[1])?, sink(KINDS[2])?];
         Ok(Self { cache, registry, sinks, ingresses: 0, version: 0 })
     }

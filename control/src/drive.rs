@@ -57,6 +57,8 @@ pub(crate) struct Loop<'a> {
     /// The sockets that the data plane cannot open.
     unopened: watch::Receiver<BindFailures>,
     collections: BTreeMap<Collection, CollectionReadiness>,
+    /// Whether the findings have been counted since the start.
+    counted: bool,
 }
 
 impl<'a> Loop<'a> {
@@ -80,9 +82,7 @@ impl<'a> Loop<'a> {
         let collections =
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
-        // Those of a loop before it, which failed.
-        metrics.findings.reset();
-        Self { reconciler, publisher, history, told, metrics, api_server, unopened, collections }
+        Self { reconciler, publisher, history, told, metrics, api_server, unopened, collections, counted: false }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -153,10 +153,10 @@ impl<'a> Loop<'a> {
             }
             Event::Applied { projected, .. } => {
                 let object = &projected.meta.object;
-                (self.source_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version))
+                (self.collection_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version))
             }
             Event::Deleted { object, resource_version, .. } => {
-                (self.source_of(object.kind, &object.name.namespace), Some(resource_version))
+                (self.collection_of(object.kind, &object.name.namespace), Some(resource_version))
             }
             Event::Unlisted { .. }
             | Event::Defined { .. }
@@ -190,7 +190,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn source_of(&self, kind: Kind, namespace: &Arc<str>) -> Collection {
+    fn collection_of(&self, kind: Kind, namespace: &Arc<str>) -> Collection {
         let near = Collection { kind, namespace: Some(Arc::clone(namespace)) };
         if self.collections.contains_key(&near) { near } else { Collection { kind, namespace: None } }
     }
@@ -246,7 +246,12 @@ impl<'a> Loop<'a> {
     }
 
     fn count_findings(&mut self) {
-        for ((reason, severity), count) in self.reconciler.take_finding_counts().into_iter().flatten() {
+        let Some(counts) = self.reconciler.take_finding_counts() else { return };
+        if !std::mem::replace(&mut self.counted, true) {
+            // An earlier loop, which failed, may have set reasons that have no findings now.
+            self.metrics.findings.reset();
+        }
+        for ((reason, severity), count) in counts {
             self.metrics.findings.with_label_values(&[reason, severity.as_str()]).set(*count);
         }
     }

@@ -89,7 +89,7 @@ pub struct Explanation {
     /// The handling of a connection that is passed on as bytes, without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
-    /// The status of the local reply, if it does not forward the request: for a client whose address is allowed,
+    /// The status of the local reply, if the edge does not forward the request: for a client whose address is allowed,
     /// and if authorisation services allow the request. Other clients get 403, or the service's answer.
     pub answer: Option<u16>,
 }

@@ -257,8 +257,8 @@ impl Pace {
         self.share.slow_batch_max.max(1)
     }
 
-    /// Whether a list that lacks so many of the known objects of a source must be confirmed by another one. A few need
-    /// no confirmation unless they are all: there may be a single class, and every route depends on it.
+    /// Whether a list that lacks so many of the known objects of a collection must be confirmed by another one. A few
+    /// need no confirmation unless they are all: there may be a single class, and every route depends on it.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
     pub(crate) fn doubts(&self, gone: usize, held: usize) -> bool {
         gone as f64 > self.sweep_share_max * held as f64 && (gone > self.sweep_free || gone == held)

@@ -1,5 +1,5 @@
-//! Cached kinds with a faulty API server: the copies of the informer and a cache equal the server's content once it
-//! has recovered.
+//! Cached kinds with a faulty API server: the copies of the informer and a watch cache equal the server's content once
+//! it has recovered.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::convert::Infallible;
@@ -115,7 +115,7 @@ fn fed(feed: Feed) -> CopySubscriber {
             CopyEvent::Listed { name, raw } => feed.listed(&name.namespace, &name.name, raw),
             CopyEvent::ListFailed => feed.list_failed(),
             CopyEvent::ListDone { reached, complete, wins } => feed.list_done(reached, complete, wins),
-            CopyEvent::Told { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, gone),
+            CopyEvent::Changed { name, raw, gone } => feed.event(&name.namespace, &name.name, raw, gone),
             CopyEvent::Reached(version) => feed.reached(version),
             CopyEvent::Unserved => feed.unserved(),
         }

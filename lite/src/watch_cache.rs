@@ -78,7 +78,9 @@ impl Lite {
     #[must_use]
     pub fn figures(&self) -> Vec<((String, String), Figures)> {
         let kinds = self.store().read().kinds().clone();
-        let of = |kind: &KindId| ((kind.kind().group.clone(), kind.kind().plural.clone()), figures(self, kind));
+        let of = |kind: &KindId| {
+            ((kind.description().group.clone(), kind.description().plural.clone()), figures(self, kind))
+        };
         kinds.iter().map(of).collect()
     }
 }
@@ -152,8 +154,8 @@ impl Feed {
         if fields.contains_key("kind") && fields.contains_key("apiVersion") {
             return Some((Bytes::copy_from_slice(raw), version));
         }
-        let row = self.kind.kind();
-        let mut form = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\"", row.kind, row.api_version());
+        let description = self.kind.description();
+        let mut form = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\"", description.kind, description.api_version());
         for (name, value) in fields.iter().filter(|(name, _)| !matches!(&***name, "kind" | "apiVersion")) {
             form.push(',');
             form.push_str(&serde_json::to_string(name).ok()?);

@@ -37,7 +37,7 @@ impl Cost {
     pub(crate) const NATIVE_REQUEST: Self = Self::new(1, 64);
     /// A request in the Pingora driver, where Pingora buffers up to ten pieces of a response for a slow client, and h2
     /// decodes up to 128 KiB of a head before it can be refused.
-    pub(crate) const FULL_REQUEST: Self = Self::new(1, 256);
+    pub(crate) const PINGORA_REQUEST: Self = Self::new(1, 256);
     /// A tunnel, such as a WebSocket, which is mostly idle.
     pub(crate) const TUNNEL: Self = Self::new(1, 64);
     /// The additional cost of a compressed response: the window and the hash tables of the encoder, and its pending
@@ -55,7 +55,7 @@ impl Cost {
     pub(crate) const TLS_STREAM: Self = Self::new(1, 32);
 
     /// A local reply that its client does not take at once: the head of the request stays until it does.
-    pub(crate) const ANSWER: Self = Self::new(0, 64);
+    pub(crate) const LOCAL_REPLY: Self = Self::new(0, 64);
 
     /// A connection that is passed on unread: its socket and the upstream one, and a pending piece in each direction.
     pub(crate) const STREAM: Self = Self::new(2, 40);

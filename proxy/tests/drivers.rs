@@ -1,6 +1,6 @@
-//! The equivalence of the two drivers: for every request that the native driver takes, the full one would have sent the
-//! same bytes to the endpoint and returned the same response, except for the differences that `drivers/compare.rs`
-//! lists.
+//! The equivalence of the two drivers: for every request that the native driver takes, the Pingora driver would have
+//! sent the same bytes to the endpoint and returned the same response, except for the differences that
+//! `drivers/compare.rs` lists.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]

@@ -56,7 +56,7 @@ async fn load(dev: std::net::SocketAddr, until: std::time::Instant) -> Result<u6
     Ok(answered)
 }
 
-/// Changes other hosts' routes back and forth through the API server's network door.
+/// Changes other hosts' routes back and forth through the API server on the network.
 async fn churn(kubectl: &Kubectl, until: std::time::Instant) -> u64 {
     // One proxy process keeps its connection; a kubectl process for each change would be the bottleneck.
     let mut proxy = kubectl.command();

@@ -245,8 +245,8 @@ async fn clients_that_accept_it_get_compressed_responses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_accept_it_get_compressed_responses_from_the_full_driver() {
-    check("full").await;
+async fn clients_that_accept_it_get_compressed_responses_from_the_pingora_driver() {
+    check("pingora").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,8 +90,8 @@ impl Upstream {
         let listener = socket.listen(1024).unwrap();
         self.address = listener.local_addr().unwrap();
         let (connections_max, write_timeout) = (64, WRITE_TIMEOUT);
-        let door = SharedServer { lite, tls: None, token: None, forward: None, connections_max, write_timeout };
-        let serving = tokio::spawn(door.serve(ServerSocket::Tcp(listener), std::future::pending()));
+        let server = SharedServer { lite, tls: None, token: None, forward: None, connections_max, write_timeout };
+        let serving = tokio::spawn(server.serve(ServerSocket::Tcp(listener), std::future::pending()));
         (self.feed, self.serving) = (Some(feed), Some(AbortOnDropHandle::new(serving)));
     }
 

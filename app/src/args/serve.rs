@@ -28,7 +28,7 @@ pub(crate) struct ServeArgs {
     /// Serves Secrets as well.
     #[arg(long, env = "TIDEGATE_SERVE_SECRETS", value_parser = BoolishValueParser::new())]
     pub(crate) serve_secrets: bool,
-    /// Passes writes on to the API server, each with the bearer token of its client; a write without a token is
+    /// Forwards writes to the API server, each with the bearer token of its client; a write without a token is
     /// refused. Cannot be used with `--serve-token-file`, whose token would take its place in the request.
     #[arg(long, env = "TIDEGATE_FORWARD_WRITES", value_parser = BoolishValueParser::new())]
     pub(crate) forward_writes: bool,

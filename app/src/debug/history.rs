@@ -87,20 +87,35 @@ struct Done {
     command: Command,
     /// The generation published by the command.
     generation: Generation,
+    /// The routing that it has changed: hosts, and others.
+    changed: Sample<Unit>,
+}
+
+/// The number of publications in which that of a command is looked for.
+const LATEST: usize = 100;
+
+/// The routing that a publication has changed.
+async fn changed_by(debug: &Debug, generation: Generation) -> Sample<Unit> {
+    let recent = debug.view.history(LATEST, None).await;
+    let mut publications = recent.into_iter().flat_map(|recent| recent.publications);
+    let published = publications.find(|publication| publication.generation == generation);
+    published.map(|published| published.changes.units.routing).unwrap_or_default()
 }
 
 /// Responds with 200 and the generation published by the command, with 404 if there is no such generation, and with 409
 /// if there is nothing to do.
 async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { format }): Query<Format>) -> Response {
-    match debug.view.command(command).await {
+    let result = match debug.view.command(command).await {
+        Some(Ok(generation)) => Some(Ok((generation, changed_by(&debug, generation).await))),
+        Some(Err(refusal)) => Some(Err(refusal)),
+        None => None,
+    };
+    match result {
         None => not_running(),
-        Some(Ok(generation)) if format.as_deref() == Some("text") => {
-            let newest = debug.view.history(1, None).await.and_then(|mut recent| recent.publications.pop());
-            let published = newest.filter(|newest| newest.generation == generation);
-            let units = published.map(|published| Units(published.changes.units.routing)).unwrap_or_default();
-            format!("{command}: published as generation {generation}{units}\n").into_response()
+        Some(Ok((generation, changed))) if format.as_deref() == Some("text") => {
+            format!("{command}: published as generation {generation}{}\n", Changed(&changed)).into_response()
         }
-        Some(Ok(generation)) => Json(Done { command, generation }).into_response(),
+        Some(Ok((generation, changed))) => Json(Done { command, generation, changed }).into_response(),
         Some(Err(refusal)) => {
             let status = match refusal {
                 CommandRefusal::NotKept { .. } => StatusCode::NOT_FOUND,
@@ -140,8 +155,8 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(held) = held {
         write!(f, ", with the routes of generation {held}")?;
     }
-    sampled(&changes.units.routing, f)?;
-    sampled(&changes.units.endpoints, f)?;
+    sampled(&changes.units.routing, "; ", f)?;
+    sampled(&changes.units.endpoints, "; ", f)?;
     if let Some(Coalesced { first, since, publications }) = coalesced {
         write!(f, ", the last of {publications} times since generation {first} at {}", time(*since))?;
     }
@@ -156,18 +171,21 @@ fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The routing that a command has changed.
-#[derive(Default)]
-struct Units(Sample<Unit>);
+struct Changed<'a>(&'a Sample<Unit>);
 
-impl Display for Units {
+impl Display for Changed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        sampled(&self.0, f)
+        if self.0.total == 0 {
+            return f.write_str("; nothing has changed");
+        }
+        f.write_str("; changed")?;
+        sampled(self.0, ": ", f)
     }
 }
 
-fn sampled<T: Display>(sample: &Sample<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn sampled<T: Display>(sample: &Sample<T>, before: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some((first, rest)) = sample.first.split_first() else { return Ok(()) };
-    write!(f, "; {first}")?;
+    write!(f, "{before}{first}")?;
     for item in rest {
         write!(f, ", {item}")?;
     }

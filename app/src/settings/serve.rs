@@ -17,7 +17,7 @@ pub(crate) struct Serve {
     pub(crate) tls: Option<TlsFiles>,
     /// `true` if Secrets are served.
     pub(crate) secrets: bool,
-    /// `true` if writes are passed on.
+    /// `true` if writes are forwarded.
     pub(crate) forward_writes: bool,
     pub(crate) bytes_max: usize,
     pub(crate) connections_max: usize,

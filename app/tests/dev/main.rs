@@ -102,7 +102,7 @@ fn routes_are_frozen_rolled_back_and_thawed() {
     // The earlier routes serve, and stay.
     let done = dev.says(&["rollback", &first], 0);
     assert!(done.starts_with(&format!("rollback to generation {first}: published as generation ")), "{done}");
-    assert!(done.ends_with("; host a.localhost, host b.localhost\n"), "{done}");
+    assert!(done.ends_with("; changed: host a.localhost, host b.localhost\n"), "{done}");
     let held = format!("held: the routes of generation {first} serve instead, by a freeze or a rollback\n");
     assert!(dev.says(&["topology"], 0).ends_with(&held));
     assert_eq!((dev.get("a.localhost", "/").0, dev.get("b.localhost", "/").0), (200, 404));

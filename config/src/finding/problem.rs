@@ -166,14 +166,14 @@ pub enum Problem {
         /// The class.
         class: String,
     },
-    /// A setting is valid and has no effect.
+    /// A setting is unknown, or valid and without effect.
     WithoutEffect {
         /// The value as written.
         value: String,
         /// Why it has no effect, or what to use instead.
         why: String,
     },
-    /// A path has characters of a pattern, and matches only itself.
+    /// A path has characters of a pattern, and matches only itself and the paths below it.
     PathLiteral {
         /// The path as written.
         path: String,
@@ -287,7 +287,6 @@ fn write_owned(f: &mut fmt::Formatter<'_>, host: &str, owner: &ObjectRef, shared
     }
 }
 
-const PATTERNS: &str = "an HTTPRoute can have regular expressions";
 /// Writes that an older route has the connections or datagrams for a host.
 fn write_connections_lost(f: &mut fmt::Formatter<'_>, host: &str, winner: &ObjectRef) -> fmt::Result {
     let what = if winner.kind == Kind::UdpRoute { "datagrams" } else { "connections" };
@@ -298,6 +297,7 @@ const OLDER_WINS: &str = "the older object, or the earlier rule of one object, w
 const NOT_ATTACHED: &str = "so this route is not attached there";
 const DROPPED: &str = "it is dropped";
 const LAST_RESULT_STAYS: &str = "its last result stays in effect until it changes, but not over a restart";
+const PATTERNS: &str = "an HTTPRoute can have regular expressions";
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -205,8 +205,8 @@ impl Snapshot {
     }
 
     /// The certificates for a TLS handshake with a client of this bind, in the order of preference: those of the
-    /// listener that takes the server name, if it has TLS settings of its own; else those of the host, then the default
-    /// one. A client without a server name (in lower case) gets what the host without a name would.
+    /// listener that takes the server name (in lower case), if it has TLS settings of its own; else those of the host,
+    /// then the default one. Without a server name these are the listener's for every name, or the default one.
     pub fn handshake_certificates<'a>(
         &'a self,
         bind: &BindKey,

@@ -25,10 +25,10 @@ use super::annotation_value::{
     Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
 };
 use super::field::{FindingList, read as read_field};
-use super::gateway::CONTROLLER_ANNOTATION;
 use super::source::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
+use serde_json::value::RawValue;
 
 /// A family of annotations.
 #[derive(Clone, Copy)]
@@ -284,20 +284,16 @@ pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found:
 }
 
 /// Reads the annotations of a dialect into a draft, using their table.
-fn read<D>(
+fn read<'a, 'r: 'a, D>(
     dialect: Dialect,
     table: &[Annotation<D>],
     draft: &mut D,
-    annotations: &Annotations<'_>,
+    annotations: impl IntoIterator<Item = (&'a String, &'a &'r RawValue)>,
     found: &mut FindingList,
 ) -> Fallbacks {
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(dialect.prefix) else { continue };
-        // The edge itself writes it, on the Services of Gateways.
-        if name == CONTROLLER_ANNOTATION {
-            continue;
-        }
         let field = annotation_field(name);
         let fault = match table.iter().find(|annotation| annotation.key == key) {
             None => match unknown(dialect, table, key) {

@@ -207,7 +207,7 @@ fn class_annotation(annotations: &Annotations<'_>) -> Result<ClassRef, InvalidVa
 /// Returns `true` for a path with the syntax of a regular expression, a wildcard or a parameter, none of which the
 /// Ingress API has. Other controllers take such paths for patterns, so their author may expect more requests.
 fn is_like_a_pattern(path: &str) -> bool {
-    path.contains(['(', '[', '{', '|', '^', '*', '\\']) || path.contains(".+") || path.ends_with('$')
+    path.contains(['(', '[', '{', '|', '^', '*', '?', '\\']) || path.contains(".+") || path.ends_with('$')
 }
 
 /// Reads one Ingress. Paths that lead to the same Service share its name.

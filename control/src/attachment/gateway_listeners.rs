@@ -8,7 +8,7 @@ use tidegate_config::project::gateway::AllowedNamespaces;
 
 use super::{Fault, Key, ListenerRef};
 
-/// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read the offer
+/// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read these
 /// instead of the Gateway, so that they are attached again only when it changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GatewayListeners {

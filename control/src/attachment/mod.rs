@@ -292,8 +292,8 @@ impl Attachment {
             globals,
         } = self.other_claims();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
-        let offers = gateway_listeners.is_some() || !binds.is_empty() || !self.listeners.is_empty();
-        !asks && !offers && self.links.is_empty() && self.report.is_none()
+        let has_listeners = gateway_listeners.is_some() || !binds.is_empty() || !self.listeners.is_empty();
+        !asks && !has_listeners && self.links.is_empty() && self.report.is_none()
     }
 }
 

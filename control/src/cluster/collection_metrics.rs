@@ -10,8 +10,8 @@ use prometheus::{
 
 use crate::event::Collection;
 
-const SOURCE: [&str; 2] = ["kind", "namespace"];
-const SOURCE_AND_REASON: [&str; 3] = ["kind", "namespace", "reason"];
+const COLLECTION: [&str; 2] = ["kind", "namespace"];
+const COLLECTION_AND_REASON: [&str; 3] = ["kind", "namespace", "reason"];
 
 /// The metric families, registered once.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct CollectionMetrics {
     listed: IntGaugeVec,
     watch_restarts: IntCounterVec,
     unidentified: IntCounterVec,
-    cached_stale_since: IntGaugeVec,
+    cached_kind_stale_since: IntGaugeVec,
 }
 
 /// The series of one collection.
@@ -47,7 +47,7 @@ impl CollectionMetrics {
     /// # Errors
     /// If a family with one of these names is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let gauge = |name: &str, text: &str| IntGaugeVec::new(Opts::new(name, text), &SOURCE);
+        let gauge = |name: &str, text: &str| IntGaugeVec::new(Opts::new(name, text), &COLLECTION);
         let counter = |name: &str, text: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, text), labels);
         let duration = HistogramOpts::new("tidegate_list_duration_seconds", "Duration of complete lists, in seconds.")
             .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]);
@@ -58,19 +58,23 @@ impl CollectionMetrics {
                     "tidegate_watch_last_event_timestamp_seconds",
                     "Time of the last watch event or bookmark, in seconds since the epoch.",
                 ),
-                &SOURCE,
+                &COLLECTION,
             )?,
-            lists: counter("tidegate_lists_total", "Lists begun, by reason.", &SOURCE_AND_REASON)?,
-            list_failures: counter("tidegate_list_failures_total", "Failed lists, by reason.", &SOURCE_AND_REASON)?,
-            list_duration: HistogramVec::new(duration, &SOURCE)?,
+            lists: counter("tidegate_lists_total", "Lists begun, by reason.", &COLLECTION_AND_REASON)?,
+            list_failures: counter("tidegate_list_failures_total", "Failed lists, by reason.", &COLLECTION_AND_REASON)?,
+            list_duration: HistogramVec::new(duration, &COLLECTION)?,
             listed: gauge("tidegate_listed_objects", "Objects in the last complete list.")?,
-            watch_restarts: counter("tidegate_watch_restarts_total", "Ended watches, by reason.", &SOURCE_AND_REASON)?,
+            watch_restarts: counter(
+                "tidegate_watch_restarts_total",
+                "Ended watches, by reason.",
+                &COLLECTION_AND_REASON,
+            )?,
             unidentified: counter(
                 "tidegate_unidentified_objects_total",
                 "Objects of lists and watches without an identity (name, namespace or resourceVersion), which were skipped.",
-                &SOURCE,
+                &COLLECTION,
             )?,
-            cached_stale_since: IntGaugeVec::new(
+            cached_kind_stale_since: IntGaugeVec::new(
                 Opts::new(
                     "tidegate_cached_kind_stale_since_timestamp_seconds",
                     "Time of the restored state of a cached kind, in seconds since the epoch; 0 when it is current.",
@@ -86,7 +90,7 @@ impl CollectionMetrics {
         registry.register(Box::new(metrics.listed.clone()))?;
         registry.register(Box::new(metrics.watch_restarts.clone()))?;
         registry.register(Box::new(metrics.unidentified.clone()))?;
-        registry.register(Box::new(metrics.cached_stale_since.clone()))?;
+        registry.register(Box::new(metrics.cached_kind_stale_since.clone()))?;
         Ok(metrics)
     }
 
@@ -95,8 +99,8 @@ impl CollectionMetrics {
     }
 
     /// The gauge of the time of a cached kind's restored state; 0 when it is current.
-    pub(crate) fn cached_stale_since(&self, kind: &str) -> IntGauge {
-        self.cached_stale_since.with_label_values(&[kind])
+    pub(crate) fn cached_kind_stale_since(&self, kind: &str) -> IntGauge {
+        self.cached_kind_stale_since.with_label_values(&[kind])
     }
 
     pub(crate) fn of_kind(&self, kind: &str, namespace: &str) -> CollectionSeries {

@@ -89,7 +89,7 @@ pub enum CopyEvent<'a> {
         wins: bool,
     },
     /// An event of a watch.
-    Told {
+    Changed {
         /// The name of the object.
         name: &'a ObjectName,
         /// Its JSON; for a deletion, the last state.

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_cover_the_cluster_or_the_named_namespaces() {
+    fn collections_cover_the_cluster_or_the_named_namespaces() {
         check(&[], None, &["IngressClass", "Secret"]);
         check(&[], Some("edge"), &["IngressClass", "Secret"]);
         check(&["a", "b", "a"], None, &["IngressClass", "Secret/a", "Secret/b"]);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::ParentRef;
 
@@ -21,9 +22,12 @@ pub struct Ignored {
     pub why: String,
 }
 
-/// The Ingresses and routes for a host that are not ours, in ascending order; limited in number. Looks at all of them.
+/// The Ingresses that name a host and routes for it that are not ours, in ascending order; of either at most
+/// [`LISTED_MAX`]. Looks at all of them.
 pub(crate) fn ignored(world: &World, options: &Options, topology: &Topology, host: &str) -> Vec<Ignored> {
-    let ingresses = world.ingresses.iter().filter(|(_, ingress)| ingress.hosts().any(|pattern| pattern.matches(host)));
+    // Without a host, an Ingress of another controller is for all requests that reach that controller.
+    let names = |pattern: &HostPattern| *pattern != HostPattern::Any && pattern.matches(host);
+    let ingresses = world.ingresses.iter().filter(|(_, ingress)| ingress.hosts().any(names));
     let ingresses = ingresses.filter_map(|(name, ingress)| {
         let why = not_ours(world, options, topology, ingress)?;
         Some(Ignored { object: ObjectRef::new(Kind::Ingress, name.clone()), why })
@@ -31,7 +35,7 @@ pub(crate) fn ignored(world: &World, options: &Options, topology: &Topology, hos
     let routes = routes(world).filter(|(object, ..)| is_for(world, object, host));
     let routes =
         routes.filter_map(|(object, parents)| Some(Ignored { why: not_attached(world, topology, parents)?, object }));
-    ingresses.chain(routes).take(LISTED_MAX).collect()
+    ingresses.take(LISTED_MAX).chain(routes.take(LISTED_MAX)).collect()
 }
 
 /// The routes that can name hosts.

@@ -14,8 +14,8 @@ impl fmt::Display for Explanation {
         if let Some(gateway) = &self.gateway {
             writeln!(f, "  gateway  {gateway}")?;
         }
-        if let Some(shaken) = &self.misdirected {
-            writeln!(f, "  tls      the TLS server name selects listener {shaken}, so the answer is 421")?;
+        if let Some(listener) = &self.misdirected {
+            writeln!(f, "  tls      the TLS server name selects listener {listener}, so the answer is 421")?;
         }
         if let Some(certificate) = &self.certificate {
             writeln!(f, "  cert     {certificate}")?;

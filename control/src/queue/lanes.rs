@@ -37,7 +37,7 @@ pub(super) enum Turn {
     /// The slow lane, the lowest rank first.
     Slow,
     /// The slow lane, the oldest first: its oldest key has waited for too long.
-    Aged,
+    Overdue,
 }
 
 impl<K> Default for Lanes<K> {
@@ -79,7 +79,7 @@ impl<K> Lanes<K> {
 
     /// The lane of the next turn; `None` if no key waits.
     ///
-    /// An aged key goes next, but at most every `aged_every` turns, and the slow lane has its share besides; so the
+    /// An overdue key goes next, but at most every `aged_every` turns, and the slow lane has its share besides; so the
     /// first key of the fast lane waits for at most one turn of the slow lane, however many old keys there are.
     pub(super) fn turn(&mut self, share: LaneShares, now: Instant) -> Option<Turn> {
         let turn = match self.slow.first_key_value() {
@@ -88,7 +88,7 @@ impl<K> Lanes<K> {
             Some((_, head)) => {
                 let old = now.saturating_duration_since(head.since) >= share.slow_age_max;
                 if old && self.since_aged >= share.aged_every.max(2) - 1 {
-                    Turn::Aged
+                    Turn::Overdue
                 } else if self.fast.is_empty() || self.fast_turns >= share.fast_turns_max.max(1) {
                     Turn::Slow
                 } else {
@@ -98,7 +98,7 @@ impl<K> Lanes<K> {
         };
         let waited = turn == Turn::Fast && !self.slow.is_empty();
         self.fast_turns = if waited { self.fast_turns.saturating_add(1) } else { 0 };
-        self.since_aged = if turn == Turn::Aged { 0 } else { self.since_aged.saturating_add(1) };
+        self.since_aged = if turn == Turn::Overdue { 0 } else { self.since_aged.saturating_add(1) };
         Some(turn)
     }
 
@@ -110,7 +110,7 @@ impl<K> Lanes<K> {
                 let (_, place) = self.ranked.pop_first()?;
                 self.slow.remove(&place).map(|slow| slow.key)
             }
-            Turn::Aged => {
+            Turn::Overdue => {
                 let (place, slow) = self.slow.pop_first()?;
                 self.ranked.remove(&(slow.rank, place));
                 Some(slow.key)

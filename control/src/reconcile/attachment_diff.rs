@@ -44,9 +44,10 @@ impl AttachmentDiff {
         });
         let leaving = leaving.filter(|(_, services)| !services.is_empty()).collect();
         let links: Vec<Key> = on_one_side(&before.links, &after.links).cloned().collect();
-        let offer = (was.gateway_listeners != is.gateway_listeners).then(|| Key::GatewayListeners(object.name.clone()));
+        let merged =
+            (was.gateway_listeners != is.gateway_listeners).then(|| Key::GatewayListeners(object.name.clone()));
         let named = renamed_services(object.kind, before, after).into_iter().map(Key::RoutesTo);
-        let keys = offer.into_iter().chain(named).collect();
+        let keys = merged.into_iter().chain(named).collect();
         let listeners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener);
         let classes =
             links.iter().filter(|_| object.kind == Kind::Gateway).filter_map(|it| it.object(Kind::GatewayClass));
@@ -240,12 +241,12 @@ mod tests {
         check_both(Kind::Gateway, &nothing, &linked(&[object(Kind::GatewayClass, "c")]), &class);
         let endpoints = linked(&[Key::EndpointsOf(name("x"))]);
         check_both(Kind::EndpointSlice, &endpoints, &endpoints, &["endpoints of shop/x"]);
-        let offer = |not_accepted| {
+        let merged = |not_accepted| {
             let gateway_listeners = Some(Arc::new(GatewayListeners { not_accepted, ..GatewayListeners::default() }));
             other_claims(OtherClaims { gateway_listeners, ..OtherClaims::default() })
         };
         let readers = "readers of listeners of Gateway shop/web";
-        check_both(Kind::Gateway, &nothing, &offer(true), &[readers, "infrastructure"]);
-        check_both(Kind::Gateway, &offer(true), &offer(false), &[readers]);
+        check_both(Kind::Gateway, &nothing, &merged(true), &[readers, "infrastructure"]);
+        check_both(Kind::Gateway, &merged(true), &merged(false), &[readers]);
     }
 }

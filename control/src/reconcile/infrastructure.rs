@@ -162,6 +162,6 @@ fn keeps(gateway: &ObjectRef, Model { options, world, topology, .. }: &Model) ->
     let Some(object) = world.gateways.get(&gateway.name) else { return world.holds(gateway) };
     let options = options.sources.gateway.as_ref();
     let makes = options.is_some_and(|options| options.services != GatewayServices::Off);
-    let offers = topology.gateway_listeners(gateway).is_some();
-    makes && (offers || !world.gateway_classes.contains_key(&object.class))
+    let has_listeners = topology.gateway_listeners(gateway).is_some();
+    makes && (has_listeners || !world.gateway_classes.contains_key(&object.class))
 }

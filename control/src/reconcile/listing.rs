@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_required_where_routes_can_be() {
+    fn collections_are_required_where_routes_can_be() {
         let addresses = ["Ingress in a", "Service in a", "EndpointSlice in a", "Service in b", "EndpointSlice in b"];
         check(&addresses, &[(Listed, &addresses[..3])], "123 s", "");
         check(&addresses[1..], &[(Listed, &addresses[1..3])], "no end", "");

@@ -108,7 +108,7 @@ impl Election {
 
     /// The next write: a renewal, or an acquisition of a Lease that has no holder or has expired. Each bid is one
     /// attempt: unless it is followed by [`Election::won`], the Lease must be read again before the next.
-    pub(crate) fn bid(&mut self, now: Instant, wall_us: i64) -> Option<LeaseWrite> {
+    pub(crate) fn next_write(&mut self, now: Instant, wall_us: i64) -> Option<LeaseWrite> {
         if !std::mem::take(&mut self.fresh) {
             return None;
         }
@@ -133,9 +133,9 @@ impl Election {
     }
 
     /// The API server has accepted a bid and created this version.
-    pub(crate) fn won(&mut self, bid: LeaseWrite, version: String, now: Instant) {
-        self.until = Some(bid.begun + self.terms.lead);
-        self.known = Some((ObservedLease { version, record: bid.record }, now));
+    pub(crate) fn won(&mut self, next_write: LeaseWrite, version: String, now: Instant) {
+        self.until = Some(next_write.begun + self.terms.lead);
+        self.known = Some((ObservedLease { version, record: next_write.record }, now));
         self.fresh = true;
     }
 
@@ -179,10 +179,13 @@ mod tests {
         election.read(seen.clone(), begin);
         let now = begin + Duration::from_secs(later_s);
         election.read(seen, now);
-        let bid = election.bid(now, 0);
-        assert_eq!(bid.as_ref().map(|bid| (bid.over.as_deref(), bid.record.transitions)), want);
-        assert!(bid.is_none_or(|bid| bid.record.holder == "a"));
-        assert_eq!(election.bid(now, 0), None, "without another look");
+        let next_write = election.next_write(now, 0);
+        assert_eq!(
+            next_write.as_ref().map(|next_write| (next_write.over.as_deref(), next_write.record.transitions)),
+            want
+        );
+        assert!(next_write.is_none_or(|next_write| next_write.record.holder == "a"));
+        assert_eq!(election.next_write(now, 0), None, "without another look");
     }
 
     #[test]
@@ -206,13 +209,13 @@ mod tests {
         let mut election = Election::new("a".to_owned(), ElectionTiming::default());
         assert_eq!(election.release(now, 9), None, "there is nothing to release");
         election.read(None, now);
-        let bid = election.bid(now, 5).unwrap();
-        election.won(bid, "1".to_owned(), now);
+        let next_write = election.next_write(now, 5).unwrap();
+        election.won(next_write, "1".to_owned(), now);
         assert_eq!(election.until(), Some(now + Duration::from_secs(10)));
-        let bid = election.release(now, 9).unwrap();
-        assert_eq!((election.until(), bid.over.as_deref()), (None, Some("1")));
+        let next_write = election.release(now, 9).unwrap();
+        assert_eq!((election.until(), next_write.over.as_deref()), (None, Some("1")));
         let duration = Some(Duration::from_secs(1));
         let want = LeaseRecord { holder: String::new(), duration, acquired_us: 5, renewed_us: 9, transitions: 0 };
-        assert_eq!(bid.record, want);
+        assert_eq!(next_write.record, want);
     }
 }

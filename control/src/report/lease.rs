@@ -70,8 +70,8 @@ impl Campaign {
     /// Releases the Lease, so that the next leader need not wait until it expires.
     pub(super) async fn release(&mut self) {
         self.lead.send_replace(None);
-        let Some(bid) = self.election.release(clock::now(), wall_us()) else { return };
-        match timeout(RELEASE_MAX, self.write(&bid)).await {
+        let Some(next_write) = self.election.release(clock::now(), wall_us()) else { return };
+        match timeout(RELEASE_MAX, self.write(&next_write)).await {
             Ok(Ok(_)) => tracing::info!(lease = self.name, "stepped down"),
             Ok(Err(why)) => tracing::debug!(lease = self.name, error = %why, "the Lease is left to run out"),
             Err(_elapsed) => tracing::debug!(lease = self.name, "the Lease is left to run out"),
@@ -87,10 +87,10 @@ impl Campaign {
             self.election.read(lease.as_ref().map(seen), clock::now());
             self.lease = lease.unwrap_or_default();
         }
-        let Some(bid) = self.election.bid(clock::now(), wall_us()) else { return Ok(()) };
-        match timeout(patience, self.write(&bid)).await {
+        let Some(next_write) = self.election.next_write(clock::now(), wall_us()) else { return Ok(()) };
+        match timeout(patience, self.write(&next_write)).await {
             Ok(Ok(lease)) => {
-                self.election.won(bid, seen(&lease).version, clock::now());
+                self.election.won(next_write, seen(&lease).version, clock::now());
                 self.lease = lease;
                 Ok(())
             }
@@ -101,12 +101,12 @@ impl Campaign {
         }
     }
 
-    async fn write(&self, bid: &LeaseWrite) -> Result<Lease, kube::Error> {
+    async fn write(&self, next_write: &LeaseWrite) -> Result<Lease, kube::Error> {
         let mut lease = self.lease.clone();
         let spec = lease.spec.take().unwrap_or_default();
-        lease.spec = Some(spec_of(&bid.record, spec));
+        lease.spec = Some(spec_of(&next_write.record, spec));
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match &bid.over {
+        match &next_write.over {
             Some(version) => {
                 lease.metadata.resource_version = Some(version.clone());
                 self.api.replace(&self.name, &params, &lease).await

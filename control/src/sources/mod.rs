@@ -55,13 +55,13 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
     let links = reader.into_links();
     match attached {
         Ok(attachment) => Attachment { links, ..attachment },
-        Err(said) => set_aside(topology.get(object), links, object, &said),
+        Err(said) => keep_last(topology.get(object), links, object, &said),
     }
 }
 
 /// The last attachment of an object whose source has panicked. It is attached again when something changes that it, or
 /// the failed attempt, depends on.
-fn set_aside(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, said: &str) -> Attachment {
+fn keep_last(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, said: &str) -> Attachment {
     let last = last.cloned().unwrap_or_default();
     let links: BTreeSet<Key> = last.links.iter().cloned().chain(read).collect();
     let mut report = last.report.map(Arc::unwrap_or_clone).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Attachments to listeners, and the offers of Gateways.
+//! Attachments to listeners, and the listeners of Gateways.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};

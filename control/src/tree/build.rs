@@ -90,9 +90,9 @@ impl<'k> TreeSources<'k> {
     fn gateway<'p>(self, page: &'p mut PageNodes, name: &ObjectName) -> Option<&'p mut GatewayNode> {
         if !page.gateways.contains_key(name) {
             let object = ObjectRef::new(Kind::Gateway, name.clone());
-            let offer = self.topology.gateway_listeners(&object)?;
+            let merged = self.topology.gateway_listeners(&object)?;
             let attachment = self.topology.get(&object)?;
-            let listeners = offer.listeners.iter().map(|offered| self.listener(attachment, offered)).collect();
+            let listeners = merged.listeners.iter().map(|offered| self.listener(attachment, offered)).collect();
             let status = attachment.report.as_ref().and_then(|report| report.verdict.as_ref());
             let addresses = match status {
                 Some(Verdict::Status(status)) => status.addresses.iter().map(|it| it.value.to_string()).collect(),
@@ -138,8 +138,8 @@ impl<'k> TreeSources<'k> {
             let Some(listener) = key.listener() else { continue };
             let ListenerRef { owner, section } = &**listener;
             let Some(gateway) = self.gateway_of(owner) else { continue };
-            let table = self.topology.gateway_listeners(&gateway).and_then(|offer| {
-                let mut own = offer.of(owner).filter(|offered| offered.listener == *listener);
+            let table = self.topology.gateway_listeners(&gateway).and_then(|merged| {
+                let mut own = merged.of(owner).filter(|offered| offered.listener == *listener);
                 own.next().map(|offered| offered.table.clone())
             });
             let Some(table) = table else { continue };

@@ -183,7 +183,7 @@ fn rejected_routes_for_the_host_are_shown() {
     check(&text, "refused", &refused);
 }
 
-/// A Secret with a certificate for `shop.example`, valid until the end of this year.
+/// A Secret with a certificate for `shop.example`, valid until the end of `year`.
 fn secret(name: &str, year: i32) -> (Kind, Value) {
     let mut params = rcgen::CertificateParams::new(["shop.example".to_owned()]).unwrap();
     params.not_after = rcgen::date_time_ymd(year, 12, 31);
@@ -248,6 +248,7 @@ fn objects_of_other_controllers_are_named_if_nothing_serves_the_host() {
         named("classless", "web.example", Value::Null),
         named("another-host", "other.test", json!("nginx")),
         by_annotation,
+        named("every-host", "", json!("nginx")),
         route("gone", parent("Gateway", "gone")),
         route("of-another", parent("Gateway", "elsewhere")),
         route("of-a-set", parent("ListenerSet", "gone")),
@@ -261,8 +262,8 @@ fn objects_of_other_controllers_are_named_if_nothing_serves_the_host() {
         "Ingress shop/typo: its IngressClass tidegat does not exist",
         "HTTPRoute shop/gone: Gateway shop/gone does not exist",
         "HTTPRoute shop/of-a-mesh: Service shop/web is not a Gateway",
-        "HTTPRoute shop/of-a-set: ListenerSet.gateway.networking.k8s.io shop/gone does not exist",
-        "HTTPRoute shop/of-another: Gateway shop/elsewhere is of GatewayClass other, which does not exist or is of another controller",
+        "HTTPRoute shop/of-a-set: ListenerSet shop/gone does not exist",
+        "HTTPRoute shop/of-another: Gateway shop/elsewhere is of GatewayClass other, which does not exist",
     ];
     check(&said(&cluster, "http://web.example/", None, &[]), "ignored", &ignored);
     let served = said(&shop(), "http://shop.example/cart", None, &[]);

@@ -62,7 +62,7 @@ fn a_key_requested_during_work_returns_in_its_most_urgent_lane() {
 #[test]
 fn no_slow_key_starves() {
     // Live changes and preferred slow keys arrive without end; a silent key of the lowest rank gets its turn once it
-    // has aged, oldest first.
+    // has overdue, oldest first.
     let (mut queue, mut now) = (queue(), start());
     queue.add(0_u32, Slow, 9, now);
     queue.add(1, Slow, 9, now);

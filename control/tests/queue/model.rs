@@ -39,7 +39,7 @@ enum Turn {
     Fast,
     Slow,
     /// A turn of the slow lane by age.
-    Aged,
+    Overdue,
 }
 
 /// A key in work.
@@ -291,23 +291,23 @@ impl Model {
             return Err(Broken(if early { 21 } else { 5 }, format!("{key} was given although nobody asked for it")));
         };
         let old = slow.first().is_some_and(|oldest| self.now - oldest.since >= SHARE.slow_age_max);
-        let aged = old && self.since_aged >= SHARE.aged_every - 1;
+        let overdue = old && self.since_aged >= SHARE.aged_every - 1;
         let due = self.fast_turns >= SHARE.fast_turns_max;
         let turn = match from.lane {
             Lane::Fast => {
-                hold(13, !aged, || format!("{key} of the fast lane came before an old one"))?;
+                hold(13, !overdue, || format!("{key} of the fast lane came before an old one"))?;
                 hold(12, slow.is_empty() || !due, || format!("{key} of the fast lane came beyond its share"))?;
                 Turn::Fast
             }
             Lane::Slow => {
-                let allowed = aged || due || fast.is_empty();
+                let allowed = overdue || due || fast.is_empty();
                 hold(11, allowed, || format!("{key} of the slow lane came before a live change"))?;
-                if aged { Turn::Aged } else { Turn::Slow }
+                if overdue { Turn::Overdue } else { Turn::Slow }
             }
         };
         let waited = turn == Turn::Fast && !slow.is_empty();
         self.fast_turns = if waited { self.fast_turns + 1 } else { 0 };
-        self.since_aged = if turn == Turn::Aged { 0 } else { self.since_aged.saturating_add(1) };
+        self.since_aged = if turn == Turn::Overdue { 0 } else { self.since_aged.saturating_add(1) };
         Ok(turn)
     }
 
@@ -317,7 +317,7 @@ impl Model {
         let (first, property) = match turn {
             Turn::Fast => (fast.first(), 10),
             Turn::Slow => (slow.iter().min_by_key(|place| place.rank), 10),
-            Turn::Aged => (slow.first(), 13),
+            Turn::Overdue => (slow.first(), 13),
         };
         let Some(first) = first.filter(|first| first.key == key).copied() else {
             return Err(Broken(property, format!("{key} came before {first:?} in a turn: {turn:?}")));

@@ -272,7 +272,7 @@ impl Simulation {
         self.audit(0)
     }
 
-    /// Delivers everything and empties the queue: now the incremental result must equal the full one.
+    /// Delivers everything and empties the queue: now the incremental result must equal the Pingora driver.
     pub(crate) fn quiet(&mut self) {
         self.deliver_all();
         for kind in std::mem::take(&mut self.lost).difference(&self.held.clone()) {

@@ -50,9 +50,9 @@ pub(crate) struct Api {
 }
 
 /// A delay that lasts until it is ended.
-pub(crate) struct WorkItem(CancellationToken);
+pub(crate) struct Delay(CancellationToken);
 
-impl WorkItem {
+impl Delay {
     pub(crate) fn end(self) {
         self.0.cancel();
     }
@@ -119,10 +119,10 @@ impl Api {
         self.lag.send_replace(time);
     }
 
-    pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> WorkItem {
+    pub(crate) fn slow(&self, time: Duration, waits: fn(&Request<Body>) -> bool) -> Delay {
         let end = CancellationToken::new();
         self.slow.send_replace(Some((time, waits, end.clone())));
-        WorkItem(end)
+        Delay(end)
     }
 
     async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Value {

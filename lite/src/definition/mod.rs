@@ -24,7 +24,7 @@ pub(crate) struct Defined {
 impl KindId {
     /// An object of this kind as it is kept: in the version that its definition names for storage.
     pub(crate) fn stored(&self, mut object: Value) -> Value {
-        if let Some(custom) = self.kind().custom() {
+        if let Some(custom) = self.description().custom() {
             object["apiVersion"] = custom.storage.clone().into();
         }
         object
@@ -32,17 +32,17 @@ impl KindId {
 
     /// Whether stored objects are shown as they are.
     pub(crate) fn shows_stored(&self) -> bool {
-        let row = self.kind();
-        row.custom().is_none_or(|custom| custom.storage == row.api_version())
+        let description = self.description();
+        description.custom().is_none_or(|custom| custom.storage == description.api_version())
     }
 
     /// An object of any version of a custom kind, read by this one. Versions differ in nothing but their schemas: the
     /// strategy of conversion is None.
     pub(crate) fn read(&self, object: &Value) -> Value {
-        let row = self.kind();
+        let description = self.description();
         let mut read = object.clone();
-        read["apiVersion"] = group_version(&row.group, &row.version).into();
-        if let Some(custom) = row.custom() {
+        read["apiVersion"] = group_version(&description.group, &description.version).into();
+        if let Some(custom) = description.custom() {
             custom.convert(&mut read);
         }
         read

@@ -163,7 +163,7 @@ mod tests {
             }
         }
         types().values().flat_map(|fields| fields.values()).for_each(check);
-        for kind in Kinds::built_in().iter().map(KindId::kind) {
+        for kind in Kinds::built_in().iter().map(KindId::description) {
             assert!(types().contains_key(&*kind.kind), "{} has no fields", kind.kind);
         }
     }

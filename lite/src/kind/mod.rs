@@ -68,7 +68,7 @@ pub(crate) enum Writes {
     /// Objects can be read and not be written.
     Refused,
     /// The server that feeds this one makes them.
-    PassedOn,
+    Forwarded,
 }
 
 /// A part of an object with a path of its own.
@@ -148,7 +148,7 @@ impl KindId {
         BUILT_IN.iter().find(|one| one.0.kind == kind).cloned()
     }
 
-    pub(crate) fn kind(&self) -> &Kind {
+    pub(crate) fn description(&self) -> &Kind {
         &self.0
     }
 

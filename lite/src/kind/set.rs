@@ -55,8 +55,8 @@ impl Kinds {
     /// The built-in kinds and these.
     pub(crate) fn with_custom(mut custom: Vec<KindId>) -> Self {
         let rank = |kind: &KindId| {
-            let row = kind.kind();
-            (row.group.clone(), Precedence::of(&row.version), row.plural.clone())
+            let description = kind.description();
+            (description.group.clone(), Precedence::of(&description.version), description.plural.clone())
         };
         custom.sort_by_cached_key(rank);
         Self(BUILT_IN.iter().cloned().chain(custom).collect())
@@ -65,8 +65,8 @@ impl Kinds {
     /// The kind with this plural name, if it is served.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<KindId> {
         let is = |kind: &&KindId| {
-            let row = kind.kind();
-            row.group == group && row.version == version && row.plural == plural
+            let description = kind.description();
+            description.group == group && description.version == version && description.plural == plural
         };
         self.0.iter().find(is).cloned()
     }
@@ -83,14 +83,14 @@ impl Kinds {
 
     /// The kinds of one group and version.
     pub(crate) fn of<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a KindId> {
-        self.iter().filter(move |kind| kind.kind().group == group && kind.kind().version == version)
+        self.iter().filter(move |kind| kind.description().group == group && kind.description().version == version)
     }
 
     /// The groups and versions served, each once, in the order of the kinds.
     pub(crate) fn group_versions(&self) -> Vec<(&str, &str)> {
         let mut found = Vec::new();
-        for row in self.iter().map(KindId::kind) {
-            let pair = (&*row.group, &*row.version);
+        for description in self.iter().map(KindId::description) {
+            let pair = (&*description.group, &*description.version);
             if !found.contains(&pair) {
                 found.push(pair);
             }
@@ -100,7 +100,7 @@ impl Kinds {
 }
 
 fn by_name(kind: &KindId) -> (String, String) {
-    (kind.kind().group.clone(), kind.kind().plural.clone())
+    (kind.description().group.clone(), kind.description().plural.clone())
 }
 
 /// The order of versions: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then everything else by name.

@@ -25,14 +25,18 @@ pub struct WatchCacheKind {
 impl WatchCacheKind {
     /// The kind with its objects at a place.
     pub(crate) fn at(&self, place: Place) -> KindId {
-        KindId::new(self.kind(place))
+        KindId::new(self.described(place))
     }
 
-    fn kind(&self, place: Place) -> Kind {
-        let known = BUILT_IN.iter().map(|kind| kind.kind()).find(|row| {
-            row.group == self.group && row.version == self.version && row.plural == self.plural && row.kind == self.kind
+    fn described(&self, place: Place) -> Kind {
+        let known = BUILT_IN.iter().map(|kind| kind.description()).find(|description| {
+            description.group == self.group
+                && description.version == self.version
+                && description.plural == self.plural
+                && description.kind == self.kind
         });
-        let texts = |of: fn(&Kind) -> &Vec<String>| known.map(|row| of(row).clone()).unwrap_or_default();
+        let texts =
+            |of: fn(&Kind) -> &Vec<String>| known.map(|description| of(description).clone()).unwrap_or_default();
         Kind {
             group: self.group.clone(),
             version: self.version.clone(),
@@ -40,20 +44,20 @@ impl WatchCacheKind {
             singular: self.kind.to_lowercase(),
             kind: self.kind.clone(),
             list_kind: format!("{}List", self.kind),
-            short: Some(texts(|row| &row.short))
+            short: Some(texts(|description| &description.short))
                 .filter(|known| !known.is_empty())
                 .unwrap_or_else(|| self.short.clone()),
-            categories: texts(|row| &row.categories),
+            categories: texts(|description| &description.categories),
             scope: if self.namespaced { Scope::Namespaced } else { Scope::Cluster },
             subresources: Vec::new(),
             generation: false,
-            fields: texts(|row| &row.fields),
+            fields: texts(|description| &description.fields),
             // The other server drops old entries.
             kept: None,
             form: Form::BuiltIn(known.and_then(Kind::built_in).unwrap_or_default()),
             question: false,
-            deprecation: known.and_then(|row| row.deprecation.clone()),
-            writes: if self.forwards_writes { Writes::PassedOn } else { Writes::Refused },
+            deprecation: known.and_then(|description| description.deprecation.clone()),
+            writes: if self.forwards_writes { Writes::Forwarded } else { Writes::Refused },
             place,
         }
     }

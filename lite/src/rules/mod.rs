@@ -171,7 +171,7 @@ pub(crate) mod tests {
     /// Sets the defaults of an object with a name, checks it, and returns the message of the refusal.
     pub(crate) fn outcome(of: &str, mut new: Value, old: Option<&Value>) -> Result<Value, String> {
         let id = KindId::built_in(of).unwrap();
-        let kind = id.kind();
+        let kind = id.description();
         default(child(&mut new, "metadata"), "name", "x");
         fill_in(kind, &mut new, old, 7);
         match check(kind, &new, old) {

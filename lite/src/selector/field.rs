@@ -121,7 +121,7 @@ mod tests {
 
     #[track_caller]
     fn check(of: &str, text: &str, object: Value, expected: bool) {
-        assert_eq!(Fields::parse(kind(of).kind(), text).unwrap().matches(&object), expected);
+        assert_eq!(Fields::parse(kind(of).description(), text).unwrap().matches(&object), expected);
     }
 
     #[test]
@@ -155,14 +155,14 @@ mod tests {
             ("Secret", "type"),
             ("Ingress", "type=x"),
         ] {
-            assert_eq!(Fields::parse(kind(of).kind(), text).unwrap_err().code.as_u16(), 400, "{text}");
+            assert_eq!(Fields::parse(kind(of).description(), text).unwrap_err().code.as_u16(), 400, "{text}");
         }
     }
 
     #[test]
     fn one_name_is_recognised() {
-        let fields = Fields::parse(kind("Secret").kind(), "metadata.name=a,type!=b").unwrap();
+        let fields = Fields::parse(kind("Secret").description(), "metadata.name=a,type!=b").unwrap();
         assert_eq!(fields.name(), Some("a"));
-        assert_eq!(Fields::parse(kind("Secret").kind(), "metadata.name!=a").unwrap().name(), None);
+        assert_eq!(Fields::parse(kind("Secret").description(), "metadata.name!=a").unwrap().name(), None);
     }
 }

@@ -59,7 +59,7 @@ fn describe_group(group: &str, versions: &[&str]) -> Value {
 /// `/api/v1` and `/apis/{group}/{version}`.
 pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for kind in kinds.of(group, version).map(KindId::kind) {
+    for kind in kinds.of(group, version).map(KindId::description) {
         resources.push(json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
             "verbs": kind.verbs(), "shortNames": kind.short, "categories": kind.categories,
@@ -89,7 +89,8 @@ fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
 /// `/api` and `/apis` in the aggregated form: the core group, or all others.
 pub(super) fn aggregated(kinds: &Kinds, core: bool) -> Value {
     let describe = |group: &str, version: &&str| {
-        let resources: Vec<Value> = kinds.of(group, version).map(|kind| describe_resource(kind.kind())).collect();
+        let resources: Vec<Value> =
+            kinds.of(group, version).map(|kind| describe_resource(kind.description())).collect();
         json!({"version": *version, "freshness": "Current", "resources": resources})
     };
     let items: Vec<Value> = by_group(kinds)

@@ -35,7 +35,7 @@ pub(super) fn read(lite: &Lite, target: &Target, query: &str) -> Result<Response
     let options = Options::parse(query)?;
     options.check(&target.key.name)?;
     let pod = lite.store().read().get(&target.kind, &target.key).cloned();
-    let pod = pod.ok_or_else(|| Failure::not_found(target.kind(), &target.key.name))?;
+    let pod = pod.ok_or_else(|| Failure::not_found(target.description(), &target.key.name))?;
     let (pod, name) = (pod.value(), target.key.name.as_str());
     let container = container(pod, name, &options.container)?;
     let key = (target.key.namespace.clone(), name.to_owned(), container.clone());

@@ -24,7 +24,7 @@ fn document_path(group: &str, version: &str) -> String {
 pub(super) fn index(kinds: &Kinds) -> Value {
     let paths = kinds.group_versions().into_iter().map(|(group, version)| {
         let path = document_path(group, version);
-        let defined = kinds.of(group, version).filter_map(|kind| kind.kind().custom());
+        let defined = kinds.of(group, version).filter_map(|kind| kind.description().custom());
         let hash: String = defined.map(|custom| format!("-{}", custom.revision)).collect();
         let url = format!("/openapi/v3/{path}?hash={}{hash}", env!("CARGO_PKG_VERSION"));
         (path, json!({"serverRelativeURL": url}))
@@ -34,7 +34,7 @@ pub(super) fn index(kinds: &Kinds) -> Value {
 
 /// The document of one group and version.
 pub(super) fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = kinds.of(group, version).map(KindId::kind).collect();
+    let kinds: Vec<&Kind> = kinds.of(group, version).map(KindId::description).collect();
     if kinds.is_empty() {
         return None;
     }

@@ -13,7 +13,7 @@ const PARAMETERS: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 /// A document with the patch of every served kind, and no definitions.
 pub(super) fn document(kinds: &Kinds) -> Vec<u8> {
     let mut paths = Vec::new();
-    for kind in kinds.iter().map(KindId::kind).filter(|kind| !kind.question) {
+    for kind in kinds.iter().map(KindId::description).filter(|kind| !kind.question) {
         // Paths.path: a NamedPathItem of a name and a PathItem, whose eighth field is the patch.
         let item = [text(1, &path(kind)), part(2, &part(8, &patch(kind)))].concat();
         paths.extend(part(2, &item));

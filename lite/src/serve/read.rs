@@ -42,7 +42,7 @@ pub(super) async fn get(
 ) -> Result<Response<LiteBody>, Failure> {
     wait_for(lite, &target.kind, query.exact_version()?).await?;
     let object = lite.store().read().get(&target.kind, &target.key).cloned();
-    let object = object.ok_or_else(|| Failure::not_found(target.kind(), &target.key.name))?;
+    let object = object.ok_or_else(|| Failure::not_found(target.description(), &target.key.name))?;
     let object = target.kind.shown(&object);
     Ok(show(lite, target, &object, query, form, StatusCode::OK))
 }
@@ -57,7 +57,7 @@ pub(super) fn show(
     code: StatusCode,
 ) -> Response<LiteBody> {
     if target.subresource == Some(Subresource::Scale) {
-        let scale = scale::of(target.kind(), object.value());
+        let scale = scale::of(target.description(), object.value());
         let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let shown = match form {
             Form::Whole => scale,
@@ -70,14 +70,17 @@ pub(super) fn show(
         Form::Whole => answer::bytes(code, object.json()),
         Form::Table | Form::Metadata => {
             let unix_seconds = lite.now().unix.as_secs();
-            answer::json(code, &form.one(target.kind(), object.opened().value(), &query.include_object, unix_seconds))
+            answer::json(
+                code,
+                &form.one(target.description(), object.opened().value(), &query.include_object, unix_seconds),
+            )
         }
     }
 }
 
 /// The selectors of a collection request, and the part of the kind that they restrict it to.
 pub(super) fn select(kind: &KindId, namespace: Option<&str>, query: &Query) -> Result<(Selection, Part), Failure> {
-    let selection = Selection::parse(kind.kind(), &query.labels, &query.fields)?;
+    let selection = Selection::parse(kind.description(), &query.labels, &query.fields)?;
     let part = Part {
         // If the namespaces of the path and of the selector differ, the result is empty; the selection takes care of
         // that.
@@ -159,9 +162,11 @@ fn shown(
     query: &Query,
     form: Form,
 ) -> Response<LiteBody> {
-    let row = kind.kind();
+    let description = kind.description();
     match form {
-        Form::Whole => answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(row, objects.into_iter(), &metadata))),
+        Form::Whole => {
+            answer::body(StatusCode::OK, LiteBody::pieces(Pieces::new(description, objects.into_iter(), &metadata)))
+        }
         Form::Metadata => answer::json(
             StatusCode::OK,
             &json!({
@@ -173,7 +178,7 @@ fn shown(
             let objects: Vec<_> = objects.iter().map(Object::opened).collect();
             let objects = objects.iter().map(|object| object.value());
             let unix_seconds = lite.now().unix.as_secs();
-            let mut table = table::of(row, objects, "", &query.include_object, unix_seconds);
+            let mut table = table::of(description, objects, "", &query.include_object, unix_seconds);
             table["metadata"] = metadata;
             answer::json(StatusCode::OK, &table)
         }
@@ -241,9 +246,10 @@ mod tests {
     #[track_caller]
     fn check(objects: usize, bytes: usize, pieces: usize) {
         let kind = crate::kind::KindId::built_in("Service").unwrap();
-        let row = kind.kind();
+        let description = kind.description();
         let object = |n: usize| Arc::new(Object::new(json!({"n": n, "text": "x".repeat(bytes)}), 7));
-        let got: Vec<Bytes> = Pieces::new(row, (0..objects).map(object), &json!({"resourceVersion": "7"})).collect();
+        let got: Vec<Bytes> =
+            Pieces::new(description, (0..objects).map(object), &json!({"resourceVersion": "7"})).collect();
         assert_eq!(got.len(), pieces, "{objects} of {bytes} bytes");
         assert!(got.iter().all(|piece| piece.len() < PIECE_BYTES + bytes + 100));
         let list: Value = serde_json::from_slice(&got.concat()).unwrap();

@@ -1,5 +1,5 @@
-//! Reviews of a client's own identity and permissions (`kubectl auth can-i`, `whoami`). Every client that passes the
-//! server may do everything, so the answers are fixed; a malformed review is refused in the real server's words.
+//! Reviews of a client's own identity and permissions (`kubectl auth can-i`, `whoami`). Every client that the
+//! server admits may do everything, so the answers are fixed; a malformed review is refused in the real server's words.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};

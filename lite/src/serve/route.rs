@@ -82,7 +82,7 @@ fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Opt
     let object = |kind: KindId, namespace: &str, name: &str, subresource: Option<&str>| {
         let subresource = match subresource {
             None => None,
-            Some(part) => Some(kind.kind().subresources.iter().copied().find(|known| known.name() == part)?),
+            Some(part) => Some(kind.description().subresources.iter().copied().find(|known| known.name() == part)?),
         };
         let key = Key { namespace: namespace.to_owned(), name: name.to_owned() };
         (!name.is_empty() && placed(&kind, namespace)).then_some(Route::Object(Target { kind, key, subresource }))
@@ -93,7 +93,7 @@ fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Opt
             object(find("namespaces")?, "", name, Some(part))
         }
         ["namespaces", namespace, plural, rest @ ..] => {
-            let kind = find(plural).filter(|kind| kind.kind().namespaced() && !namespace.is_empty())?;
+            let kind = find(plural).filter(|kind| kind.description().namespaced() && !namespace.is_empty())?;
             match rest {
                 [] => Some(Route::Collection { kind, namespace: Some((*namespace).to_owned()) }),
                 [name] => object(kind, namespace, name, None),
@@ -114,7 +114,7 @@ fn is_part(segment: &str) -> bool {
 
 /// A namespaced object has a namespace in its path, any other has none.
 fn placed(kind: &KindId, namespace: &str) -> bool {
-    kind.kind().namespaced() != namespace.is_empty()
+    kind.description().namespaced() != namespace.is_empty()
 }
 
 #[cfg(test)]
@@ -125,10 +125,10 @@ mod tests {
     fn check(path: &str, expected: Option<&str>) {
         let found = Route::parse(path, &Kinds::built_in()).map(|route| match route {
             Route::Collection { kind, namespace } => {
-                format!("{} in {}", kind.kind().plural, namespace.unwrap_or_else(|| "all".into()))
+                format!("{} in {}", kind.description().plural, namespace.unwrap_or_else(|| "all".into()))
             }
             Route::Object(Target { kind, key, subresource }) => {
-                format!("{} {}/{} {:?}", kind.kind().plural, key.namespace, key.name, subresource)
+                format!("{} {}/{} {:?}", kind.description().plural, key.namespace, key.name, subresource)
             }
             Route::Document(document) => format!("{document:?}"),
         });

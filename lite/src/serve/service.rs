@@ -126,12 +126,12 @@ async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<Lite
         query.manager = program(&parts.headers);
     }
     if let Some(kind) = route.kind() {
-        if kind.kind().writes != Writes::Made && parts.method != Method::GET {
+        if kind.description().writes != Writes::Made && parts.method != Method::GET {
             return Err(Failure::method_not_allowed());
         }
         ready(lite, kind).await?;
     }
-    let deprecation = route.kind().and_then(|kind| kind.kind().deprecation.clone());
+    let deprecation = route.kind().and_then(|kind| kind.description().deprecation.clone());
     let answer = asked(lite, &kinds, route, query, parts, body).await?;
     if parts.method != Method::GET {
         lite.durable().await?;
@@ -149,8 +149,8 @@ async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     let unready = if in_time { None } else { lite.store().read().unready(kind) };
     match unready {
         None => Ok(()),
-        Some(Unready::Unknown) => Err(Failure::too_early(kind.kind())),
-        Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.kind())),
+        Some(Unready::Unknown) => Err(Failure::too_early(kind.description())),
+        Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.description())),
     }
 }
 
@@ -167,10 +167,10 @@ async fn asked(
             let form = Form::accepted(&parts.headers)?;
             let namespace = namespace.as_deref();
             match parts.method {
-                Method::POST if kind.kind().question => {
-                    review::answered(kind.kind(), &decode(kind.kind().built_in(), &parts.headers, body)?)
+                Method::POST if kind.description().question => {
+                    review::answered(kind.description(), &decode(kind.description().built_in(), &parts.headers, body)?)
                 }
-                _ if kind.kind().question => Err(Failure::method_not_allowed()),
+                _ if kind.description().question => Err(Failure::method_not_allowed()),
                 Method::GET if query.watch => watch::watch(lite, &kind, namespace, &query, form).await,
                 Method::GET => read::list(lite, &kind, namespace, &query, form).await,
                 Method::POST => writes::create(
@@ -179,7 +179,7 @@ async fn asked(
                     namespace,
                     &query,
                     form,
-                    &object_of(kind.kind().built_in(), &parts.headers, body)?,
+                    &object_of(kind.description().built_in(), &parts.headers, body)?,
                 ),
                 Method::DELETE => {
                     writes::delete_collection(lite, &kind, namespace, &query, &options(&parts.headers, body)?)
@@ -228,7 +228,7 @@ async fn object(
 /// A watch of a name is a watch of its collection that selects the name.
 fn watch_one(target: &Target, query: &mut Query) -> Result<(), Failure> {
     let name = &target.key.name;
-    let selected = crate::selector::Fields::parse(target.kind(), &query.fields)?;
+    let selected = crate::selector::Fields::parse(target.description(), &query.fields)?;
     if selected.name().is_some_and(|selected| selected != name) {
         return Err(Failure::bad_request("fieldSelector metadata.name doesn't match requested name"));
     }
@@ -262,7 +262,7 @@ fn document(kinds: &Kinds, wanted: &Document, headers: &HeaderMap) -> Result<Res
 
 /// The type of the object in a PUT to a target.
 fn sent(target: &Target) -> Option<&'static str> {
-    if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.kind().built_in() }
+    if target.subresource == Some(Subresource::Scale) { Some("Scale") } else { target.description().built_in() }
 }
 
 /// The name of the client program: it owns the fields that it writes without a field manager.

@@ -82,7 +82,7 @@ mod tests {
     fn ages_are_short() {
         let kind = &KindId::built_in("Namespace").unwrap();
         let age = |object: &Value, now| {
-            of(kind.kind(), std::iter::once(object), "", "None", now)["rows"][0]["cells"][2].clone()
+            of(kind.description(), std::iter::once(object), "", "None", now)["rows"][0]["cells"][2].clone()
         };
         let object = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"}});
         for (seconds, expected) in [
@@ -109,7 +109,7 @@ mod tests {
             "metadata": {"name": "web", "creationTimestamp": "1970-01-01T00:00:00Z"},
             "spec": {"type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}]},
         });
-        let table = of(kind.kind(), std::iter::once(&service), "7", "None", 60);
+        let table = of(kind.description(), std::iter::once(&service), "7", "None", 60);
         assert_eq!(
             table["rows"][0]["cells"],
             json!(["web", "NodePort", "10.96.0.1", "<none>", "80:30000/TCP", "60s", "<none>"])
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_kind_can_be_a_table() {
-        for kind in Kinds::built_in().iter().map(KindId::kind) {
+        for kind in Kinds::built_in().iter().map(KindId::description) {
             let empty = json!({"metadata": {"name": "x"}});
             let table = of(kind, std::iter::once(&empty), "1", "", 0);
             let columns = table["columnDefinitions"].as_array().unwrap().iter();

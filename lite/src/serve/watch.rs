@@ -220,7 +220,7 @@ impl Watching {
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {
-        let fields = &self.kind.kind().fields;
+        let fields = &self.kind.description().fields;
         let change = if self.selection.all { event.change() } else { event.seen_by(&self.selection, fields)? };
         Some(match self.form {
             Form::Whole if self.kind.shows_stored() => event.frame(change),
@@ -234,14 +234,15 @@ impl Watching {
         match self.form {
             Form::Whole => frame(change.name(), &object.json()),
             Form::Table | Form::Metadata => {
-                let shown = self.form.one(self.kind.kind(), object.opened().value(), &self.include, unix_seconds());
+                let shown =
+                    self.form.one(self.kind.description(), object.opened().value(), &self.include, unix_seconds());
                 frame(change.name(), shown.to_string().as_bytes())
             }
         }
     }
 
     fn bookmark(&self, version: u64, ends_existing: bool) -> Bytes {
-        let kind = self.kind.kind();
+        let kind = self.kind.description();
         let metadata = json!({"resourceVersion": version.to_string()});
         let mut object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
         if ends_existing {

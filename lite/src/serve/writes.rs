@@ -41,7 +41,7 @@ pub(super) fn create(
     form: Form,
     (object, faults): &(Value, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
-    if kind.kind().namespaced() && namespace.is_none() {
+    if kind.description().namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
     }
     query.check_manager("CreateOptions", None)?;
@@ -112,12 +112,12 @@ pub(super) fn delete(
     let preconditions = Preconditions::read(delete_options, &query.propagation)?;
     let deleted = lite.store().write(|state| write::delete(state, target, &options, &preconditions))?;
     Ok(match deleted {
-        Deleted::Gone(object) if target.kind().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
+        Deleted::Gone(object) if target.description().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
             answer::bytes(StatusCode::OK, target.kind.shown(&object).json())
         }
         Deleted::Terminating(object) => answer::bytes(StatusCode::OK, target.kind.shown(&object).json()),
         Deleted::Gone(object) => {
-            let kind = target.kind();
+            let kind = target.description();
             let mut details = json!({"name": target.key.name, "kind": &*kind.plural, "uid": object.metadata("uid")});
             if !kind.group.is_empty() {
                 details["group"] = (&*kind.group).into();
@@ -136,8 +136,8 @@ pub(super) fn delete_collection(
     query: &Query,
     delete_options: &Value,
 ) -> Result<Response<LiteBody>, Failure> {
-    let row = kind.kind();
-    if row.namespaced() && namespace.is_none() {
+    let description = kind.description();
+    if description.namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
     }
     let options = WriteOptions { dry_run: is_dry(query, delete_options)?, ..write_options(lite, query) };
@@ -152,7 +152,7 @@ pub(super) fn delete_collection(
     Ok(answer::json(
         StatusCode::OK,
         &json!({
-            "kind": &row.list_kind, "apiVersion": row.api_version(),
+            "kind": &description.list_kind, "apiVersion": description.api_version(),
             "metadata": {"resourceVersion": version.to_string()}, "items": items,
         }),
     ))

@@ -57,7 +57,7 @@ impl State {
     /// Records a change of an object.
     pub(super) fn note(&mut self, kind: &KindId, key: &Key, object: Option<&Arc<Object>>) {
         if self.journal.is_some() {
-            self.note_named(&kind.kind().qualified().into(), key, object);
+            self.note_named(&kind.description().qualified().into(), key, object);
         }
     }
 
@@ -86,7 +86,7 @@ impl State {
 
     /// Puts an object in its place as it was, under its version, without notifying watches.
     pub(crate) fn restore(&mut self, place: Place, key: Key, object: Arc<Object>) {
-        let expires = self.kinds.iter().any(|kind| kind.place() == place && kind.kind().kept.is_some());
+        let expires = self.kinds.iter().any(|kind| kind.place() == place && kind.description().kept.is_some());
         let Some(collection) = self.collections.get_mut(&place) else { return };
         if expires {
             // Its age is unknown; it stays as long as one that has just been written.

@@ -124,7 +124,7 @@ impl Store {
     pub(crate) fn new(version: u64) -> Self {
         let kinds = Kinds::built_in();
         let collection =
-            |kind: &KindId| (kind.place(), Collection::after_version(version).named(&kind.kind().qualified()));
+            |kind: &KindId| (kind.place(), Collection::after_version(version).named(&kind.description().qualified()));
         let collections = kinds.iter().map(collection).collect();
         let (owned, next_place, defined) = (Owned::default(), Place::first_custom(), BTreeMap::new());
         let (told, began, journal) = (0, version, None);
@@ -193,7 +193,7 @@ impl State {
         let version = self.version;
         // A definition without a served version keeps its objects.
         let defined = self.defined.iter().map(|(name, defined)| (defined.place, name.clone()));
-        let served = kinds.iter().map(|kind| (kind.place(), kind.kind().qualified()));
+        let served = kinds.iter().map(|kind| (kind.place(), kind.description().qualified()));
         let served: BTreeMap<Place, String> = served.chain(defined).collect();
         self.note_dropped(|place| served.contains_key(&place));
         self.collections.retain(|place, _| served.contains_key(place));
@@ -271,7 +271,7 @@ impl State {
     /// Returns `true` if a namespace holds any object of any kind.
     pub(crate) fn holds_any(&self, namespace: &str) -> bool {
         let part = Part { namespace: Some(namespace.to_owned()), name: None };
-        self.kinds.iter().any(|kind| kind.kind().namespaced() && self.list(kind, &part).next().is_some())
+        self.kinds.iter().any(|kind| kind.description().namespaced() && self.list(kind, &part).next().is_some())
     }
 
     /// Stores an object under the next version and notifies the watches. The kind must be served.
@@ -280,7 +280,7 @@ impl State {
         self.version += 1;
         let object = Arc::new(Object::new(value, self.version));
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return object };
-        if kind.kind().kept.is_some() {
+        if kind.description().kept.is_some() {
             collection.written.push_back((at, key.clone(), self.version));
         }
         let previous = collection.objects.insert(key.clone(), object.clone());
@@ -305,7 +305,7 @@ impl State {
     fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let selected = collection.watchers.iter().any(|watcher| watcher.selects && watcher.part.has(&event.key));
-        let event = Arc::new(if selected { event.selectable(&kind.kind().fields) } else { event });
+        let event = Arc::new(if selected { event.selectable(&kind.description().fields) } else { event });
         let bytes = collection.upstream.as_ref().map_or(0, |_| event.bytes());
         let version = event.version().max(collection.upstream.as_ref().map_or(0, Upstream::version));
         collection.ring.push(at, version, bytes, event.clone());
@@ -334,7 +334,7 @@ impl State {
     /// Removes objects that have expired.
     fn expire(&mut self, now: Duration) {
         let kinds = self.kinds.clone();
-        for (kind, kept) in kinds.iter().filter_map(|kind| Some((kind, kind.kind().kept?))) {
+        for (kind, kept) in kinds.iter().filter_map(|kind| Some((kind, kind.description().kept?))) {
             while let Some((key, version)) = self.outdated(kind, kept, now) {
                 if self.get(kind, &key).is_some_and(|object| object.version() == version) {
                     drop(self.remove(kind, &key, now));

@@ -108,9 +108,9 @@ impl Object {
 impl KindId {
     /// A stored object as this version of the kind shows it.
     pub(crate) fn shown(&self, object: &Arc<Object>) -> Arc<Object> {
-        let row = self.kind();
-        match row.custom() {
-            Some(custom) if custom.storage != row.api_version() => {
+        let description = self.description();
+        match description.custom() {
+            Some(custom) if custom.storage != description.api_version() => {
                 Arc::new(Object::new(self.read(object.value()), object.version()))
             }
             Some(_) | None => object.clone(),
@@ -311,7 +311,7 @@ mod tests {
         };
         let event = if watched { event.selectable(&[]) } else { event };
         let bytes = event.bytes();
-        let selection = Selection::parse(KindId::built_in("Service").unwrap().kind(), "is=in", "").unwrap();
+        let selection = Selection::parse(KindId::built_in("Service").unwrap().description(), "is=in", "").unwrap();
         let seen = event.seen_by(&selection, &[]);
         assert_eq!(seen, expected.map(|(change, _)| change));
         if let Some((change, label)) = expected {

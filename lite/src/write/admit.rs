@@ -153,7 +153,7 @@ pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Fai
     if !key.name.is_empty() {
         metadata["name"] = key.name.clone().into();
     }
-    if target.kind().namespaced() {
+    if target.description().namespaced() {
         metadata["namespace"] = key.namespace.clone().into();
     }
     Ok(())

@@ -55,8 +55,8 @@ impl Config {
     ) -> Result<Value, Failure> {
         let config = if target.subresource == Some(Subresource::Scale) {
             // A Scale's replicas are those of its object; its manager owns those and nothing else.
-            scale::applied(target.kind(), live.unwrap_or(&Value::Null), &self.value)?;
-            let kind = target.kind();
+            scale::applied(target.description(), live.unwrap_or(&Value::Null), &self.value)?;
+            let kind = target.description();
             serde_json::json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": target.key.name},
                 "spec": {"replicas": self.value["spec"]["replicas"]},
@@ -70,7 +70,7 @@ impl Config {
 
     /// Refuses a configuration of another version, or one that is not an object.
     fn check(&self, target: &Target) -> Result<(), Failure> {
-        let expected = target.kind().api_version();
+        let expected = target.description().api_version();
         let given = self.value["apiVersion"].as_str().unwrap_or_default();
         if given != expected {
             let (group, kind) = (if given.contains('/') { "" } else { "/" }, &self.value["kind"]);
@@ -133,7 +133,7 @@ pub(crate) fn apply(
     if state.get(&target.kind, &target.key).is_some() {
         return update::edit(state, target, edit, options).map(|written| (written, false));
     }
-    let kind = target.kind();
+    let kind = target.description();
     if target.subresource.is_some() {
         return Err(Failure::not_found(kind, &target.key.name));
     }

@@ -25,7 +25,7 @@ pub(crate) fn create(
     mut object: Value,
     options: &WriteOptions,
 ) -> Result<Written, Failure> {
-    let kind = target.kind();
+    let kind = target.description();
     definition::check_room(state, target)?;
     let warnings = admit::fit(kind, &mut object, options)?;
     admit::check_place(target, &mut object)?;
@@ -41,7 +41,7 @@ pub(super) fn insert(
     tracking: &Tracking,
     mut warnings: Warnings,
 ) -> Result<Written, Failure> {
-    let kind = target.kind();
+    let kind = target.description();
     stamp(kind, &mut object, &options.moment)?;
     // A client cannot set the status, but it may have defaults.
     if let Some(custom) = kind.custom() {

@@ -27,11 +27,13 @@ pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> 
     if !state.serves(&target.kind) {
         return Err(Failure::no_resource());
     }
-    if is_kind(target.kind()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
+    if is_kind(target.description()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
         let why = format!("this server keeps no more than {DEFINITIONS_MAX} CustomResourceDefinitions");
         return Err(Failure::forbidden(why));
     }
-    let Some((_, definition)) = target.kind().custom().and_then(|_| find(state, target.kind())) else { return Ok(()) };
+    let Some((_, definition)) = target.description().custom().and_then(|_| find(state, target.description())) else {
+        return Ok(());
+    };
     if definition["metadata"]["deletionTimestamp"].is_string() {
         return Err(Failure::terminating_definition());
     }
@@ -163,10 +165,10 @@ fn serve(state: &mut State, kind: &KindId) {
 fn has_names(known: &Defined, definition: &Value) -> bool {
     let names = Names::read(&definition["status"]["acceptedNames"]);
     known.kinds.iter().all(|kind| {
-        let row = kind.kind();
-        (&row.plural, &row.singular, &row.kind, &row.short)
+        let description = kind.description();
+        (&description.plural, &description.singular, &description.kind, &description.short)
             == (&names.plural, &names.singular, &names.kind, &names.short)
-            && (&row.list_kind, &row.categories) == (&names.list_kind, &names.categories)
+            && (&description.list_kind, &description.categories) == (&names.list_kind, &names.categories)
     })
 }
 

@@ -31,7 +31,7 @@ impl Preconditions {
     fn check(&self, target: &Target, object: &Object) -> Result<(), Failure> {
         let fails = |what: &str, wanted: &str, found: &str| {
             let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-            Err(Failure::conflict(target.kind(), &target.key.name, &why))
+            Err(Failure::conflict(target.description(), &target.key.name, &why))
         };
         match (&self.uid, &self.version) {
             (Some(uid), _) if uid != object.metadata("uid") => fails("UID", uid, object.metadata("uid")),
@@ -58,7 +58,7 @@ pub(crate) fn delete(
     options: &WriteOptions,
     preconditions: &Preconditions,
 ) -> Result<Deleted, Failure> {
-    let kind = target.kind();
+    let kind = target.description();
     let object =
         state.get(&target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     preconditions.check(target, &object)?;
@@ -112,7 +112,7 @@ pub(super) fn mark(
     if !going {
         marked["metadata"]["deletionTimestamp"] = moment.timestamp().into();
         marked["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-        if target.kind().generation {
+        if target.description().generation {
             let generation = marked["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
             marked["metadata"]["generation"] = generation.into();
         }
@@ -122,10 +122,10 @@ pub(super) fn mark(
         finalizers.push(finalizer.into());
         marked["metadata"]["finalizers"] = finalizers.into();
     }
-    if definition::is_kind(target.kind()) {
+    if definition::is_kind(target.description()) {
         definition::terminate(&mut marked, moment);
     }
-    crate::rules::fill_in(target.kind(), &mut marked, Some(object.value()), state.serial());
+    crate::rules::fill_in(target.description(), &mut marked, Some(object.value()), state.serial());
     state.put(&target.kind, target.key.clone(), marked, moment.since_start)
 }
 
@@ -133,11 +133,11 @@ pub(super) fn mark(
 pub(super) fn take(state: &mut State, kind: &KindId, key: &Key, moment: &Moment) -> Option<Arc<Object>> {
     let at = moment.since_start;
     let last = state.remove(kind, key, at)?;
-    if kind.kind().namespaced() {
+    if kind.description().namespaced() {
         namespace::close_if_empty(state, &key.namespace, at);
     }
-    if kind.kind().custom().is_some() {
-        definition::close_if_empty(state, &kind.kind().qualified(), moment);
+    if kind.description().custom().is_some() {
+        definition::close_if_empty(state, &kind.description().qualified(), moment);
     }
     Some(last)
 }

@@ -67,11 +67,12 @@ struct UnknownKind;
 fn owner(state: &State, reference: &Value, namespace: &str) -> Result<Option<(KindId, Key)>, UnknownKind> {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let of_kind = |kind: &&KindId| {
-        let row = kind.kind();
-        row.kind == text("kind") && group_version(&row.group, &row.version) == text("apiVersion")
+        let description = kind.description();
+        description.kind == text("kind")
+            && group_version(&description.group, &description.version) == text("apiVersion")
     };
     let kind = state.kinds().iter().find(of_kind).cloned().ok_or(UnknownKind)?;
-    let namespace = if kind.kind().namespaced() { namespace } else { "" };
+    let namespace = if kind.description().namespaced() { namespace } else { "" };
     let key = Key { namespace: namespace.to_owned(), name: text("name").to_owned() };
     let there = state.get(&kind, &key).is_some_and(|object| object.metadata("uid") == text("uid"));
     Ok(there.then_some((kind, key)))
@@ -87,7 +88,7 @@ fn is_garbage(state: &State, object: &Value, key: &Key) -> bool {
 fn dependents(state: &State, uid: &str, namespace: &str) -> Vec<(KindId, Key)> {
     let owned = state.owned_by(uid).into_iter();
     owned
-        .filter(|(kind, key)| is_collected(kind.kind()) && (namespace.is_empty() || key.namespace == namespace))
+        .filter(|(kind, key)| is_collected(kind.description()) && (namespace.is_empty() || key.namespace == namespace))
         .collect()
 }
 
@@ -125,7 +126,8 @@ fn follow(state: &mut State, key: &Key, last: Arc<Object>, moment: &Moment) {
 /// Removes an object if all its owners have gone: the real server's controller finds it a moment after it was written.
 pub(super) fn collect(state: &mut State, target: &Target, moment: &Moment) {
     let Some(object) = state.get(&target.kind, &target.key).cloned() else { return };
-    if is_collected(target.kind()) && !is_held(object.value()) && is_garbage(state, object.value(), &target.key) {
+    if is_collected(target.description()) && !is_held(object.value()) && is_garbage(state, object.value(), &target.key)
+    {
         drop(remove(state, &target.kind, &target.key, moment));
     }
 }

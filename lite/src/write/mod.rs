@@ -39,8 +39,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn kind(&self) -> &Kind {
-        self.kind.kind()
+    pub(crate) fn description(&self) -> &Kind {
+        self.kind.description()
     }
 }
 

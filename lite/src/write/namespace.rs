@@ -46,7 +46,7 @@ pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Fa
 }
 
 pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
-    if is_kind(target.kind()) && BUILT_IN.contains(&target.key.name.as_str()) {
+    if is_kind(target.description()) && BUILT_IN.contains(&target.key.name.as_str()) {
         let message = format!("namespaces \"{}\" is forbidden: this namespace may not be deleted", target.key.name);
         return Err(Failure::forbidden(message));
     }
@@ -57,7 +57,7 @@ pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
 pub(super) fn empty(state: &mut State, namespace: &str, options: &WriteOptions) {
     let part = Part { namespace: Some(namespace.to_owned()), name: None };
     let kinds = state.kinds().clone();
-    for kind in kinds.places().filter(|kind| kind.kind().namespaced()) {
+    for kind in kinds.places().filter(|kind| kind.description().namespaced()) {
         let keys: Vec<Key> = state.list(kind, &part).map(|(key, _)| key.clone()).collect();
         for key in keys {
             let target = Target { kind: kind.clone(), key, subresource: None };

@@ -62,7 +62,7 @@ fn without_empty(mut event: Value) -> Value {
 /// The fields that a request to a target cannot change.
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
-        None if target.kind().has(Subresource::Status) => Fields::named(&[&["status"]]),
+        None if target.description().has(Subresource::Status) => Fields::named(&[&["status"]]),
         None | Some(Subresource::Scale | Subresource::Log) => Fields::default(),
         Some(Subresource::Status) => Fields::named(&[&["spec"], &["metadata"]]),
     }
@@ -70,7 +70,7 @@ pub(super) fn reset(target: &Target) -> Fields {
 
 /// Calls `act` with the writer, and with the root of the kind's objects.
 pub(super) fn as_writer<T>(target: &Target, options: &WriteOptions, act: impl FnOnce(Node<'_>, &Writer<'_>) -> T) -> T {
-    let (api_version, time, reset) = (target.kind().api_version(), options.moment.timestamp(), reset(target));
+    let (api_version, time, reset) = (target.description().api_version(), options.moment.timestamp(), reset(target));
     let writer = Writer {
         manager: &options.manager,
         api_version: &api_version,
@@ -78,7 +78,7 @@ pub(super) fn as_writer<T>(target: &Target, options: &WriteOptions, act: impl Fn
         time: &time,
         reset: &reset,
     };
-    let kind = target.kind();
+    let kind = target.description();
     match (kind.built_in(), kind.custom()) {
         (Some(name), _) => act(Node::root(&Node::shape_of(name)), &writer),
         (None, Some(custom)) => act(Node::custom(&custom.schema), &writer),
@@ -97,7 +97,7 @@ pub(super) fn track(
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let given = metadata.remove("managedFields").filter(|_| target.subresource.is_none());
     let given = given.filter(|entries| !entries.is_null());
-    let bare = match (sent, target.kind().built_in()) {
+    let bare = match (sent, target.description().built_in()) {
         (Some(sent), _) => Some(without_given_out(new.clone(), sent)),
         (None, Some("Event")) => Some(without_empty(new.clone())),
         (None, _) => None,

@@ -37,7 +37,7 @@ fn taken(state: &State, target: &Target, old: Option<&Value>) -> BTreeSet<u64> {
 
 /// Moves ports that the defaults have chosen to free ones. `sent` is the spec of the request.
 pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new: &mut Value, sent: Option<&Value>) {
-    if !is_kind(target.kind()) || of(new).next().is_none() {
+    if !is_kind(target.description()) || of(new).next().is_none() {
         return;
     }
     let mut taken = taken(state, target, old);
@@ -65,7 +65,7 @@ pub(super) fn check(
     new: &Value,
     sent: Option<&Value>,
 ) -> Result<(), Failure> {
-    if !is_kind(target.kind()) {
+    if !is_kind(target.description()) {
         return Ok(());
     }
     let mut causes = Causes::default();
@@ -77,7 +77,7 @@ pub(super) fn check(
         }
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(target.kind(), name, &causes.0)) }
+    if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid(target.description(), name, &causes.0)) }
 }
 
 fn check_address(

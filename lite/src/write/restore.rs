@@ -17,7 +17,7 @@ use crate::store::{Key, Object, State};
 /// # Errors
 /// When a value is not an object.
 pub(crate) fn restore(state: &mut State, found: &Batch, moment: &Moment) -> Result<(), DataDirError> {
-    let definitions = definition::definitions().map(|kind| kind.kind().qualified()).unwrap_or_default();
+    let definitions = definition::definitions().map(|kind| kind.description().qualified()).unwrap_or_default();
     let is_definition = |name: &Name| *name.kind == *definitions;
     let places = places(state);
     for (name, json) in found.objects.iter().filter(|(name, _)| is_definition(name)) {
@@ -37,8 +37,8 @@ fn places(state: &State) -> BTreeMap<String, (Place, Option<KindId>)> {
         let kind = defined.kinds.iter().find(|kind| kind.shows_stored()).cloned();
         (name.clone(), (defined.place, kind))
     });
-    let built_in = state.kinds().iter().filter(|kind| kind.kind().custom().is_none());
-    built_in.map(|kind| (kind.kind().qualified(), (kind.place(), None))).chain(defined).collect()
+    let built_in = state.kinds().iter().filter(|kind| kind.description().custom().is_none());
+    built_in.map(|kind| (kind.description().qualified(), (kind.place(), None))).chain(defined).collect()
 }
 
 fn put(

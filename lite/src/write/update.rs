@@ -39,7 +39,7 @@ pub(crate) fn edit(
     edit: &Edit,
     options: &WriteOptions,
 ) -> Result<Written, Failure> {
-    let kind = target.kind();
+    let kind = target.description();
     let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     let old = target.kind.shown(old);
     let mut new = edited(target, edit, old.value(), options)?;
@@ -102,17 +102,17 @@ fn edited(target: &Target, edit: &Edit, old: &Value, options: &WriteOptions) -> 
         return config.applied(target, Some(old), options);
     }
     if target.subresource == Some(Subresource::Scale) {
-        let old_scale = scale::of(target.kind(), old);
+        let old_scale = scale::of(target.description(), old);
         let new_scale = match edit {
             Edit::Replace(new) => new.clone(),
             Edit::Patch(patch) => patch.apply(Some("Scale"), &old_scale)?,
             Edit::Apply(config) => config.value().clone(),
         };
-        return scale::applied(target.kind(), old, &new_scale);
+        return scale::applied(target.description(), old, &new_scale);
     }
     match edit {
         Edit::Replace(new) => Ok(new.clone()),
-        Edit::Patch(patch) => patch.apply(target.kind().built_in(), old),
+        Edit::Patch(patch) => patch.apply(target.description().built_in(), old),
         Edit::Apply(config) => config.applied(target, Some(old), options),
     }
 }
@@ -120,14 +120,14 @@ fn edited(target: &Target, edit: &Edit, old: &Value, options: &WriteOptions) -> 
 /// The removal of the last finalizer from an object that is being deleted removes the object.
 fn store(state: &mut State, target: &Target, new: Value, options: &WriteOptions) -> Arc<Object> {
     let at = options.moment.since_start;
-    if definition::is_kind(target.kind()) {
+    if definition::is_kind(target.description()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
         definition::settle(state, &options.moment);
         definition::close_if_empty(state, &target.key.name, &options.moment);
         return object;
     }
     let new = target.kind.stored(new);
-    if namespace::is_kind(target.kind()) {
+    if namespace::is_kind(target.description()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
         namespace::close_if_empty(state, &target.key.name, at);
         return object;

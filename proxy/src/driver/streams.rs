@@ -136,20 +136,25 @@ impl Streams {
         let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
         let open = (OpenStream::of(facts), facts.activity.enter());
         if !native::serves(&self.shared.options) {
-            return self.start_full(session, open, shutdown);
+            return self.start_pingora(session, open, shutdown);
         }
         // Boxed: a task copies its whole future several times while it is spawned, and when it ends.
         tokio::spawn(Box::pin(async move {
             let carried = native::http2::carry(session, &streams.published, &streams.shared);
             if let Some(Some(returned)) = guarded(carried, &streams.metrics).await {
-                streams.start_full(returned, open, shutdown);
+                streams.start_pingora(returned, open, shutdown);
             }
         }));
     }
 
     /// The same with the Pingora driver. The task is another one, because a task keeps the memory of everything that it
     /// ever awaited.
-    fn start_full(self: &Arc<Self>, session: HttpSession, open: (OpenStream, ActiveRequest), shutdown: ShutdownWatch) {
+    fn start_pingora(
+        self: &Arc<Self>,
+        session: HttpSession,
+        open: (OpenStream, ActiveRequest),
+        shutdown: ShutdownWatch,
+    ) {
         let streams = Arc::clone(self);
         tokio::spawn(Box::pin(async move {
             let request = streams.proxy.process_new_http(ServerSession::new_http2(session), &shutdown);

@@ -242,14 +242,14 @@ impl Sockets<'_> {
         let (socket, address, task) = match key.protocol {
             BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => {
                 let listener = Arc::new(TcpListener::from_std(socket.into())?);
-                let watched = BindSocket::Connections(Arc::downgrade(&listener));
-                (watched, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, told)))
+                let bind_socket = BindSocket::Connections(Arc::downgrade(&listener));
+                (bind_socket, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, told)))
             }
             BindProtocol::Udp => {
                 let socket = Arc::new(ClientSocket::new(socket)?);
-                let watched = BindSocket::Datagrams(Arc::downgrade(&socket));
+                let bind_socket = BindSocket::Datagrams(Arc::downgrade(&socket));
                 let flows = Arc::clone(&self.binder.flows);
-                (watched, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
+                (bind_socket, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
             }
         };
         Ok(OpenBind { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })

@@ -344,8 +344,8 @@ mod tests {
         let (web, other) = (object("web"), object("other"));
         for _ in 0..2 {
             metrics.finished(Some(&web), 204, Duration::ZERO);
-            for lately in [true, true, false, false] {
-                assert_eq!((metrics.used_recently(&web), metrics.used_recently(&other)), (lately, false));
+            for recently_used in [true, true, false, false] {
+                assert_eq!((metrics.used_recently(&web), metrics.used_recently(&other)), (recently_used, false));
                 metrics.sample_requests();
             }
         }

@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     /// Too many were in flight, or the memory is reserved for requests.
     NoRoom,
     /// The original request did not complete, or no endpoint took it.
-    Abandoned,
+    Aborted,
 }
 
 impl Outcome {
@@ -34,7 +34,7 @@ impl Outcome {
             Self::NoEndpoint => "no-endpoint",
             Self::TooLarge => "too-large",
             Self::NoRoom => "no-room",
-            Self::Abandoned => "abandoned",
+            Self::Aborted => "aborted",
         }
     }
 }

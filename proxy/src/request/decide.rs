@@ -278,7 +278,7 @@ impl Undecided {
     fn select_target<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<SelectedTarget, LocalReply> {
         let target = match admitted.shares().get(share).map(|share| &share.to) {
             Some(Destination::Target(target)) => Arc::clone(target),
-            Some(Destination::Status(status)) => return Err(LocalReply::status(*status)),
+            Some(Destination::Status(status)) => return Err(LocalReply::invalid_backend(*status)),
             None => return Err(Reason::NoEndpoints.into()),
         };
         let backend = Arc::clone(self.usable(&target).ok_or(Reason::NoEndpoints)?);

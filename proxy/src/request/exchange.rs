@@ -120,7 +120,7 @@ impl Exchange {
     ///
     /// # Errors
     /// The process or the client has no room.
-    pub(crate) fn room_for_answer(&self) -> Result<ChargedCost, RefusalReason> {
-        self.shared().room_for(self.facts.client.as_ref(), Cost::ANSWER)
+    pub(crate) fn room_for_reply(&self) -> Result<ChargedCost, RefusalReason> {
+        self.shared().room_for(self.facts.client.as_ref(), Cost::LOCAL_REPLY)
     }
 }

@@ -239,7 +239,7 @@ impl Forwarding {
         self.effective.tunnel_idle_timeout
     }
 
-    /// The request failed. Returns the answer for the case that no response has begun. An earlier answer stays.
+    /// The request failed. Returns the local reply for the case that no response has begun. An earlier one stays.
     pub(crate) fn failed(&mut self, reason: Reason) -> &LocalReply {
         self.due = None;
         self.reply.get_or_insert_with(|| Box::new(reason.into()))

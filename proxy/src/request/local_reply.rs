@@ -45,8 +45,8 @@ impl LocalReply {
         Self { reason: Reason::ExternalAuthDenied, status: response.status, content: Content::Given(response) }
     }
 
-    /// The status of a share of requests without a target.
-    pub(crate) const fn status(status: u16) -> Self {
+    /// The reply to a request whose route, or share of it, has no usable backend, or a filter that cannot be applied.
+    pub(crate) const fn invalid_backend(status: u16) -> Self {
         Self { reason: Reason::InvalidBackend, status, content: Content::Explained }
     }
 

@@ -113,7 +113,7 @@ impl Copies {
 
     /// The request did not complete, or no endpoint took it.
     pub(crate) fn abandon(self, shared: &Shared) {
-        self.to.iter().for_each(|_| shared.mirrors.count(Outcome::Abandoned));
+        self.to.iter().for_each(|_| shared.mirrors.count(Outcome::Aborted));
     }
 }
 

@@ -66,7 +66,7 @@ impl Routed<'_> {
     }
 }
 
-/// Hygiene, then the route.
+/// Validation, then the route.
 ///
 /// # Errors
 /// The fault of the request, or that no route matches.

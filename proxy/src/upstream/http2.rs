@@ -221,11 +221,11 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<St
         .reset_stream_duration(RESET_STREAMS.1)
         .max_send_buffer_size(SEND_BUFFER_BYTES);
     let state = Arc::new(State::new(clock::now()));
-    let shaken = timeout_at(end.into(), builder.handshake(Yielding::new(stream, Arc::clone(&state)))).await;
-    let (send, connection) = shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|_| Reason::ConnectFailed)?;
-    let (ends, (last, over)) = (OverOnDrop::new(&state), oneshot::channel::<()>());
+    let handshake = timeout_at(end.into(), builder.handshake(Yielding::new(stream, Arc::clone(&state)))).await;
+    let (send, connection) = handshake.map_err(|_| Reason::ConnectTimeout)?.map_err(|_| Reason::ConnectFailed)?;
+    let (over_on_drop, (last, over)) = (OverOnDrop::new(&state), oneshot::channel::<()>());
     tokio::spawn(async move {
-        let _ends = ends;
+        let _ends = over_on_drop;
         tokio::select! {
             ended = connection => if let Err(error) = ended {
                 tracing::debug!(%error, "a connection to an HTTP/2 endpoint ended");

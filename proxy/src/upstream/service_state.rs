@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn requests_are_limited_by_their_number_and_by_their_cost() {
-        let (native, full) = (Cost::NATIVE_REQUEST, Cost::FULL_REQUEST);
+        let (native, full) = (Cost::NATIVE_REQUEST, Cost::PINGORA_REQUEST);
         check_places(native, (3, Cost::new(9, 9999)), 3);
         check_places(native, (8, Cost::new(4, 9999)), 4);
         check_places(native, (8, Cost::new(9, 512)), 8);
@@ -115,12 +115,12 @@ mod tests {
     #[test]
     fn a_tunnel_makes_room_for_requests() {
         let (state, max) = (Arc::default(), (8, Cost::new(8, 320)));
-        let mut first = RequestAtService::enter(&state, Cost::FULL_REQUEST, max).unwrap();
-        assert!(RequestAtService::enter(&state, Cost::FULL_REQUEST, max).is_none());
+        let mut first = RequestAtService::enter(&state, Cost::PINGORA_REQUEST, max).unwrap();
+        assert!(RequestAtService::enter(&state, Cost::PINGORA_REQUEST, max).is_none());
         first.shrink(Cost::TUNNEL);
         assert!(!first.grow(Cost::COMPRESSION, max.1) && first.grow(Cost::new(0, 256), max.1));
         first.shrink(Cost::TUNNEL);
-        assert!(RequestAtService::enter(&state, Cost::FULL_REQUEST, max).is_some());
+        assert!(RequestAtService::enter(&state, Cost::PINGORA_REQUEST, max).is_some());
         drop(first);
         assert_eq!(state.in_flight.now(), Cost::default());
     }

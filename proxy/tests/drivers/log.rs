@@ -135,7 +135,7 @@ fn shown(line: &Value, name: &str) -> String {
         "upstream" | "upstream_first_byte_ms" => (!line[name].is_null()).to_string(),
         // How many bytes of a truncated response are sent, or of a too large body are read, is a race.
         "bytes_in" if line["reason"] == "body-too-large" => String::new(),
-        // The native driver reads nothing of a body that no endpoint takes; the full one has begun to read it.
+        // The native driver reads nothing of a body that no endpoint takes; the Pingora driver has begun to read it.
         "bytes_in" if line["reason"] == "connect-failed" => String::new(),
         "bytes_out" if line["reason"] == "upstream-broken" => String::new(),
         // The flush points of compressed bodies depend on the received pieces.

@@ -83,7 +83,8 @@ pub async fn serve() {
     let mut asked = String::new();
     std::io::stdin().read_line(&mut asked).unwrap();
     let [driver, protocol, endpoint] = asked.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
-    let driver = if driver == "Full" { Driver::Pingora } else { Driver::Both };
+    let drivers = [Driver::Both, Driver::Pingora];
+    let driver = drivers.into_iter().find(|known| format!("{known:?}") == driver).unwrap();
     let known = [AppProtocol::Http, AppProtocol::Https, AppProtocol::H2c];
     let protocol = known.into_iter().find(|known| format!("{known:?}") == protocol).unwrap();
     let model = Model::default().route("a.test", route("web", protocol)).backend("web", &[endpoint.parse().unwrap()]);

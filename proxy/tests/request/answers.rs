@@ -106,7 +106,7 @@ async fn a_failure_of_an_endpoint_leaves_the_clients_connection_open() {
 
 /// Pingora closes the connection of a request that it has sent to an endpoint, and that failed.
 #[tokio::test]
-async fn the_full_driver_keeps_a_connection_after_the_failure_of_an_http2_endpoint() {
+async fn the_pingora_driver_keeps_a_connection_after_the_failure_of_an_http2_endpoint() {
     let get = "GET / HTTP/1.1\r\nHost: a.test\r\n";
     let post = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n";
     for (protocol, ends) in [(AppProtocol::H2c, false), (AppProtocol::Http, true)] {

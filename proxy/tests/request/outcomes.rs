@@ -158,5 +158,5 @@ async fn a_request_cut_by_the_drain_is_logged() {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
     upstream.seen().await;
     bed.drain().await;
-    assert_eq!(lines(&path, 1).await[0]["reason"], "abandoned");
+    assert_eq!(lines(&path, 1).await[0]["reason"], "aborted");
 }

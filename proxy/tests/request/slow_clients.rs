@@ -190,7 +190,7 @@ async fn sip(answered: h2::client::ResponseFuture) {
 }
 
 #[tokio::test]
-async fn the_full_driver_counts_small_pieces_that_are_read_too_slowly() {
+async fn the_pingora_driver_counts_small_pieces_that_are_read_too_slowly() {
     let (bed, listener) = bed(Driver::Pingora, Enforce::Always).await;
     let (answered, _) = client(&bed, 1000).await.send_request(get("/"), true).unwrap();
     let pieces = drip(listener.accept().await.unwrap().0);

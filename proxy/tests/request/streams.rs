@@ -340,7 +340,7 @@ async fn a_stream_on_a_closed_idle_connection_is_retried() {
 }
 
 #[tokio::test]
-async fn requests_beyond_plain_http_use_the_full_driver() {
+async fn requests_beyond_plain_http_use_the_pingora_driver() {
     for (name, value, driver) in [
         ("accept", "*/*", "native"),
         ("content-type", "application/json", "native"),

@@ -171,13 +171,17 @@ impl Asked {
     }
 }
 
-/// The owners of an object's fields, without times.
+/// The owners of an object's fields by name, without times. A server orders them by time, to the second, and the two
+/// may see the same requests in different seconds.
 fn owners(object: &Value) -> Value {
     let mut entries = object["metadata"]["managedFields"].clone();
     for entry in entries.as_array_mut().into_iter().flatten() {
         if entry["time"].is_string() {
             entry["time"] = "a time".into();
         }
+    }
+    if let Some(entries) = entries.as_array_mut() {
+        entries.sort_by_key(|entry| ["manager", "operation", "subresource"].map(|field| entry[field].to_string()));
     }
     entries
 }

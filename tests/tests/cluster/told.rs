@@ -51,7 +51,7 @@ pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
         let lease = ["--lease", "tidegate/another"];
         let another = Edge::start_as(&stage.cluster, "tidegate", "10.244.0.4", &lease).await;
         eventually("another leader finds it told", || async {
-            let known = another.metric("tidegate_event_writes_total", "known").await;
+            let known = another.metric("tidegate_event_writes_total", "exists").await;
             if known > 0.0 { Ok(()) } else { Err(another.last_words()) }
         })
         .await;

@@ -72,8 +72,8 @@ pub(crate) fn paths() -> impl Iterator<Item = String> {
     table("bodiless", BODILESS.len()).chain(table("doubtful", DOUBTFUL.len())).chain(table("version", VERSIONS.len()))
 }
 
-/// Requests each case, from the driver for plain requests and from the full one, and collects complaints about the
-/// response and the bytes after it.
+/// Requests each case, from the driver for plain requests and from the Pingora driver, and collects complaints about
+/// the response and the bytes after it.
 async fn check(driver: Driver, table: &str, cases: &[(&str, &str)], right: fn(&Response) -> bool) {
     let a = Endpoint::start(|head| script(head).unwrap_or_else(|| vec![Step::Close])).await;
     let b = Endpoint::honest("b").await;

@@ -45,7 +45,7 @@ async fn honest_clients_are_measured_under_each_attack() {
         target: Target { http1: edge.http(), http2: edge.http() },
         process: edge.process(),
     };
-    let mut subjects = vec![of_edge("tidegate", &edges[0]), of_edge("tidegate, full alone", &edges[1])];
+    let mut subjects = vec![of_edge("tidegate", &edges[0]), of_edge("tidegate, Pingora alone", &edges[1])];
     for (name, front) in ["nginx", "HAProxy"].into_iter().zip(&fronts) {
         let Some(front) = front else { continue };
         let target = Target { http1: front.http1, http2: front.http2 };

@@ -34,14 +34,14 @@ mod written;
 /// alone.
 macro_rules! in_both_drivers {
     ($($module:ident::$rule:ident),* $(,)?) => {
-        mod native_and_full {
+        mod native_and_pingora {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $rule() {
                 crate::$module::$rule(crate::edge::Driver::Both).await;
             })*
         }
 
-        mod full_alone {
+        mod pingora_alone {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $rule() {
                 crate::$module::$rule(crate::edge::Driver::Pingora).await;

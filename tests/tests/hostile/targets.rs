@@ -12,7 +12,7 @@ const TARGETS: [&str; 6] = ["/s x", "/s\x01", "/s\x7f", "/s\tx", "/x/..;/admin",
 const LENGTHS: [&str; 4] =
     ["9999999999999999999", "1000000000000000000", "9223372036854775808", "18446744073709551615"];
 
-/// All of these requests, by the driver for plain requests and by the full one.
+/// All of these requests, by the driver for plain requests and by the Pingora driver.
 pub(crate) fn requests() -> Vec<String> {
     [targets(), lengths()].concat()
 }

@@ -6,6 +6,7 @@ use super::{Annotation, OnInvalid, TIDEGATE, read, set};
 use crate::model::ProxyHeader;
 use crate::project::annotation_value::{Zero, duration, proxy_header, whole};
 use crate::project::field::FindingList;
+use crate::project::gateway::CONTROLLER_ANNOTATION;
 use crate::project::source::Annotations;
 
 /// The effects of a Service's annotations.
@@ -53,6 +54,8 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
 /// Reads the annotations of a Service, none of which restricts access.
 pub(in crate::project) fn of_service(annotations: &Annotations<'_>, found: &mut FindingList) -> ServiceEffects {
     let mut effects = ServiceEffects::default();
-    read(TIDEGATE, &SERVICE, &mut effects, annotations, found);
+    // The edge itself writes one on the Services of Gateways.
+    let of_owner = annotations.iter().filter(|(name, _)| *name != CONTROLLER_ANNOTATION);
+    read(TIDEGATE, &SERVICE, &mut effects, of_owner, found);
     effects
 }

@@ -149,7 +149,7 @@ impl<S: Clone> Lost<S> {
 
 /// An open cache.
 pub struct Cache {
-    letters: SyncSender<PartitionMessage>,
+    messages: SyncSender<PartitionMessage>,
     queued: Arc<AtomicUsize>,
     metrics: CacheMetrics,
     partitions: BTreeMap<Collection, Arc<Partition>>,
@@ -216,12 +216,12 @@ impl Cache {
         (sweep, metrics): (SweepLimit, &CacheMetrics),
         restored: &Restored,
     ) -> Self {
-        let (letters, received) = sync_channel(LETTERS_MAX);
+        let (messages, received) = sync_channel(LETTERS_MAX);
         let queued = Arc::new(AtomicUsize::default());
-        let mut slots = BTreeMap::new();
+        let mut states = BTreeMap::new();
         let mut partition = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
             let pending = Pending::new(sealed, based || !listed).exactly(matches!(form, Form::Served));
-            slots.insert(Arc::clone(&name), PartitionState { pending, listed });
+            states.insert(Arc::clone(&name), PartitionState { pending, listed });
             Arc::new(Partition { name, form, listed, lost: AtomicBool::new(listed && !based) })
         };
         let mut partitions = BTreeMap::new();
@@ -250,7 +250,7 @@ impl Cache {
             metrics: metrics.clone(),
             queued: Arc::clone(&queued),
             store,
-            slots,
+            states,
             waiting: PendingSince::default(),
             failed,
             lists: Lists::default(),
@@ -260,7 +260,7 @@ impl Cache {
         let thread = spawned
             .map_err(|why| tracing::error!(error = %why, "the thread of the cluster cache cannot be started"))
             .ok();
-        Self { letters, queued, metrics: metrics.clone(), partitions, cached, names, api_server, server, lost, thread }
+        Self { messages, queued, metrics: metrics.clone(), partitions, cached, names, api_server, server, lost, thread }
     }
 
     /// The sink for a collection, if it is kept. `resumes` means that its watch is resumed from the restored state;
@@ -316,7 +316,7 @@ impl Cache {
     /// Writes pending changes and closes the cache. Blocks.
     pub fn close(mut self) {
         // An error means that the thread has ended.
-        let told = self.letters.send((Arc::clone(&self.names), Message::Close));
+        let told = self.messages.send((Arc::clone(&self.names), Message::Close));
         if let Some(thread) = self.thread.take().filter(|_| told.is_ok())
             && thread.join().is_err()
         {
@@ -327,7 +327,7 @@ impl Cache {
     fn sink_of(&self, partition: &Arc<Partition>) -> Sink {
         Sink {
             partition: Arc::clone(partition),
-            letters: self.letters.clone(),
+            messages: self.messages.clone(),
             queued: Arc::clone(&self.queued),
             losses: self.metrics.losses.clone(),
         }

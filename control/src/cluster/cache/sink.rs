@@ -48,7 +48,7 @@ pub(super) enum Message {
     },
     ListFailed,
     ListDone(Listed),
-    Told {
+    Changed {
         key: String,
         raw: Option<Box<[u8]>>,
         reached: Option<Arc<str>>,
@@ -64,11 +64,11 @@ impl Message {
     /// The approximate size in memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Listed { raw, .. } | Self::Told { raw: Some(raw), .. } => raw.len(),
+            Self::Listed { raw, .. } | Self::Changed { raw: Some(raw), .. } => raw.len(),
             Self::ListBegins { .. }
             | Self::ListFailed
             | Self::ListDone(_)
-            | Self::Told { raw: None, .. }
+            | Self::Changed { raw: None, .. }
             | Self::Reached(_)
             | Self::Interrupted
             | Self::Retain(_)
@@ -84,7 +84,7 @@ pub(super) type PartitionMessage = (Arc<Partition>, Message);
 #[derive(Clone)]
 pub struct Sink {
     pub(super) partition: Arc<Partition>,
-    pub(super) letters: SyncSender<PartitionMessage>,
+    pub(super) messages: SyncSender<PartitionMessage>,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) losses: IntCounter,
 }
@@ -156,7 +156,7 @@ impl Sink {
 
     fn keep(&self, key: String, raw: Option<&[u8]>, reached: Option<&Arc<str>>) {
         if !self.lost() {
-            self.send(Message::Told { key, raw: raw.map(Into::into), reached: reached.cloned() });
+            self.send(Message::Changed { key, raw: raw.map(Into::into), reached: reached.cloned() });
         }
     }
 
@@ -170,7 +170,7 @@ impl Sink {
         }
         let bytes = message.bytes();
         let full = self.queued.fetch_add(bytes, Ordering::Relaxed) > QUEUED_MAX;
-        if full || self.letters.try_send((Arc::clone(&self.partition), message)).is_err() {
+        if full || self.messages.try_send((Arc::clone(&self.partition), message)).is_err() {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
             self.partition.lost.store(self.partition.listed, Ordering::Relaxed);
             self.losses.inc();

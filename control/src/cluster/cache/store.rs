@@ -23,7 +23,8 @@ pub const FORMAT: u32 = 2;
 const PAGES_MAX: usize = 4 << 20;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
-const COLLECTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("partitions");
+/// The positions of all partitions. The name is part of the stored format.
+const PARTITIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("collections");
 const FORMAT_KEY: &str = "format";
 /// The key of an encrypted text, which verifies that the encryption key is the same as before.
 const SEAL_KEY: &str = "sealed-by";
@@ -139,7 +140,7 @@ impl Store {
                 }
             }
             // Creates the table for readers.
-            transaction.open_table(COLLECTIONS)?;
+            transaction.open_table(PARTITIONS)?;
         }
         transaction.commit()?;
         Ok(Ok(()))
@@ -151,7 +152,7 @@ impl Store {
     /// Returns the reason if it cannot be read.
     pub fn partitions(&self) -> Result<BTreeMap<String, Position>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
-            let records = self.database.begin_read()?.open_table(COLLECTIONS)?;
+            let records = self.database.begin_read()?.open_table(PARTITIONS)?;
             let mut found = BTreeMap::new();
             for entry in records.iter()? {
                 let (name, record) = entry?;
@@ -170,7 +171,7 @@ impl Store {
     pub fn read(&self, partition: &str, mut take: impl FnMut(&str, &[u8])) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
-            let records = transaction.open_table(COLLECTIONS)?;
+            let records = transaction.open_table(PARTITIONS)?;
             let Some(sealed) = record(&records, partition)?.map(|record| record.sealed) else { return Ok(Ok(())) };
             for entry in transaction.open_table(values_of(partition))?.iter()? {
                 let (key, value) = entry?;
@@ -195,7 +196,7 @@ impl Store {
     pub fn get(&self, partition: &str, key: &str) -> Result<Option<Vec<u8>>, UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_read()?;
-            let sealed = record(&transaction.open_table(COLLECTIONS)?, partition)?.is_some_and(|record| record.sealed);
+            let sealed = record(&transaction.open_table(PARTITIONS)?, partition)?.is_some_and(|record| record.sealed);
             let values = match transaction.open_table(values_of(partition)) {
                 Err(TableError::TableDoesNotExist(_)) => return Ok(None),
                 values => values?,
@@ -248,7 +249,7 @@ impl Store {
                 }
                 let record = Record { sealed: change.sealed, position: change.position.clone() };
                 let record = serde_json::to_vec(&record).unwrap_or_default();
-                transaction.open_table(COLLECTIONS)?.insert(&**name, &*record)?;
+                transaction.open_table(PARTITIONS)?.insert(&**name, &*record)?;
             }
             Ok(transaction.commit()?)
         })?;
@@ -263,7 +264,7 @@ impl Store {
         contained(|| -> Result<_, redb::Error> {
             let transaction = self.database.begin_write()?;
             {
-                let mut records = transaction.open_table(COLLECTIONS)?;
+                let mut records = transaction.open_table(PARTITIONS)?;
                 for name in names(&records)? {
                     let Some(mut found) = record(&records, &name)? else { continue };
                     found.position.resource_version = None;
@@ -280,14 +281,14 @@ impl Store {
     /// Returns the reason if it cannot be written.
     pub fn retain(&self, these: impl Fn(&str) -> bool) -> Result<(), UnusableStore> {
         contained(|| -> Result<_, redb::Error> {
-            let gone = names(&self.database.begin_read()?.open_table(COLLECTIONS)?)?;
+            let gone = names(&self.database.begin_read()?.open_table(PARTITIONS)?)?;
             let gone: Vec<String> = gone.into_iter().filter(|name| !these(name)).collect();
             if gone.is_empty() {
                 return Ok(());
             }
             let transaction = self.database.begin_write()?;
             for name in &gone {
-                transaction.open_table(COLLECTIONS)?.remove(&**name)?;
+                transaction.open_table(PARTITIONS)?.remove(&**name)?;
                 transaction.delete_table(values_of(name))?;
             }
             Ok(transaction.commit()?)
@@ -327,7 +328,7 @@ fn record(
 
 /// Removes the partitions that match.
 fn remove(transaction: &WriteTransaction, of: impl Fn(&Record) -> bool) -> Result<(), redb::Error> {
-    let mut records = transaction.open_table(COLLECTIONS)?;
+    let mut records = transaction.open_table(PARTITIONS)?;
     for name in names(&records)? {
         if record(&records, &name)?.as_ref().is_none_or(&of) {
             records.remove(&*name)?;

@@ -44,7 +44,7 @@ pub(super) struct Writer {
     pub(super) metrics: CacheMetrics,
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) store: Option<Store>,
-    pub(super) slots: BTreeMap<Arc<str>, PartitionState>,
+    pub(super) states: BTreeMap<Arc<str>, PartitionState>,
     pub(super) budget: Budget,
     /// Since when values are pending, and since when only a resourceVersion is.
     pub(super) waiting: PendingSince,
@@ -115,7 +115,7 @@ impl Stored for OnDisk<'_> {
 
 impl Writer {
     /// Writes until it receives [`Message::Close`], or all senders are gone.
-    pub(super) fn run(mut self, letters: &Receiver<PartitionMessage>) {
+    pub(super) fn run(mut self, messages: &Receiver<PartitionMessage>) {
         self.metrics.usable.set(i64::from(self.store.is_some()));
         loop {
             let now = clock::now();
@@ -130,8 +130,10 @@ impl Writer {
             let again = self.failed.as_ref().map(|(again, _)| *again);
             let wake = due.into_iter().chain(again).min();
             let wait = wake.map_or(VERSION_EVERY, |wake| wake.saturating_duration_since(now));
-            let open = match letters.recv_timeout(wait) {
-                Ok(letter) => self.take(letter) && letters.try_iter().take(LETTERS_MAX).all(|letter| self.take(letter)),
+            let open = match messages.recv_timeout(wait) {
+                Ok(message) => {
+                    self.take(message) && messages.try_iter().take(LETTERS_MAX).all(|message| self.take(message))
+                }
                 Err(RecvTimeoutError::Timeout) => true,
                 Err(RecvTimeoutError::Disconnected) => false,
             };
@@ -146,9 +148,9 @@ impl Writer {
     /// Handles one message. Returns `false` for the last one.
     fn take(&mut self, (partition, message): PartitionMessage) -> bool {
         self.queued.fetch_sub(message.bytes(), Ordering::Relaxed);
-        let Some(slot) = self.slots.get_mut(&partition.name) else { return !matches!(message, Message::Close) };
+        let Some(state) = self.states.get_mut(&partition.name) else { return !matches!(message, Message::Close) };
         let stored = OnDisk { store: self.store.as_ref(), name: &partition.name, failure: Cell::default() };
-        let PartitionState { pending, .. } = slot;
+        let PartitionState { pending, .. } = state;
         match message {
             Message::ListBegins { after_loss } => pending.list_begins(after_loss),
             Message::Listed { key, raw } => {
@@ -162,7 +164,7 @@ impl Writer {
                     tracing::warn!(kind = %partition.name, "a list lacks most of what is kept; it is kept until another one confirms it");
                 }
             }
-            Message::Told { key, raw, reached } => match raw.map(|raw| value(&partition, &raw)) {
+            Message::Changed { key, raw, reached } => match raw.map(|raw| value(&partition, &raw)) {
                 None => pending.event(key, None, reached, &stored),
                 Some(Some(value)) => pending.event(key, Some(value), reached, &stored),
                 Some(None) => {}
@@ -174,7 +176,7 @@ impl Writer {
         }
         let failure = stored.failure.take();
         self.metrics.unchanged.inc_by(std::mem::take(&mut pending.unchanged));
-        if slot.listed && pending.bytes() > PENDING_MAX {
+        if state.listed && pending.bytes() > PENDING_MAX {
             pending.lose();
             self.metrics.losses.inc();
         }
@@ -185,15 +187,15 @@ impl Writer {
     }
 
     fn note_waiting(&mut self, now: Instant) {
-        let values = self.slots.values().any(|slot| slot.pending.has_values());
-        let version = self.slots.values().any(|slot| slot.pending.has_version());
+        let values = self.states.values().any(|state| state.pending.has_values());
+        let version = self.states.values().any(|state| state.pending.has_version());
         let PendingSince { values: since, version: version_since, interrupted } = self.waiting;
         self.waiting = PendingSince {
             values: values.then(|| since.unwrap_or(now)),
             version: version.then(|| version_since.unwrap_or(now)),
             interrupted: interrupted && version,
         };
-        let count: usize = self.slots.values().map(|slot| slot.pending.len()).sum();
+        let count: usize = self.states.values().map(|state| state.pending.len()).sum();
         self.metrics.pending.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
@@ -212,8 +214,8 @@ impl Writer {
         let wall = clock::wall();
         let Some(store) = &self.store else { return };
         let mut batch = Batch::new();
-        for (name, slot) in &mut self.slots {
-            batch.extend(slot.pending.take(seconds(wall)).map(|change| (Arc::clone(name), change)));
+        for (name, state) in &mut self.states {
+            batch.extend(state.pending.take(seconds(wall)).map(|change| (Arc::clone(name), change)));
         }
         if batch.is_empty() {
             return;
@@ -232,8 +234,8 @@ impl Writer {
             Err(why) => {
                 self.metrics.batches.with_label_values(&["failed"]).inc();
                 for (name, change) in batch {
-                    if let Some(slot) = self.slots.get_mut(&name) {
-                        slot.pending.restore(change);
+                    if let Some(state) = self.states.get_mut(&name) {
+                        state.pending.restore(change);
                     }
                 }
                 self.fail(why, now);
@@ -262,9 +264,9 @@ impl Writer {
                 self.metrics.usable.set(1);
                 tracing::info!(folder = %self.options.folder.display(), "writing to the cluster cache succeeds again");
                 let mut lost = Vec::new();
-                for (name, slot) in &mut self.slots {
-                    if slot.listed && !slot.pending.replaces() {
-                        slot.pending.lose();
+                for (name, state) in &mut self.states {
+                    if state.listed && !state.pending.replaces() {
+                        state.pending.lose();
                         lost.push(Arc::clone(name));
                     }
                 }

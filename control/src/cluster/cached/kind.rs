@@ -56,7 +56,7 @@ impl CachedKind {
         (&*self.plural, &*self.group) == ("secrets", "")
     }
 
-    /// The name of its collection on disk. Another selection is another collection.
+    /// The name of its partition on disk. Another selection is another partition.
     pub(crate) fn partition(&self) -> Arc<str> {
         let of = |selector: &Option<Arc<str>>| selector.as_deref().unwrap_or("all").to_owned();
         format!("cached {self}: {}; {}", of(&self.label_selector), of(&self.field_selector)).into()

@@ -77,7 +77,7 @@ pub(crate) struct StateReporter {
 
 impl StateReporter {
     pub(crate) fn of(states: &watch::Sender<CachedStates>, kind: &CachedKind, metrics: &CollectionMetrics) -> Self {
-        let stale_since = metrics.cached_stale_since(&kind.resource_name());
+        let stale_since = metrics.cached_kind_stale_since(&kind.resource_name());
         Self { states: states.clone(), name: kind.to_string().into(), stale_since }
     }
 

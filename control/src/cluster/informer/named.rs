@@ -121,7 +121,7 @@ impl SecretPoller {
                 asked.push(ask(self.client.clone(), self.limits.clone(), name, self.sink.clone()));
             }
             let count = |len| i64::try_from(len).unwrap_or(i64::MAX);
-            self.metrics.followed.set(count(self.following.known.len()));
+            self.metrics.polled.set(count(self.following.known.len()));
             self.metrics.failing.set(count(self.following.failing.len()));
             let due = self.following.queue.next_due().filter(|_| asked.len() < ASKED_MAX);
             if news.is_empty() {

@@ -49,7 +49,7 @@ impl Tee {
         if let Some(sink) = &self.sink {
             sink.event(name, (!gone).then_some(raw), Some(reached));
         }
-        self.copy(CopyEvent::Told { name, raw, gone });
+        self.copy(CopyEvent::Changed { name, raw, gone });
     }
 
     pub(super) fn reached(&self, version: &Arc<str>) {

@@ -30,7 +30,7 @@ enum Message {
     Write {
         candidate: usize,
         life: u64,
-        bid: LeaseWrite,
+        next_write: LeaseWrite,
     },
     /// Its response arrives.
     IsRead {
@@ -41,7 +41,7 @@ enum Message {
     IsWritten {
         candidate: usize,
         life: u64,
-        bid: LeaseWrite,
+        next_write: LeaseWrite,
         version: Option<String>,
     },
 }
@@ -158,13 +158,13 @@ impl Simulation {
         let (now, wall_us) = (self.clock(candidate), self.wall_us(candidate));
         let at = self.now_ms;
         let one = &mut self.candidates[candidate];
-        let bid = one.election.release(now, wall_us);
+        let next_write = one.election.release(now, wall_us);
         one.life += 1;
         let life = one.life;
         one.election = Election::new(format!("candidate-{candidate}-{at}-{life}"), ElectionTiming::default());
-        if let Some(bid) = bid {
+        if let Some(next_write) = next_write {
             // The response is ignored.
-            self.travel(Message::Write { candidate, life: u64::MAX, bid });
+            self.travel(Message::Write { candidate, life: u64::MAX, next_write });
         }
         self.send(1_000, Message::Round { candidate, life });
     }
@@ -192,19 +192,19 @@ impl Simulation {
                 let seen = self.lease.clone();
                 self.travel(Message::IsRead { candidate, life, seen });
             }
-            Message::Write { candidate, life, bid } => {
-                let version = self.write(&bid);
-                self.travel(Message::IsWritten { candidate, life, bid, version });
+            Message::Write { candidate, life, next_write } => {
+                let version = self.write(&next_write);
+                self.travel(Message::IsWritten { candidate, life, next_write, version });
             }
             Message::IsRead { candidate, seen, .. } => {
                 let now = self.clock(candidate);
                 self.candidates[candidate].election.read(seen, now);
                 self.attempt(candidate);
             }
-            Message::IsWritten { candidate, bid, version, .. } => {
+            Message::IsWritten { candidate, next_write, version, .. } => {
                 let now = self.clock(candidate);
                 if let Some(version) = version {
-                    self.candidates[candidate].election.won(bid, version, now);
+                    self.candidates[candidate].election.won(next_write, version, now);
                 }
                 self.rest(candidate, 2_000);
             }
@@ -212,14 +212,14 @@ impl Simulation {
     }
 
     /// A write at the API server: accepted only for the current version.
-    fn write(&mut self, bid: &LeaseWrite) -> Option<String> {
-        if self.lease.as_ref().map(|lease| &lease.version) != bid.over.as_ref() {
+    fn write(&mut self, next_write: &LeaseWrite) -> Option<String> {
+        if self.lease.as_ref().map(|lease| &lease.version) != next_write.over.as_ref() {
             return None;
         }
-        let unchanged = self.lease.as_ref().is_some_and(|lease| lease.record == bid.record);
+        let unchanged = self.lease.as_ref().is_some_and(|lease| lease.record == next_write.record);
         if !unchanged {
             self.versions += 1;
-            self.lease = Some(ObservedLease { version: self.versions.to_string(), record: bid.record.clone() });
+            self.lease = Some(ObservedLease { version: self.versions.to_string(), record: next_write.record.clone() });
         }
         self.lease.as_ref().map(|lease| lease.version.clone())
     }
@@ -235,10 +235,10 @@ impl Simulation {
 
     fn attempt(&mut self, candidate: usize) {
         let (now, wall_us) = (self.clock(candidate), self.wall_us(candidate));
-        match self.candidates[candidate].election.bid(now, wall_us) {
-            Some(bid) => {
+        match self.candidates[candidate].election.next_write(now, wall_us) {
+            Some(next_write) => {
                 let life = self.await_answer(candidate);
-                self.travel(Message::Write { candidate, life, bid });
+                self.travel(Message::Write { candidate, life, next_write });
             }
             None => self.rest(candidate, 2_000),
         }

@@ -135,12 +135,12 @@ pub(in crate::sources) fn all_conflicting(world: &World, topology: &Topology) ->
         let Some(attachment) = topology.get(object) else { continue };
         let not_attached = attachment.links.iter().filter_map(Key::conflict_listener);
         let listeners: Vec<Key> = attachment.listeners.iter().cloned().chain(not_attached).collect();
-        let mut rivals = met(world, topology, object, &listeners);
+        let mut conflicting = met(world, topology, object, &listeners);
         let conflicts = listeners.iter().filter_map(Key::conflict);
-        rivals.extend(conflicts.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
-        if !rivals.is_empty() {
+        conflicting.extend(conflicts.flat_map(|listener| topology.attached_to(&listener, Kind::HttpRoute)).cloned());
+        if !conflicting.is_empty() {
             found.insert(object.clone());
-            found.extend(rivals);
+            found.extend(conflicting);
         }
     }
     let mut found: Vec<ObjectRef> = found.into_iter().collect();

@@ -183,7 +183,7 @@ enum PortConflict {
 }
 
 /// The conflict of two listeners, if there is one. TCP and UDP ports are separate.
-fn conflict(a: &ListenerSpec, b: &ListenerSpec) -> Option<PortConflict> {
+fn port_conflict(a: &ListenerSpec, b: &ListenerSpec) -> Option<PortConflict> {
     use ListenerProtocol::{Https, Tcp, Tls, Udp};
     if a.port != b.port || (a.protocol == Udp) != (b.protocol == Udp) {
         return None;
@@ -211,22 +211,21 @@ pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], eq
     let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
     for (place, spec) in specs.iter().enumerate() {
         let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(competes)) else { continue };
-        let rivals = if place < equals { 0..equals } else { 0..place };
-        let conflict = rivals.filter(|rival| *rival != place).find_map(|rival| {
-            let other = offered.get(rival)?;
+        let others = if place < equals { 0..equals } else { 0..place };
+        let conflict = others.filter(|other| *other != place).find_map(|number| {
+            let other = offered.get(number)?;
             // A conflict among these refuses both, so one that is refused only for a conflict still counts.
             let counts = competes(other) || place < equals && other.conflicts;
-            let conflict =
-                specs.get(rival).copied().flatten().filter(|_| counts).and_then(|rival| conflict(spec, rival))?;
-            Some((conflict, format!("{}", other.listener)))
+            let of_other = specs.get(number).copied().flatten().filter(|_| counts);
+            Some((of_other.and_then(|of_other| port_conflict(spec, of_other))?, other.listener.to_string()))
         });
-        let (Some((conflict, rival)), Some(own)) = (conflict, offered.get_mut(place)) else { continue };
+        let (Some((conflict, other)), Some(own)) = (conflict, offered.get_mut(place)) else { continue };
         own.conflicts = true;
         let cannot_share = |reason, what: &str| {
-            Fault::new(reason, format!("{rival} has the {what}, with a protocol that cannot share it"))
+            Fault::new(reason, format!("{other} has the {what}, with a protocol that cannot share it"))
         };
         own.refused = Some(match conflict {
-            PortConflict::Hostname => Fault::new("HostnameConflict", format!("{rival} has the same hostname and port")),
+            PortConflict::Hostname => Fault::new("HostnameConflict", format!("{other} has the same hostname and port")),
             // The API defines this reason for listeners of ListenerSets only.
             PortConflict::Listener if own.listener.owner.kind == Kind::ListenerSet => {
                 cannot_share("ListenerConflict", "same hostname and port")

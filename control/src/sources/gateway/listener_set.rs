@@ -12,17 +12,17 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let world = reader.world();
     let reporting = Attachment::reporting(object, world);
     let Some(parent) = world.listener_sets.get(&object.name).and_then(|set| parent_of(set)) else { return reporting };
-    let Some(offer) = reader.gateway_listeners(&parent) else {
+    let Some(merged) = reader.gateway_listeners(&parent) else {
         return if reader.exists(&parent) { reporting } else { orphan(reader, object, &parent) };
     };
     let generation = reader.generation(object);
-    let listeners: Vec<&MergedListener> = offer.of(object).collect();
-    let not_allowed = offer.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
+    let listeners: Vec<&MergedListener> = merged.of(object).collect();
+    let not_allowed = merged.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
     let (sound, bad): (Vec<&MergedListener>, Vec<&MergedListener>) =
         listeners.iter().partition(|listener| listener.sound() && listener.unopened.is_none());
     let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
     let parent_refused = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
-    let refused = not_allowed.or_else(|| offer.not_accepted.then(parent_refused));
+    let refused = not_allowed.or_else(|| merged.not_accepted.then(parent_refused));
     let refused = refused.or_else(|| sound.is_empty().then(none));
     let mut conditions = Conditions::about(generation);
     let bad: Vec<&str> = bad.iter().map(|listener| &*listener.listener.section).collect();

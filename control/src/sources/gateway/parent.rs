@@ -49,8 +49,8 @@ impl RouteParents<'_> {
     pub(super) fn join(&self, reader: &mut Reader<'_>) -> ResolvedParents {
         let mut joined = ResolvedParents::default();
         for (place, parent) in self.parents.iter().enumerate() {
-            let Some((owner, offer)) = listeners_of_parent(reader, parent) else { continue };
-            let fault = self.join_one(reader, parent, &owner, &offer, &mut joined).err();
+            let Some((owner, merged)) = listeners_of_parent(reader, parent) else { continue };
+            let fault = self.join_one(reader, parent, &owner, &merged, &mut joined).err();
             joined.parents.push((place, fault));
         }
         joined
@@ -61,10 +61,10 @@ impl RouteParents<'_> {
         reader: &mut Reader<'_>,
         parent: &ParentRef,
         owner: &ObjectRef,
-        offer: &GatewayListeners,
+        merged: &GatewayListeners,
         joined: &mut ResolvedParents,
     ) -> Result<(), Fault> {
-        let mut listeners: Vec<&MergedListener> = offer.of(owner).collect();
+        let mut listeners: Vec<&MergedListener> = merged.of(owner).collect();
         listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.listener.section));
         listeners.retain(|it| parent.port.is_none_or(|port| port == it.port));
         if listeners.is_empty() {
@@ -99,7 +99,7 @@ impl RouteParents<'_> {
             if listener.serves() {
                 let hosts = common.into_iter().map(|pattern| VirtualHost::new(listener.table.clone(), pattern.clone()));
                 joined.hosts.extend(hosts);
-                if let Some(client) = &offer.client {
+                if let Some(client) = &merged.client {
                     joined.clients.insert(listener.table.clone(), Arc::clone(client));
                 }
                 if listener.passes_on {
@@ -132,7 +132,6 @@ impl ResolvedParents {
     }
 }
 
-/// The Gateway or ListenerSet of a reference, with the listeners of its Gateway; `None` if that is not ours.
 /// The reason why none of a route's parents is ours; `None` if one is.
 pub(crate) fn not_attached(world: &World, topology: &Topology, parents: &[ParentRef]) -> Option<String> {
     let mut reasons = parents.iter().map(|parent| not_ours(world, topology, parent));
@@ -146,10 +145,9 @@ fn not_ours(world: &World, topology: &Topology, parent: &ParentRef) -> Option<St
     let gateway = match kind {
         GroupKind::Known(Kind::Gateway) => parent.parent.name.clone(),
         GroupKind::Known(Kind::ListenerSet) => {
-            let Some(set) = world.listener_sets.get(name) else {
-                return Some(format!("{} does not exist", parent.parent));
-            };
-            let Some(gateway) = parent_of(set) else { return Some(format!("{} has no Gateway", parent.parent)) };
+            let object = ObjectRef::new(Kind::ListenerSet, name.clone());
+            let Some(set) = world.listener_sets.get(name) else { return Some(format!("{object} does not exist")) };
+            let Some(gateway) = parent_of(set) else { return Some(format!("{object} has no Gateway")) };
             gateway.name
         }
         GroupKind::Known(_) | GroupKind::Other { .. } => return Some(format!("{} is not a Gateway", parent.parent)),
@@ -159,20 +157,23 @@ fn not_ours(world: &World, topology: &Topology, parent: &ParentRef) -> Option<St
         return None;
     }
     let Some(found) = world.gateways.get(&object.name) else { return Some(format!("{object} does not exist")) };
-    Some(format!("{object} is of GatewayClass {}, which does not exist or is of another controller", found.class.name))
+    let class = &found.class;
+    let why = if world.gateway_classes.contains_key(class) { "is of another controller" } else { "does not exist" };
+    Some(format!("{object} is of GatewayClass {}, which {why}", class.name))
 }
 
+/// The Gateway or ListenerSet of a reference, with the listeners of its Gateway; `None` if that is not ours.
 fn listeners_of_parent(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
     match &parent.parent.kind {
         GroupKind::Known(Kind::Gateway) => {
             let gateway = ObjectRef::new(Kind::Gateway, parent.parent.name.clone());
-            let offer = reader.gateway_listeners(&gateway)?;
-            Some((gateway, offer))
+            let merged = reader.gateway_listeners(&gateway)?;
+            Some((gateway, merged))
         }
         GroupKind::Known(Kind::ListenerSet) => {
             let gateway = parent_of(reader.listener_set(&parent.parent.name)?)?;
-            let offer = reader.gateway_listeners(&gateway)?;
-            Some((ObjectRef::new(Kind::ListenerSet, parent.parent.name.clone()), offer))
+            let merged = reader.gateway_listeners(&gateway)?;
+            Some((ObjectRef::new(Kind::ListenerSet, parent.parent.name.clone()), merged))
         }
         GroupKind::Known(_) | GroupKind::Other { .. } => None,
     }

@@ -1,4 +1,4 @@
-//! Reads for the Gateway API: Gateways, ListenerSets, offers, and references across namespaces.
+//! Reads for the Gateway API: Gateways, ListenerSets, the listeners of both, and references across namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -109,7 +109,7 @@ mod tests {
 
     #[track_caller]
     fn check(kind: &str, new: &Value, old: Option<&Value>, expected: &[&str]) {
-        assert_eq!(of(KindId::built_in(kind).unwrap().kind(), new, old), expected);
+        assert_eq!(of(KindId::built_in(kind).unwrap().description(), new, old), expected);
     }
 
     #[test]

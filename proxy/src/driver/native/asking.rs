@@ -21,7 +21,7 @@ use crate::shared::Shared;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Calls the authorisation service, and continues with its answer; if the request's local reply has
+    /// Calls the authorisation service, and continues with its answer; if the result is a local reply with
     /// [`Reason::ClientGone`], the client has disconnected.
     pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
         let asked = match self.hold(&pending).await {
@@ -53,13 +53,13 @@ impl<C: Downstream> Transfer<'_, C> {
         if max == 0 {
             return Ok(());
         }
-        let patience = self.options.client.write_stall;
+        let timeouts = self.options.client.write_stall;
         // HTTP/2 clients get no interim response, and do not wait for one for long.
         if std::mem::take(&mut self.progress.expects) && C::CHUNKS && !self.progress.body.is_over() {
             let out = &mut self.room.to_client;
             out.make_room();
             out.extend_from_slice(CONTINUE);
-            if !self.send(false, patience, Some(pending.exchange())).await {
+            if !self.send(false, timeouts, Some(pending.exchange())).await {
                 return Err(Reason::ClientGone);
             }
         }

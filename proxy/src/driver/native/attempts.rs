@@ -67,14 +67,14 @@ pub(super) struct Transfer<'a, C> {
 struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
-    patience: Timeouts,
+    timeouts: Timeouts,
 }
 
 impl AttemptSettings {
     fn of<H: Head>(attempt: &UpstreamAttempt<'_>, head: &H, options: &Options) -> Self {
         let (effective, client) = (attempt.effective, &options.client);
         let host = || head.authority().and_then(request_host).unwrap_or_default().into_owned();
-        let patience = Timeouts {
+        let timeouts = Timeouts {
             read: effective.read_timeout,
             write: effective.write_timeout,
             body: client.body_read_stall,
@@ -83,7 +83,7 @@ impl AttemptSettings {
         Self {
             key: ConnectionKey::new(attempt.target, attempt.endpoint, host),
             connect: attempt.connect_timeout(),
-            patience,
+            timeouts,
         }
     }
 }
@@ -158,8 +158,8 @@ impl<C: Downstream> Transfer<'_, C> {
             // A client without any bytes would assume that it may retry. The deadline of the response applies to this
             // write too.
             let overdue = reason == Reason::UpstreamTimeout;
-            let patience = if overdue { Duration::ZERO } else { self.options.client.write_stall };
-            self.send(false, patience, None).await;
+            let timeouts = if overdue { Duration::ZERO } else { self.options.client.write_stall };
+            self.send(false, timeouts, None).await;
             return None;
         }
         // A request that was read to its end leaves its connection usable, unless another protocol may follow it.
@@ -208,7 +208,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 forwarding,
                 room,
                 progress,
-                patience: attempt.patience,
+                timeouts: attempt.timeouts,
                 asked_by_head: asked.head.method() == "HEAD",
                 chunked_up: asked.chunked,
             };
@@ -260,12 +260,12 @@ impl<C: Downstream> Transfer<'_, C> {
         given
     }
 
-    /// Sends the pending bytes. Returns `true` if the client took them within `patience`. `over` marks the end of the
+    /// Sends the pending bytes. Returns `true` if the client took them within `timeouts`. `over` marks the end of the
     /// response. If they have to wait for the client, the edge must have room for them: `payer` is the request to which
     /// they are charged; `None` if the request has a charge of its own.
-    pub(super) async fn send(&mut self, over: bool, patience: Duration, payer: Option<&Exchange>) -> bool {
+    pub(super) async fn send(&mut self, over: bool, timeouts: Duration, payer: Option<&Exchange>) -> bool {
         let (client, waiting) = (&mut *self.client, &mut self.room.to_client);
-        let (until, mut held) = (clock::now() + patience, None);
+        let (until, mut held) = (clock::now() + timeouts, None);
         poll_fn(|cx| {
             while !waiting.is_empty() {
                 match client.poll_send(waiting, &[], over, cx) {
@@ -273,7 +273,7 @@ impl<C: Downstream> Transfer<'_, C> {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
                     Poll::Pending => {
                         if held.is_none() {
-                            held = payer.map(Exchange::room_for_answer).transpose().ok();
+                            held = payer.map(Exchange::room_for_reply).transpose().ok();
                         }
                         return if held.is_none() {
                             Poll::Ready(false)

@@ -168,10 +168,10 @@ impl Wait {
 
     /// The time at which the timeout expires, if the wait goes on. It starts if there was no wait before, or after
     /// progress.
-    pub(super) fn until(&mut self, waits: bool, patience: Duration, now: Instant) -> Option<Instant> {
+    pub(super) fn until(&mut self, waits: bool, timeouts: Duration, now: Instant) -> Option<Instant> {
         let since = self.since.filter(|_| waits && !self.moved).unwrap_or(now);
         *self = Self { since: waits.then_some(since), moved: false };
-        waits.then(|| since + patience)
+        waits.then(|| since + timeouts)
     }
 }
 

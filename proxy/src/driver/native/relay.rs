@@ -39,7 +39,7 @@ pub(super) struct Relay<'a, C> {
     pub(super) forwarding: &'a mut Forwarding,
     pub(super) room: &'a mut RelayBuffers,
     pub(super) progress: &'a mut Progress,
-    pub(super) patience: Timeouts,
+    pub(super) timeouts: Timeouts,
     /// Whether the method is HEAD, whose responses have no body.
     pub(super) asked_by_head: bool,
     /// Whether the request's body is sent in chunks.
@@ -350,7 +350,7 @@ impl<C: Downstream> Relay<'_, C> {
         }
         self.shrink();
         let now = clock::now();
-        let Timeouts { read, write, body, client } = self.patience;
+        let Timeouts { read, write, body, client } = self.timeouts;
         let held = |rest: Body| matches!(rest.next(&self.room.from_endpoint), Ok(Piece::Content(_)));
         let blocked = self.progress.unsent
             || !self.room.to_client.is_empty()

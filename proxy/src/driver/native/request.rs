@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_and_malformed_requests_go_to_the_full_driver() {
+    fn unusual_and_malformed_requests_go_to_the_pingora_driver() {
         for line in [
             "Host: a.test\r\n",
             "Connection: close, x\r\n",

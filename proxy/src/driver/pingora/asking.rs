@@ -14,7 +14,7 @@ use crate::request::decide::{Decided, Pending};
 use crate::request::external_auth::CheckResult;
 use crate::shared::Shared;
 
-/// Calls the authorisation service, and continues with its answer; if the request's local reply has
+/// Calls the authorisation service, and continues with its answer; if the result is a local reply with
 /// [`Reason::ClientGone`], the client has disconnected. `body` has the bytes that earlier calls read.
 pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
     let asked = match hold(session, body, &pending, shared).await {

@@ -120,7 +120,7 @@ pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> FailureSt
 }
 
 /// Writes a local reply to a request. If the client does not take it at once, the edge must have room for
-/// it: `payer` is the request to which a waiting answer is charged; `None` if the request has a charge of its own.
+/// it: `payer` is the request to which a waiting reply is charged; `None` if the request has a charge of its own.
 pub(super) async fn write_reply(
     session: &mut Session,
     exchange: &Exchange,
@@ -132,7 +132,7 @@ pub(super) async fn write_reply(
         return written;
     }
     let no_room = |_| Error::explain(ErrorType::WriteError, "no room for an answer that waits").into_down();
-    let _held = payer.map(Exchange::room_for_answer).transpose().map_err(no_room)?;
+    let _held = payer.map(Exchange::room_for_reply).transpose().map_err(no_room)?;
     writing.await
 }
 

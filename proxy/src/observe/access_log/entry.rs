@@ -215,7 +215,7 @@ mod tests {
             referer: "https://b.test/",
             header: &|_| "",
             user: Some("ann"),
-            reason: Some("no_endpoints"),
+            reason: Some("no-endpoints"),
             generation: u64::MAX,
         };
         let want = json!({
@@ -224,7 +224,7 @@ mod tests {
             "bytes_in": 1, "bytes_out": usize::MAX, "duration_ms": 12345.679, "upstream": "10.0.0.1:80",
             "upstream_connect_ms": 0.001, "upstream_first_byte_ms": 0.002, "tries": 2, "object": "Ingress shop/web",
             "field": "spec.rules[0]", "listener": "https", "tls": "TLSv1_3", "user_agent": "curl/8",
-            "referer": "https://b.test/", "user": "ann", "reason": "no_endpoints", "generation": u64::MAX,
+            "referer": "https://b.test/", "user": "ann", "reason": "no-endpoints", "generation": u64::MAX,
         });
         assert_eq!(line(&entry), want);
         let nothing = line(&Entry { client: None, ..Entry::sample("/") });

@@ -19,8 +19,8 @@ pub(in crate::request) struct Charges {
 }
 
 impl Charges {
-    /// Charges a request, with the bytes of its body that are held in the native driver; in the full one they are in a
-    /// buffer that every request has.
+    /// Charges a request, with the bytes of its body that are held in the native driver; in the Pingora driver they are
+    /// in a buffer that every request has.
     ///
     /// # Errors
     /// The exceeded limit: that of the Service, of the client or of the process.
@@ -30,7 +30,7 @@ impl Charges {
                 let held_kib = u32::try_from(held_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
                 Cost::NATIVE_REQUEST.and(Cost::new(0, held_kib))
             }
-            DriverUsed::Pingora => Cost::FULL_REQUEST,
+            DriverUsed::Pingora => Cost::PINGORA_REQUEST,
         };
         let (shared, client) = (exchange.shared(), exchange.facts.client.as_ref());
         let at_service = shared.enter_service(backend, cost).ok_or(Reason::ServiceOverloaded)?;

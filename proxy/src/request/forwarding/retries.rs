@@ -79,9 +79,9 @@ impl Forwarding {
         let may = may && retry::again(&failed);
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak
         // of a Service under load.
-        let replied = matches!(stage, FailureStage::Responded { .. });
+        let responded = matches!(stage, FailureStage::Responded { .. });
         let connected = !matches!(stage, FailureStage::Connecting { .. });
-        let again = may && (!replied || self.charges.begin_retry(&self.exchange));
+        let again = may && (!responded || self.charges.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
         self.backoff = backoff.filter(|_| again && connected);
         if again {

@@ -124,7 +124,7 @@ fn a_direct_response_is_given_as_it_is() {
     let nothing = Arc::new(DirectResponse { status: 204, ..DirectResponse::clone(&response) });
     let nothing = render(&LocalReply::direct(&nothing), &id, "GET", &NONE);
     assert!(nothing.body.is_empty() && values(&nothing, "content-length").is_empty());
-    let share = render(&LocalReply::status(500), &id, "GET", &NONE);
+    let share = render(&LocalReply::invalid_backend(500), &id, "GET", &NONE);
     assert_eq!(share.body, "500 Internal Server Error\nreason: invalid-backend\nrequest: abc\n");
 }
 
@@ -186,7 +186,7 @@ fn filters_state_the_responses_that_they_apply_to() {
     assert_eq!(own(true, Reason::NoEndpoints.into()), ["x-every"]);
     // A route that does not serve this listener has no backend there.
     assert_eq!(own(true, Reason::NoRoute.into()), ["x-every"]);
-    assert_eq!(own(true, LocalReply::status(500)), ["x-every"]);
+    assert_eq!(own(true, LocalReply::invalid_backend(500)), ["x-every"]);
 }
 
 #[test]

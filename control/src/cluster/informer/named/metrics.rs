@@ -8,7 +8,7 @@ use crate::queue::Meter;
 #[derive(Clone, Debug)]
 pub struct SecretPollerMetrics {
     pub(super) reads: IntCounterVec,
-    pub(super) followed: IntGauge,
+    pub(super) polled: IntGauge,
     pub(super) failing: IntGauge,
     pub(super) meter: Meter,
 }
@@ -21,12 +21,12 @@ impl SecretPollerMetrics {
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let reads = Opts::new("tidegate_secret_reads_total", "Reads of Secrets by name, by result.");
         let reads = IntCounterVec::new(reads, &["outcome"])?;
-        let followed = IntGauge::new("tidegate_secrets_polled", "Secrets that are read by name.")?;
+        let polled = IntGauge::new("tidegate_secrets_polled", "Secrets that are read by name.")?;
         let failing = "Secrets that are read by name and whose last read failed.";
         let failing = IntGauge::new("tidegate_secrets_failing", failing)?;
         registry.register(Box::new(reads.clone()))?;
-        registry.register(Box::new(followed.clone()))?;
+        registry.register(Box::new(polled.clone()))?;
         registry.register(Box::new(failing.clone()))?;
-        Ok(Self { reads, followed, failing, meter: Meter::register(registry, "secrets")? })
+        Ok(Self { reads, polled, failing, meter: Meter::register(registry, "secrets")? })
     }
 }

@@ -98,7 +98,7 @@ async fn carry_by(
         forwarding: &mut forwarding,
         room,
         progress: &mut progress,
-        patience: Timeouts { read, write: PATIENCE, body: PATIENCE, client: PATIENCE },
+        timeouts: Timeouts { read, write: PATIENCE, body: PATIENCE, client: PATIENCE },
         asked_by_head: request.view(head).method() == "HEAD",
         chunked_up: request.framing == Framing::Chunked,
     };

@@ -36,7 +36,7 @@ use upload::Upload;
 struct AttemptSettings {
     key: ConnectionKey,
     connect: Duration,
-    times: Timeouts,
+    timeouts: Timeouts,
     scheme: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl AttemptSettings {
         Self {
             key: ConnectionKey::new(attempt.target, attempt.endpoint, host),
             connect: attempt.connect_timeout(),
-            times: Timeouts { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
+            timeouts: Timeouts { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
             scheme: if attempt.target.protocol.is_tls() { "https" } else { "http" },
         }
     }
@@ -100,7 +100,7 @@ async fn attempt(
     ctx.forwarding()?.connected(reused, clock::now());
     ctx.agree();
     let relayed = match head::request(driver, session, ctx, (plan.scheme, plan.key.address())).await {
-        Ok(request) => relay(driver, session, ctx, (&place, plan.times), (send, request)).await,
+        Ok(request) => relay(driver, session, ctx, (&place, plan.timeouts), (send, request)).await,
         Err(error) => Err(error),
     };
     relayed.map_err(|error| broke(session, error, ctx, reused))
@@ -134,7 +134,7 @@ async fn relay(
     driver: &PingoraDriver,
     session: &mut Session,
     ctx: &mut RequestContext,
-    (place, times): (&StreamSlot, Timeouts),
+    (place, timeouts): (&StreamSlot, Timeouts),
     (mut send, request): (SendRequest<Bytes>, Request<()>),
 ) -> Result<()> {
     let is_empty = session.as_mut().is_body_empty();
@@ -151,7 +151,7 @@ async fn relay(
         session,
         ctx,
         place,
-        times,
+        timeouts,
         upload: Upload::new(stream, is_empty),
         response: Response::new(answered),
         heard: clock::now(),

@@ -34,7 +34,7 @@ pub(super) struct Relay<'a> {
     pub(super) session: &'a mut Session,
     pub(super) ctx: &'a mut RequestContext,
     pub(super) place: &'a StreamSlot,
-    pub(super) times: Timeouts,
+    pub(super) timeouts: Timeouts,
     pub(super) upload: Upload,
     pub(super) response: Response,
     /// When the client took the last part of the response; at first, when the request began.
@@ -79,7 +79,7 @@ impl Relay<'_> {
     /// Carries the attempt to its end.
     pub(super) async fn run(mut self) -> Result<()> {
         self.resend().await?;
-        let mut timer = pin!(sleep_until((self.heard + self.times.read).into()));
+        let mut timer = pin!(sleep_until((self.heard + self.timeouts.read).into()));
         while !(self.upload.is_over() && self.response.is_over()) {
             match self.next(timer.as_mut()).await {
                 Event::Client(piece) => self.piece(piece.map_err(Error::into_down)?).await?,
@@ -154,20 +154,21 @@ impl Relay<'_> {
     /// The time until which the endpoint has to send more. Until it has the whole request, it may be silent.
     fn read_end(&self) -> Option<Instant> {
         let owes = !self.response.is_over() && (self.upload.is_over() || self.upload.waits());
-        owes.then(|| self.progress() + self.times.read)
+        owes.then(|| self.progress() + self.timeouts.read)
     }
 
     /// The time until which the client has to send more of the body. Streams that may be silent for longer have a
     /// longer read timeout.
     fn client_end(&self) -> Option<Instant> {
         let awaited = !self.upload.is_over() && !self.upload.waits();
-        let silence = if self.response.is_over() { self.times.body } else { self.times.body.max(self.times.read) };
+        let silence =
+            if self.response.is_over() { self.timeouts.body } else { self.timeouts.body.max(self.timeouts.read) };
         awaited.then(|| self.progress() + silence)
     }
 
     /// The time until which it has to take more of the body.
     fn write_end(&self) -> Option<Instant> {
-        self.upload.moved().filter(|_| self.upload.waits()).map(|moved| moved + self.times.write)
+        self.upload.moved().filter(|_| self.upload.waits()).map(|moved| moved + self.timeouts.write)
     }
 
     /// Fails if the endpoint, the client, or the whole response, is overdue.
