@@ -53,7 +53,7 @@ fn the_next_watch_resumes_at_the_last_object_or_bookmark() {
         ],
         &["applied b@6", "bookmark@7", "deleted b@8"],
         &["watch 6", "watch 7", "watch 8", "watch 8"],
-        &["watch:over"],
+        &["watch:ended"],
     );
 }
 
@@ -198,7 +198,7 @@ fn a_body_that_ends_inside_a_frame_loses_nothing() {
         vec![Answer::ok(half), watching(&[frame("MODIFIED", &object("a", 7))])],
         &["applied a@7"],
         &["watch 5"],
-        &["watch:over"],
+        &["watch:ended"],
     );
 }
 

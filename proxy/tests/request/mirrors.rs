@@ -123,7 +123,7 @@ async fn large_bodies_and_unforwarded_requests_are_not_mirrored() {
         until_counted(&large, "too-large", 1).await;
         let refused = bed(closed_port(), &filters, &copies, driver).await;
         assert_eq!(ask(&refused, http2, "GET", "").await, 502, "{driver:?}, HTTP/2: {http2}");
-        until_counted(&refused, "abandoned", 1).await;
+        until_counted(&refused, "aborted", 1).await;
         assert!(copy.is_quiet(), "{driver:?}, HTTP/2: {http2}");
     }
 }
