@@ -8,7 +8,7 @@ use tidegate_config::project::gateway::{OwnStatus, ParentRef, ParentStatus, Writ
 
 use super::condition::{Conditions, Fault};
 
-/// The compact status of a route. [`RouteStatus::written`] returns the Pingora driver.
+/// The compact status of a route. [`RouteStatus::written`] returns the full status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteStatus {
     /// `spec.parentRefs`.

@@ -80,6 +80,15 @@ pub(crate) async fn a_deleted_pod_ends_its_requests_first(stage: &mut Stage) {
     });
     stage.change(&ingress("deleted"), &in_turn, "in-turn.test", "in turn", |answer| answer.status == 200).await;
     let before = pods(stage, "deleted").await;
+    // The endpoint of the second pod may arrive after that of the first.
+    eventually("both pods answer", || async {
+        let mut by = BTreeSet::new();
+        for answer in join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/"))).await {
+            by.insert(answer?.headers["pod"].to_str().expect("text").to_owned());
+        }
+        if by == before { Ok(()) } else { Err(format!("{by:?}")) }
+    })
+    .await;
     let slow = join_all((0..8).map(|_| get(stage.edge.http, "deleted.test", "/?delay=4s")));
     let delete = async {
         // No other request takes its turn until the slow requests are with the pods.
