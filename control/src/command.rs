@@ -5,6 +5,9 @@ use std::fmt;
 use serde::Serialize;
 use tidegate_config::model::Generation;
 
+use crate::compile::Unit;
+use crate::sample::Sample;
+
 /// A command of an operator. It applies to this process only and ends with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "verb", content = "of")]
@@ -25,6 +28,15 @@ impl fmt::Display for Command {
             Self::Rollback(generation) => write!(f, "rollback to generation {generation}"),
         }
     }
+}
+
+/// The effect of a command.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Commanded {
+    /// The published generation.
+    pub generation: Generation,
+    /// The routing that differs from before: hosts, and other units.
+    pub changed: Sample<Unit>,
 }
 
 /// The reason why a command is refused.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::command::{Command, CommandRefusal};
+use crate::command::{Command, CommandRefusal, Commanded};
 use crate::event::{BindFailures, Collection, Event};
 use crate::history::{History, Publication};
 use crate::interest::Names;
@@ -327,7 +327,7 @@ impl<'a> Loop<'a> {
     }
 
     /// Executes a command and publishes the result.
-    fn execute(&mut self, command: Command) -> Result<Generation, CommandRefusal> {
+    fn execute(&mut self, command: Command) -> Result<Commanded, CommandRefusal> {
         let now = clock::now();
         let kept = self.history.range().filter(|_| self.reconciler.running()).ok_or(CommandRefusal::Starting)?;
         let generation = match (command, self.reconciler.held()) {
@@ -346,7 +346,8 @@ impl<'a> Loop<'a> {
         }
         tracing::warn!(%command, "operator command");
         self.step(now);
-        Ok(*self.told.generation.borrow())
+        let changed = self.history.latest(1, None).pop().map(|newest| newest.changes.units.routing);
+        Ok(Commanded { generation: *self.told.generation.borrow(), changed: changed.unwrap_or_default() })
     }
 
     /// The requester may be gone; then the answer is dropped.

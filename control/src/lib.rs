@@ -54,7 +54,7 @@ pub use cluster::informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretPoller, SecretPollerMetrics, WhileServed,
 };
 pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
-pub use command::{Command, CommandRefusal};
+pub use command::{Command, CommandRefusal, Commanded};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{BindFailures, Collection, Event};
 pub use explain::{Candidate, ExplainRequest, Explanation, Ignored, Presented, Refused, Served, TargetView, explain};

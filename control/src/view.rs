@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::attachment::{Key, Verdict};
 use crate::cluster::cached::CachedStates;
-use crate::command::{Command, CommandRefusal};
+use crate::command::{Command, CommandRefusal, Commanded};
 use crate::explain::{Ignored, Refused};
 use crate::history::Publication;
 use crate::not_serving::NotServing;
@@ -105,7 +105,7 @@ pub(crate) struct HistoryFilter {
 pub(crate) enum Question {
     History(HistoryFilter, oneshot::Sender<RecentPublications>),
     NotServing(oneshot::Sender<NotServing>),
-    Command(Command, oneshot::Sender<Result<Generation, CommandRefusal>>),
+    Command(Command, oneshot::Sender<Result<Commanded, CommandRefusal>>),
     Findings(oneshot::Sender<Vec<Finding>>),
     Topology(oneshot::Sender<Vec<(ObjectRef, Key)>>),
     Refused(ObjectRef, String, oneshot::Sender<Vec<Refused>>),
@@ -180,11 +180,11 @@ impl View {
         self.ask(Question::NotServing).await
     }
 
-    /// Runs a command and returns the published generation. `None` while the loop does not run.
+    /// Runs a command and returns its effect. `None` while the loop does not run.
     ///
     /// # Errors
     /// Returns the reason for a refusal; nothing has changed then.
-    pub async fn command(&self, command: Command) -> Option<Result<Generation, CommandRefusal>> {
+    pub async fn command(&self, command: Command) -> Option<Result<Commanded, CommandRefusal>> {
         self.ask(|answer| Question::Command(command, answer)).await
     }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate_control::{ExplainRequest, Ignored, explain};
+use tidegate_control::{ExplainRequest, explain};
 
 use super::{Debug, bad_request};
 
@@ -56,8 +56,8 @@ pub(super) async fn page(State(debug): State<Debug>, RawQuery(query): RawQuery) 
         Ok(explanation) => explanation,
         Err(why) => {
             let ignored = debug.view.ignored(asked.host().to_owned()).await.unwrap_or_default();
-            let lines = ignored.iter().map(|Ignored { object, why }| format!("\n  ignored  {object}: {why}"));
-            return bad_request(&format!("{why}{}", lines.collect::<String>()));
+            let lines: String = ignored.iter().map(ToString::to_string).collect();
+            return bad_request(format!("{why}\n{lines}").trim_end());
         }
     };
     if !explanation.is_served() {

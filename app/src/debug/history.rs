@@ -12,7 +12,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tidegate_config::model::Generation;
-use tidegate_control::{Coalesced, Command, CommandRefusal, Publication, RecentPublications, Sample, Unit};
+use tidegate_control::{Coalesced, Command, CommandRefusal, Commanded, Publication, RecentPublications, Sample, Unit};
 
 use super::{Debug, not_running};
 
@@ -85,37 +85,20 @@ async fn rollback(debug: State<Debug>, format: Query<Format>, earlier: Json<Earl
 #[derive(Serialize)]
 struct Done {
     command: Command,
-    /// The generation published by the command.
-    generation: Generation,
-    /// The routing that it has changed: hosts, and others.
-    changed: Sample<Unit>,
-}
-
-/// The number of publications in which that of a command is looked for.
-const LATEST: usize = 100;
-
-/// The routing that a publication has changed.
-async fn changed_by(debug: &Debug, generation: Generation) -> Sample<Unit> {
-    let recent = debug.view.history(LATEST, None).await;
-    let mut publications = recent.into_iter().flat_map(|recent| recent.publications);
-    let published = publications.find(|publication| publication.generation == generation);
-    published.map(|published| published.changes.units.routing).unwrap_or_default()
+    #[serde(flatten)]
+    effect: Commanded,
 }
 
 /// Responds with 200 and the generation published by the command, with 404 if there is no such generation, and with 409
 /// if there is nothing to do.
 async fn commanded(State(debug): State<Debug>, command: Command, Query(Format { format }): Query<Format>) -> Response {
-    let result = match debug.view.command(command).await {
-        Some(Ok(generation)) => Some(Ok((generation, changed_by(&debug, generation).await))),
-        Some(Err(refusal)) => Some(Err(refusal)),
-        None => None,
-    };
-    match result {
+    match debug.view.command(command).await {
         None => not_running(),
-        Some(Ok((generation, changed))) if format.as_deref() == Some("text") => {
-            format!("{command}: published as generation {generation}{}\n", Changed(&changed)).into_response()
+        Some(Ok(effect)) if format.as_deref() == Some("text") => {
+            let Commanded { generation, changed } = &effect;
+            format!("{command}: published as generation {generation}{}\n", Changed(changed)).into_response()
         }
-        Some(Ok((generation, changed))) => Json(Done { command, generation, changed }).into_response(),
+        Some(Ok(effect)) => Json(Done { command, effect }).into_response(),
         Some(Err(refusal)) => {
             let status = match refusal {
                 CommandRefusal::NotKept { .. } => StatusCode::NOT_FOUND,

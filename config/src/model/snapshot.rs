@@ -14,7 +14,7 @@ use super::compression::Compression;
 use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
-use super::listener::Listener;
+use super::listener::{Listener, ListenerTls};
 use super::retry::RetryPolicy;
 use super::route::Route;
 use super::route_table::RouteTables;
@@ -204,6 +204,13 @@ impl Snapshot {
         host.map_or(&[], |routes| routes.certificates.of(server_name))
     }
 
+    /// The TLS settings of the listener that takes a handshake with this server name (in lower case), if it has its
+    /// own. Such a listener presents its own certificates and no other.
+    #[must_use]
+    pub fn own_tls(&self, bind: &BindKey, server_name: Option<&str>) -> Option<&ListenerTls> {
+        self.bind(bind)?.listener(server_name.unwrap_or_default())?.tls.as_deref()
+    }
+
     /// The certificates for a TLS handshake with a client of this bind, in the order of preference: those of the
     /// listener that takes the server name (in lower case), if it has TLS settings of its own; else those of the host,
     /// then the default one. Without a server name these are the listener's for every name, or the default one.
@@ -212,8 +219,7 @@ impl Snapshot {
         bind: &BindKey,
         server_name: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Arc<Certificate>> {
-        let listener = self.bind(bind).and_then(|bind| bind.listener(server_name.unwrap_or_default()));
-        let tls = listener.and_then(|listener| listener.tls.as_ref());
+        let tls = self.own_tls(bind, server_name);
         let own = tls.into_iter().flat_map(move |tls| tls.certificates_for(server_name));
         let shared = tls.is_none().then(|| server_name.map_or(&[][..], |name| self.certificates_for(bind, name)));
         let default = shared.and(self.default_certificate());

@@ -38,8 +38,7 @@ impl Presented {
         if let Some(certificate) = snapshot.handshake_certificates(bind, server_name).next() {
             return Self::of_secret(certificate, server_name);
         }
-        let listener = snapshot.bind(bind).and_then(|bind| bind.listener(server_name.unwrap_or_default()));
-        if listener.is_some_and(|listener| listener.tls.is_some()) { Self::Nothing } else { Self::SelfSigned }
+        if snapshot.own_tls(bind, server_name).is_some() { Self::Nothing } else { Self::SelfSigned }
     }
 
     fn of_secret(certificate: &Certificate, server_name: Option<&str>) -> Self {

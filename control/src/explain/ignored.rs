@@ -1,13 +1,13 @@
 //! Objects that name the host of a question and have no routes, because they belong to another controller or to none.
 
-use std::sync::Arc;
+use std::fmt;
 
 use serde::Serialize;
 use tidegate_config::model::HostPattern;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::gateway::ParentRef;
+use tidegate_config::project::gateway::{Hostnames, ParentRef};
 
-use super::refused::{LISTED_MAX, is_for};
+use super::refused::{LISTED_MAX, takes};
 use crate::options::Options;
 use crate::sources::{not_attached, not_ours};
 use crate::topology::Topology;
@@ -22,6 +22,12 @@ pub struct Ignored {
     pub why: String,
 }
 
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  ignored  {}: {}", self.object, self.why)
+    }
+}
+
 /// The Ingresses that name a host and routes for it that are not ours, in ascending order; of either at most
 /// [`LISTED_MAX`]. Looks at all of them.
 pub(crate) fn ignored(world: &World, options: &Options, topology: &Topology, host: &str) -> Vec<Ignored> {
@@ -32,17 +38,17 @@ pub(crate) fn ignored(world: &World, options: &Options, topology: &Topology, hos
         let why = not_ours(world, options, topology, ingress)?;
         Some(Ignored { object: ObjectRef::new(Kind::Ingress, name.clone()), why })
     });
-    let routes = routes(world).filter(|(object, ..)| is_for(world, object, host));
-    let routes =
-        routes.filter_map(|(object, parents)| Some(Ignored { why: not_attached(world, topology, parents)?, object }));
+    let routes = routes(world).filter(|(_, hostnames, _)| takes(hostnames, host));
+    let routes = routes
+        .filter_map(|(object, _, parents)| Some(Ignored { why: not_attached(world, topology, parents)?, object }));
     ingresses.take(LISTED_MAX).chain(routes.take(LISTED_MAX)).collect()
 }
 
-/// The routes that can name hosts.
-fn routes(world: &World) -> impl Iterator<Item = (ObjectRef, &Arc<[ParentRef]>)> {
+/// The routes that can name hosts, with their hostnames and parents.
+fn routes(world: &World) -> impl Iterator<Item = (ObjectRef, &Hostnames, &[ParentRef])> {
     let of = |kind, name: &ObjectName| ObjectRef::new(kind, name.clone());
-    let http = world.http_routes.iter().map(move |(name, route)| (of(Kind::HttpRoute, name), &route.parents));
-    let grpc = world.grpc_routes.iter().map(move |(name, route)| (of(Kind::GrpcRoute, name), &route.parents));
-    let tls = world.tls_routes.iter().map(move |(name, route)| (of(Kind::TlsRoute, name), &route.parents));
+    let http = world.http_routes.iter().map(move |(name, it)| (of(Kind::HttpRoute, name), &it.hostnames, &*it.parents));
+    let grpc = world.grpc_routes.iter().map(move |(name, it)| (of(Kind::GrpcRoute, name), &it.hostnames, &*it.parents));
+    let tls = world.tls_routes.iter().map(move |(name, it)| (of(Kind::TlsRoute, name), &it.hostnames, &*it.parents));
     http.chain(grpc).chain(tls)
 }

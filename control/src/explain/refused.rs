@@ -31,7 +31,7 @@ pub(crate) fn refused(world: &World, topology: &Topology, gateway: &ObjectRef, h
     of_host.flat_map(|route| refusals(world, topology, gateway, route)).take(LISTED_MAX).collect()
 }
 
-pub(super) fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
+fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
     let name = &route.name;
     let hostnames = if route.kind == Kind::HttpRoute {
         world.http_routes.get(name).map(|route| &route.hostnames)
@@ -42,10 +42,15 @@ pub(super) fn is_for(world: &World, route: &ObjectRef, host: &str) -> bool {
     } else {
         Some(&Hostnames::Any)
     };
-    hostnames.is_some_and(|hostnames| match hostnames {
+    hostnames.is_some_and(|hostnames| takes(hostnames, host))
+}
+
+/// Returns `true` if a route with these hostnames is for a host.
+pub(super) fn takes(hostnames: &Hostnames, host: &str) -> bool {
+    match hostnames {
         Hostnames::Any => true,
         Hostnames::These(patterns) => patterns.iter().any(|pattern| pattern.matches(host)),
-    })
+    }
 }
 
 /// The reasons why a Gateway or its ListenerSets do not accept a route that refers to them; empty if they do.

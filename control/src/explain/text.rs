@@ -4,7 +4,7 @@ use std::fmt;
 
 use tidegate_config::model::{Endpoint, Guard};
 
-use super::{Candidate, Explanation, Ignored, Refused};
+use super::{Candidate, Explanation, Refused};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,9 +42,7 @@ impl fmt::Display for Explanation {
         for Refused { object, reason, message } in &self.refused {
             writeln!(f, "  refused  {object}: {reason}: {message}")?;
         }
-        for Ignored { object, why } in &self.ignored {
-            writeln!(f, "  ignored  {object}: {why}")?;
-        }
+        self.ignored.iter().try_for_each(|ignored| ignored.fmt(f))?;
         for finding in &self.lost {
             writeln!(f, "  lost     {finding}")?;
         }

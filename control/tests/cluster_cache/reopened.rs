@@ -135,7 +135,7 @@ fn versions_of_another_cluster_are_dropped_before_its_uid_is_stored() {
     assert_eq!(learn("two").cluster.as_deref(), Some("one"));
     let restored = learn("two");
     assert_eq!((restored.cluster.as_deref(), restored.collections[0].resume.as_deref()), (Some("two"), None));
-    assert_eq!(restored.collections[0].objects.len(), 1, "what was kept still serves");
+    assert_eq!(restored.collections[0].objects.len(), 1, "the stored object still serves");
 }
 
 #[tokio::test]

@@ -97,8 +97,8 @@ pub(crate) struct Shutdown {
 const NEW: Duration = Duration::from_secs(1);
 
 impl Shutdown {
-    /// Waits until an idle connection has to be closed: its bind is closing, and the connection is no longer new. A
-    /// client that has just connected is about to send its first request.
+    /// Waits until an idle connection must close because its bind closes. A new connection stays open for a while: its
+    /// client is about to send the first request.
     pub(crate) fn ends_silence(&self, accepted: Instant) -> impl Future<Output = ()> + Send + 'static {
         let mut closed = self.closed.clone();
         async move {

@@ -206,9 +206,7 @@ impl Resolver {
         if let Some(chosen) = snapshot.handshake_certificates(&self.bind, name).find(fits) {
             return Some(Arc::clone(&chosen.key));
         }
-        let listener = snapshot.bind(&self.bind).and_then(|bind| bind.listener(name.unwrap_or_default()));
-        let has_own = listener.is_some_and(|listener| listener.tls.is_some());
-        (!has_own).then(|| Arc::clone(&self.self_signed))
+        snapshot.own_tls(&self.bind, name).is_none().then(|| Arc::clone(&self.self_signed))
     }
 }
 

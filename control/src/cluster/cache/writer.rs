@@ -161,7 +161,7 @@ impl Writer {
             Message::ListFailed => pending.list_failed(),
             Message::ListDone(end) => {
                 if !pending.list_done(end, self.sweep, &stored) {
-                    tracing::warn!(kind = %partition.name, "a list lacks most of what is kept; it is kept until another one confirms it");
+                    tracing::warn!(kind = %partition.name, "a list lacks most of the stored objects; they stay stored until a second list confirms their deletion");
                 }
             }
             Message::Changed { key, raw, reached } => match raw.map(|raw| value(&partition, &raw)) {

@@ -40,11 +40,11 @@ pub enum CachedCondition {
 }
 
 impl CachedState {
-    /// Returns `true` if there is nothing to wait for: objects can be served, or never will be without a change of
-    /// permissions.
+    /// Returns `true` if objects cannot be served yet. Where the API server denies access they never will be, without a
+    /// change of permissions, so that is not pending.
     #[must_use]
-    pub fn needs_no_wait(&self) -> bool {
-        self.standing != CachedCondition::Unknown || self.denied
+    pub fn is_pending(&self) -> bool {
+        self.standing == CachedCondition::Unknown && !self.denied
     }
 }
 
@@ -53,8 +53,8 @@ impl CachedState {
 #[must_use]
 pub fn awaited(states: &CachedStates) -> Option<&Arc<str>> {
     let restored = states.values().any(|state| matches!(state.standing, CachedCondition::Kept(_)));
-    let settled = |state: &CachedState| state.needs_no_wait() || restored && state.failing.is_some();
-    states.iter().find(|(_, state)| !settled(state)).map(|(name, _)| name)
+    let awaited = |state: &CachedState| state.is_pending() && !(restored && state.failing.is_some());
+    states.iter().find(|(_, state)| awaited(state)).map(|(name, _)| name)
 }
 
 impl CachedCondition {

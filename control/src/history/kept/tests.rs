@@ -252,7 +252,7 @@ fn a_command_names_the_units_that_it_changes() {
     bed.change(&[("b", 2), ("c", 1)]);
     let now = bed.roll_back(first);
     assert_eq!(bed.changed, ["host b", "host c"]);
-    // What was compiled during the hold may have had no effect in the end.
+    // The changes that were compiled during the hold may cancel each other.
     bed.thaw(now, 7);
     assert_eq!(bed.changed, ["host b", "host c"]);
 }
