@@ -185,16 +185,16 @@ pub(crate) struct PaceArgs {
     pub(crate) optional_kinds_slow_grace: String,
     /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
     /// it.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
-    pub(crate) sweep_share_max: String,
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_UNCONFIRMED_REMOVALS_SHARE", default_value = "0.5")]
+    pub(crate) unconfirmed_removals_share: String,
     /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
     /// would remove all of them.
-    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
-    pub(crate) sweep_free: String,
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_UNCONFIRMED_REMOVALS_COUNT", default_value = "10")]
+    pub(crate) unconfirmed_removals_count: String,
     /// The interval between two relists of a kind, plus up to half of it at random. Relists run beside the watch and
     /// find changes that it missed.
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
-    pub(crate) list_again: String,
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_RELIST_INTERVAL", default_value = "10m")]
+    pub(crate) relist_interval: String,
     /// The duration of an audit round, plus up to half of it at random: while no change waits, the audit recompiles
     /// everything that is served, a little at a time, and compares the results.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_AUDIT_ROUND", default_value = "5m")]
@@ -343,8 +343,8 @@ pub(crate) struct ClusterArgs {
     pub(crate) watch_secrets: String,
     /// With `--watch-secrets referenced`, the interval at which a Secret is read again, plus up to half of it at
     /// random.
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_SECRETS_AGAIN", default_value = "5m")]
-    pub(crate) secrets_again: String,
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_SECRETS_POLL_INTERVAL", default_value = "5m")]
+    pub(crate) secrets_poll_interval: String,
     /// Allows objects to name loopback addresses, which lead to this process's own host.
     #[arg(long, env = "TIDEGATE_ALLOW_LOOPBACK_ENDPOINTS", value_parser = BoolishValueParser::new())]
     pub(crate) allow_loopback_endpoints: bool,

@@ -38,7 +38,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let admin_socket = listen_admin(settings.admin)?;
     let admin = local(admin_socket.as_ref());
     settings.serve.connections_max = resources::served_max(resources::raise(), settings.serve.connections_max);
-    let served = Served::open(&settings.serve, settings.sweep)?;
+    let served = Served::open(&settings.serve, settings.removals)?;
     let (states, following, forward) = follow(settings, &served, &registry, &stop).await?;
     let api = served.keep(&mut tasks, &stop, &registry, forward)?;
     let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
@@ -65,7 +65,7 @@ async fn follow(
     registry: &Registry,
     stop: &CancellationToken,
 ) -> anyhow::Result<(watch::Receiver<CachedStates>, impl Future<Output = ()> + Send + 'static, Option<kube::Client>)> {
-    let Lite { cluster, kinds, sweep, limits, mut cache, serve, .. } = settings;
+    let Lite { cluster, kinds, removals, limits, mut cache, serve, .. } = settings;
     let config = config(&cluster).await?;
     if let Some(cache) = &mut cache {
         cache.server = config.cluster_url.to_string();
@@ -73,7 +73,7 @@ async fn follow(
     let api_server = ApiServer::default();
     let forward = if serve.forward_writes { Some(forward_writes::client(&config, &api_server)?) } else { None };
     let client = client::connect(config, Deadlines::WATCH, &api_server)?;
-    let control = CachedControl { client, api_server, kinds, sweep, limits, cache, copies: served.cached_copies() };
+    let control = CachedControl { client, api_server, kinds, removals, limits, cache, copies: served.cached_copies() };
     let (states, following) = start_cached(control, registry, stop.clone())?;
     Ok((states, following, forward))
 }

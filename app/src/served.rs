@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::{
-    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, SweepLimit,
+    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, UnconfirmedRemovals,
     served_kinds,
 };
 use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
@@ -65,12 +65,16 @@ enum Socket {
 }
 
 impl Served {
-    /// Opens the socket, and creates the watch cache. `sweep` limits the objects that one list may remove.
-    pub(crate) fn open(serve: &Serve, sweep: SweepLimit) -> anyhow::Result<Self> {
+    /// Opens the socket, and creates the watch cache. `removals` limits the objects that one list may remove.
+    pub(crate) fn open(serve: &Serve, removals: UnconfirmedRemovals) -> anyhow::Result<Self> {
         let token = serve.token_file.as_deref().map(|path| token("--serve-token-file", path)).transpose()?;
         let tls = serve.tls.as_ref().map(certificates).transpose()?;
-        let SweepLimit { share_max, free } = sweep;
-        let limits = WatchCacheLimits { bytes_max: serve.bytes_max, sweep_share_max: share_max, sweep_free: free };
+        let UnconfirmedRemovals { share, count } = removals;
+        let limits = WatchCacheLimits {
+            bytes_max: serve.bytes_max,
+            unconfirmed_removals_share: share,
+            unconfirmed_removals_count: count,
+        };
         let (lite, _) = Lite::watch_cache(&[], limits);
         let socket = match &serve.at {
             ServeAddress::Tcp(at) => {

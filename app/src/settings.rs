@@ -32,7 +32,7 @@ use status::Written;
 use crate::args::{ClusterArgs, DevArgs, DrainArgs, EdgeArgs, RunArgs};
 
 /// The minimum interval between two reads of a Secret.
-const SECRETS_AGAIN_MIN: Duration = Duration::from_secs(1);
+const SECRETS_POLL_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// The command; some defaults differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +225,10 @@ impl Edge {
                 keep: pace::read_keep(&args.keep)?,
                 ..routing
             },
-            limits: Limits { list_again: time("--list-again", &args.pace.list_again)?, ..Limits::default() },
+            limits: Limits {
+                relist_interval: time("--relist-interval", &args.pace.relist_interval)?,
+                ..Limits::default()
+            },
             cache: None,
             serve: None,
             cached: Vec::new(),
@@ -261,11 +264,11 @@ impl TryFrom<&ClusterArgs> for Cluster {
 }
 
 fn secrets(args: &ClusterArgs) -> Result<Secrets, InvalidValue> {
-    let refresh = time("--secrets-again", &args.secrets_again)?;
+    let refresh = time("--secrets-poll-interval", &args.secrets_poll_interval)?;
     match &*args.watch_secrets {
         "all" => Ok(Secrets::Watched),
-        "referenced" if refresh < SECRETS_AGAIN_MIN => {
-            Err(InvalidValue::new("--secrets-again", &args.secrets_again, "is less than a second"))
+        "referenced" if refresh < SECRETS_POLL_INTERVAL_MIN => {
+            Err(InvalidValue::new("--secrets-poll-interval", &args.secrets_poll_interval, "is less than a second"))
         }
         "referenced" => Ok(Secrets::Referenced { refresh }),
         other => Err(InvalidValue::new("--watch-secrets", other, "is neither all nor referenced")),

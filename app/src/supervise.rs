@@ -150,9 +150,9 @@ async fn ending(task: impl Future<Output = ()>) -> String {
     match AssertUnwindSafe(task).catch_unwind().await {
         Ok(()) => "it ended by itself".to_owned(),
         Err(panic) => {
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            format!("it panicked: {said}")
+            let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            format!("it panicked: {message}")
         }
     }
 }

@@ -9,7 +9,9 @@ use prometheus::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, KeptCollection, Restored, Sink, SweepLimit};
+use tidegate_control::{
+    Cache, CacheMetrics, CacheOptions, Collection, Restored, Sink, StoredCollection, UnconfirmedRemovals,
+};
 
 use crate::clock::{now, pause, timed};
 use crate::size::Size;
@@ -106,10 +108,14 @@ fn open(folder: &Path, metrics: &CacheMetrics) -> (Option<Cache>, Restored) {
         flush_after: Duration::from_millis(100),
         server: "https://cluster.example".to_owned(),
     };
-    let kept =
-        |kind| KeptCollection { collection: collection(kind), selection: "all".to_owned(), listed: true, whole: false };
-    let sweep = SweepLimit { share_max: 0.5, free: 10 };
-    Cache::open(options, (KINDS.map(kept).to_vec(), Vec::new()), sweep, metrics)
+    let kept = |kind| StoredCollection {
+        collection: collection(kind),
+        selection: "all".to_owned(),
+        listed: true,
+        whole: false,
+    };
+    let removals = UnconfirmedRemovals { share: 0.5, count: 10 };
+    Cache::open(options, (KINDS.map(kept).to_vec(), Vec::new()), removals, metrics)
 }
 
 /// A cache under measurement.

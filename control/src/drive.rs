@@ -50,7 +50,7 @@ pub(crate) struct Loop<'a> {
     reconciler: &'a mut Reconciler,
     publisher: &'a mut Publisher,
     history: &'a mut History,
-    told: &'a LoopOutputs,
+    outputs: &'a LoopOutputs,
     metrics: &'a ControlMetrics,
     /// The known sockets of the API server.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
@@ -66,7 +66,7 @@ impl<'a> Loop<'a> {
         reconciler: &'a mut Reconciler,
         publisher: &'a mut Publisher,
         history: &'a mut History,
-        told: &'a LoopOutputs,
+        outputs: &'a LoopOutputs,
         metrics: &'a ControlMetrics,
         (api_server, unopened): (&ApiServer, &watch::Receiver<BindFailures>),
     ) -> Self {
@@ -82,7 +82,7 @@ impl<'a> Loop<'a> {
         let collections =
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
-        Self { reconciler, publisher, history, told, metrics, api_server, unopened, collections, counted: false }
+        Self { reconciler, publisher, history, outputs, metrics, api_server, unopened, collections, counted: false }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -138,7 +138,7 @@ impl<'a> Loop<'a> {
         if let Some(collection) = self.reconciler.observe(event, clock::now()) {
             tracing::warn!(kind = %collection.kind, "a list would remove most of the known objects; it is ignored until a second list confirms it");
             // The receiver lives as long as the informers do; without them there is nothing to list again.
-            drop(self.told.relist.send(collection));
+            drop(self.outputs.relist.send(collection));
         }
     }
 
@@ -222,7 +222,7 @@ impl<'a> Loop<'a> {
             let generation = self.publisher.publish(ready);
             self.history.record(Publication { generation, at: clock::wall(), changes, held, coalesced: None }, &parts);
             self.metrics.held_generation.set(held.map_or(0, |held| i64::try_from(held.0).unwrap_or(i64::MAX)));
-            self.told.generation.send_replace(generation);
+            self.outputs.generation.send_replace(generation);
             let done = clock::now();
             self.metrics.publish_seconds.observe((done - now).as_secs_f64());
             if let Some(oldest) = oldest {
@@ -234,10 +234,10 @@ impl<'a> Loop<'a> {
         self.reconciler.finish(clock::now());
         if let Some(secrets) = secrets {
             // The receiver lives as long as the loop; without it there is nothing to do.
-            drop(self.told.secrets.send(secrets));
+            drop(self.outputs.secrets.send(secrets));
         }
         if let Some(names) = names {
-            self.told.names.send_if_modified(|before| {
+            self.outputs.names.send_if_modified(|before| {
                 let moved = *before != names;
                 *before = names;
                 moved
@@ -258,19 +258,19 @@ impl<'a> Loop<'a> {
 
     /// After the publication, and without waiting for the writers.
     fn queue_reports(&mut self) {
-        if self.told.reports.wanted() {
-            self.told.reports.name(
+        if self.outputs.reports.wanted() {
+            self.outputs.reports.name(
                 self.reconciler.pending_reports().status_updates(),
                 self.reconciler.pending_reports().changed_findings(),
             );
-            self.told.reports.make(self.reconciler.pending_reports().infrastructure());
+            self.outputs.reports.make(self.reconciler.pending_reports().infrastructure());
         } else {
             self.reconciler.pending_reports().drop_all();
         }
     }
 
     fn report(&self) {
-        let ready = self.reconciler.running() || self.told.readiness.borrow().ready;
+        let ready = self.reconciler.running() || self.outputs.readiness.borrow().ready;
         let collections = || self.collections.values();
         let degraded = ready && collections().any(|collection| collection.failing.is_some() || !collection.synced);
         self.metrics.ready.set(i64::from(ready));
@@ -281,7 +281,7 @@ impl<'a> Loop<'a> {
             self.report_versions();
         }
         let held = self.reconciler.held();
-        self.told.readiness.send_if_modified(|before| {
+        self.outputs.readiness.send_if_modified(|before| {
             let states = (before.ready, before.degraded, before.stale_since_s, before.held);
             if states == (ready, degraded, stale_since_s, held) && before.collections.iter().eq(collections()) {
                 return false;
@@ -321,7 +321,7 @@ impl<'a> Loop<'a> {
             held: self.reconciler.held(),
             oldest: self.history.range().map(|(oldest, _)| oldest),
             apart: self.history.apart(),
-            newest: *self.told.generation.borrow(),
+            newest: *self.outputs.generation.borrow(),
             publications: self.history.latest(filter.last, filter.host.as_deref()),
         }
     }
@@ -347,7 +347,7 @@ impl<'a> Loop<'a> {
         tracing::warn!(%command, "operator command");
         self.step(now);
         let changed = self.history.latest(1, None).pop().map(|newest| newest.changes.units.routing);
-        Ok(Commanded { generation: *self.told.generation.borrow(), changed: changed.unwrap_or_default() })
+        Ok(Commanded { generation: *self.outputs.generation.borrow(), changed: changed.unwrap_or_default() })
     }
 
     /// The requester may be gone; then the answer is dropped.

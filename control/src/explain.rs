@@ -176,7 +176,7 @@ pub fn explain(
     let misdirected = handshake_listener(snapshot.bind(&key), asked)?
         .filter(|handshake_listener| handshake_listener.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
-    let (lost, told) = concerned(findings, routes, (route, listener));
+    let (lost, concerning) = concerned(findings, routes, (route, listener));
     let Rank { passed_over, next, others, omitted } = match &misdirected {
         None => rank(snapshot.in_turn(listener, &asked.host, &asked.path), (routes, route), asked),
         Some(_) => Rank::default(),
@@ -200,7 +200,7 @@ pub fn explain(
         refused: Vec::new(),
         ignored: Vec::new(),
         lost,
-        findings: told,
+        findings: concerning,
         held: not_serving.held.clone(),
         waits: routes
             .and_then(|routes| not_serving.waits.iter().find(|wait| wait.unit.host() == Some(&routes.host)).cloned()),
@@ -243,7 +243,7 @@ fn of_connections(
     asked: &ExplainRequest,
     found: &connections::Passthrough<'_>,
 ) -> Explanation {
-    let (lost, told) = found.concerned(findings);
+    let (lost, concerning) = found.concerned(findings);
     Explanation {
         url: asked.url.clone(),
         method: asked.method().to_owned(),
@@ -262,7 +262,7 @@ fn of_connections(
         refused: Vec::new(),
         ignored: Vec::new(),
         lost,
-        findings: told,
+        findings: concerning,
         held: not_serving.held.clone(),
         waits: not_serving.waits.iter().find(|wait| found.waits(wait, snapshot)).cloned(),
         connections: Some(found.view(snapshot, asked.protocol == BindProtocol::Udp)),
@@ -412,7 +412,7 @@ fn concerned(
             || matches!(&finding.problem, Problem::HostOwned { host: h, .. } | Problem::DefaultLost { host: h, .. } if *h == host)
     };
     let lost: Vec<Finding> = findings.iter().filter(lost).cloned().collect();
-    let told = findings.iter().filter(|finding| Some(&finding.object) == object && !lost.contains(finding));
-    let told = told.cloned().collect();
-    (lost, told)
+    let concerning = findings.iter().filter(|finding| Some(&finding.object) == object && !lost.contains(finding));
+    let concerning = concerning.cloned().collect();
+    (lost, concerning)
 }

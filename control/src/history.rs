@@ -8,14 +8,14 @@ use tidegate_config::model::{Generation, SnapshotParts};
 
 pub use self::changes::{Cause, Changes, Coalesced, Publication};
 use self::journal::Journal;
-use self::kept::KeptModels;
+use self::kept::RetainedModels;
 use crate::options::Keep;
 
 /// Past publications, and routes that can be restored. Limited in number and in the memory of the routes.
 #[derive(Debug)]
 pub struct History {
     journal: Journal,
-    kept: KeptModels,
+    kept: RetainedModels,
 }
 
 impl Default for History {
@@ -29,7 +29,7 @@ impl History {
     #[must_use]
     pub fn new(keep: Keep) -> Self {
         let journal = Journal::new(keep.publications.max(keep.generations));
-        Self { journal, kept: KeptModels::new(keep.generations, keep.routes) }
+        Self { journal, kept: RetainedModels::new(keep.generations, keep.routes) }
     }
 
     /// Records a publication, and keeps its parts if its routes have changed.

@@ -38,13 +38,13 @@ mod sample;
 mod sync;
 
 pub use attachment::{
-    Attachment, BindClaim, Claim, ClaimTerms, Endpoints, Fault, GatewayInfrastructure, GatewayListeners, GlobalClaim,
-    Key, ListenerRef, MergedListener, OtherClaims, Report, RouteStatus, Verdict,
+    Attachment, BindClaim, Claim, ClaimTerms, ConditionReason, Endpoints, GatewayInfrastructure, GatewayListeners,
+    GlobalClaim, Key, ListenerRef, MergedListener, OtherClaims, Report, RouteStatus, Verdict,
 };
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
-    Batch, Cache, CacheMetrics, CacheOptions, DecryptionError, FORMAT, KeptCollection, PartitionChange, Position,
-    Restored, RestoredCached, RestoredCollection, Seal, Sink, Store, SweepLimit, UnusableStore,
+    Batch, Cache, CacheMetrics, CacheOptions, DecryptionError, FORMAT, PartitionChange, Position, Restored,
+    RestoredCached, RestoredCollection, Seal, Sink, Store, StoredCollection, UnconfirmedRemovals, UnusableStore,
 };
 pub use cluster::cached::{CachedCondition, CachedKind, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;

@@ -240,10 +240,10 @@ pub struct Pace {
     /// The same in either case, if restored state serves the rest.
     pub restored_grace: Duration,
     /// The share of a kind (0 to 1) that a complete list may remove without a second list for confirmation.
-    pub sweep_share_max: f64,
+    pub unconfirmed_removals_share: f64,
     /// The number of objects that a complete list may remove without confirmation, whatever their share, as long as
     /// some remain.
-    pub sweep_free: usize,
+    pub unconfirmed_removals_count: usize,
     /// The duration of a round of the audit; a random part of up to half is added.
     pub audit: Duration,
     /// The number of routes after which a turn of the audit ends: a large host is compiled whole, and changes wait
@@ -260,8 +260,9 @@ impl Pace {
     /// Whether a list that lacks so many of the known objects of a collection must be confirmed by another one. A few
     /// need no confirmation unless they are all: there may be a single class, and every route depends on it.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn doubts(&self, gone: usize, held: usize) -> bool {
-        gone as f64 > self.sweep_share_max * held as f64 && (gone > self.sweep_free || gone == held)
+    pub(crate) fn needs_confirmation(&self, gone: usize, held: usize) -> bool {
+        gone as f64 > self.unconfirmed_removals_share * held as f64
+            && (gone > self.unconfirmed_removals_count || gone == held)
     }
 }
 
@@ -279,8 +280,8 @@ impl Default for Pace {
             optional_grace: Duration::from_secs(15),
             optional_slow_grace: Duration::from_secs(120),
             restored_grace: Duration::from_secs(2),
-            sweep_share_max: 0.5,
-            sweep_free: 10,
+            unconfirmed_removals_share: 0.5,
+            unconfirmed_removals_count: 10,
             audit: Duration::from_secs(300),
             audit_routes_max: 1000,
         }

@@ -167,7 +167,7 @@ impl Reconciler {
         units.extend(woken.keys().cloned());
         units.append(&mut self.holding.take_next());
         self.reporting.judged(units.iter());
-        self.model.compiled.claims_moved(self.model.topology.take_moved());
+        self.model.compiled.claims_changed(self.model.topology.take_changed());
         let settle = self.model.options.pace.settle;
         let (inputs, compiled) = self.model.inputs_and_output();
         let mut begun = BTreeMap::new();

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{CacheMetrics, CacheOptions, SweepLimit};
+use crate::cluster::cache::{CacheMetrics, CacheOptions, UnconfirmedRemovals};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, unknown};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
@@ -194,7 +194,10 @@ impl State {
         let following = CachedFollower {
             client: client.clone(),
             kinds: cached.clone(),
-            sweep: SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free },
+            removals: UnconfirmedRemovals {
+                share: pace.unconfirmed_removals_share,
+                count: pace.unconfirmed_removals_count,
+            },
             limits: limits.clone(),
             metrics: self.collection_metrics.clone(),
             copies: cached_copies.clone(),
@@ -266,9 +269,9 @@ impl State {
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
         let (secrets, reports) = (secret_names, self.reports.clone());
-        let told = LoopOutputs { generation, readiness, names, secrets, relist, reports };
+        let outputs = LoopOutputs { generation, readiness, names, secrets, relist, reports };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
-        let running = Loop::new(reconciler, publisher, history, &told, metrics, (api_server, unopened));
+        let running = Loop::new(reconciler, publisher, history, &outputs, metrics, (api_server, unopened));
         first_end(running.run(&mut received, asked, &stop), &mut tasks).await
     }
 }

@@ -118,7 +118,7 @@ impl World {
     /// Adds or replaces an object. Returns `true` if anything that routing reads has changed.
     pub fn apply(&mut self, projected: Projected) -> bool {
         let Projected { meta: Meta { object: key, uid, generation, .. }, object, findings, .. } = projected;
-        let told = self.tell(&key, findings);
+        let reported = self.put_findings(&key, findings);
         let changed = match object {
             None => self.forget(&key),
             Some(mut object) => {
@@ -127,18 +127,18 @@ impl World {
                 self.put(&key.name, object)
             }
         };
-        let told_of = key.kind.has_conditions();
+        let has_conditions = key.kind.has_conditions();
         let before = self.present.insert(key, UnreadMeta { uid, generation });
         // Conditions contain the generation that they were computed for.
         let renewed = before.is_none_or(|before| before.generation != generation);
-        told || changed || renewed && told_of
+        reported || changed || renewed && has_conditions
     }
 
     /// Removes an object. Returns `true` if it existed.
     pub fn delete(&mut self, key: &ObjectRef) -> bool {
         let known = self.present.remove(key).is_some();
-        let told = self.tell(key, Vec::new());
-        self.forget(key) || told || known
+        let reported = self.put_findings(key, Vec::new());
+        self.forget(key) || reported || known
     }
 
     /// Whether all objects of a kind are known.
@@ -244,7 +244,7 @@ impl World {
         tcp_routes.values_mut().chain(udp_routes.values_mut()).for_each(|it| it.share(shared));
     }
 
-    fn tell(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
+    fn put_findings(&mut self, key: &ObjectRef, findings: Vec<Finding>) -> bool {
         if self.findings_of(key) == findings {
             return false;
         }

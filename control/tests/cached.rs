@@ -21,7 +21,7 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_control::{
     ApiServer, CachedCondition, CachedControl, CachedKind, CachedStates, Copies, CopyEvent, CopyState, CopySubscriber,
-    Limits, ServedKind, SweepLimit, start_cached,
+    Limits, ServedKind, UnconfirmedRemovals, start_cached,
 };
 use tidegate_lite::{Feed, Lite, LiteService, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;
@@ -124,11 +124,12 @@ fn fed(feed: Feed) -> CopySubscriber {
 }
 
 fn bed(seed: u64, kind: CachedKind) -> Bed {
-    let limits = WatchCacheLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits =
+        WatchCacheLimits { bytes_max: 1 << 24, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 2 };
     bed_of(seed, kind, limits, Duration::from_secs(3))
 }
 
-fn bed_of(seed: u64, kind: CachedKind, limits: WatchCacheLimits, list_again: Duration) -> Bed {
+fn bed_of(seed: u64, kind: CachedKind, limits: WatchCacheLimits, relist_interval: Duration) -> Bed {
     let lite = Lite::new();
     let draws = Arc::new(AtomicU64::new(seed << 32));
     let faulty = Faulty { inner: lite.service(), share: Arc::default(), draws, empty: Arc::default() };
@@ -148,14 +149,14 @@ fn bed_of(seed: u64, kind: CachedKind, limits: WatchCacheLimits, list_again: Dur
         short_watch: short,
         backoff_first: Duration::from_millis(5),
         backoff_max: short,
-        list_again,
+        relist_interval,
         ..Limits::default()
     };
     let control = CachedControl {
         client: Client::new(faulty.clone(), "default"),
         api_server: ApiServer::default(),
         kinds: vec![kind],
-        sweep: SweepLimit { share_max: 0.5, free: 2 },
+        removals: UnconfirmedRemovals { share: 0.5, count: 2 },
         limits,
         cache: None,
         copies,
@@ -268,7 +269,7 @@ async fn a_list_that_lacks_most_objects_must_be_confirmed() {
 /// Periodic lists are an hour apart, so that only the missing room can cause one.
 #[tokio::test(start_paused = true)]
 async fn a_kind_beyond_the_memory_limit_is_served_once_it_fits() {
-    let limits = WatchCacheLimits { bytes_max: 20_000, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits = WatchCacheLimits { bytes_max: 20_000, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 2 };
     let bed = bed_of(0, kind(), limits, Duration::from_secs(3600));
     let map = |name: &str, bytes: usize| -> DynamicObject {
         let data = json!({"a": "x".repeat(bytes)});

@@ -14,7 +14,7 @@ const TWICE_MAX: usize = 64;
 pub(crate) fn twice(text: &[u8]) -> Vec<String> {
     let mut search = Search::default();
     // Other faults of the text are reported by the readers of its value.
-    drop(Place(&mut search).deserialize(&mut serde_json::Deserializer::from_slice(text)));
+    drop(FieldSearch(&mut search).deserialize(&mut serde_json::Deserializer::from_slice(text)));
     search.found
 }
 
@@ -41,9 +41,9 @@ struct Search {
 }
 
 /// The value at the path of a search.
-struct Place<'a>(&'a mut Search);
+struct FieldSearch<'a>(&'a mut Search);
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for FieldSearch<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<(), D::Error> {
@@ -51,7 +51,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for FieldSearch<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         let length = self.0.path.len();
         for nth in 0_usize.. {
             self.0.path.push_str(&format!("[{nth}]"));
-            let more = list.next_element_seed(Place(self.0))?;
+            let more = list.next_element_seed(FieldSearch(self.0))?;
             self.0.path.truncate(length);
             if more.is_none() {
                 break;
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for Place<'_> {
             if !seen.insert(key) && self.0.found.len() < TWICE_MAX && !self.0.found.contains(&self.0.path) {
                 self.0.found.push(self.0.path.clone());
             }
-            map.next_value_seed(Place(self.0))?;
+            map.next_value_seed(FieldSearch(self.0))?;
             self.0.path.truncate(length);
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::causes::Causes;
 use crate::failure::Failure;
 use crate::fields::fit;
 use crate::kind::Kind;
-use crate::selector::Labels;
+use crate::selector::LabelSelector;
 
 fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
     path.iter().fold(object, |value, key| &value[key.as_str()])
@@ -26,7 +26,7 @@ pub(crate) fn of(kind: &Kind, object: &Value) -> Value {
             // That of a ReplicationController is a map of labels.
             let map = json!({"matchLabels": selector});
             let selector = if kind.built_in() == Some("ReplicationController") { &map } else { selector };
-            let selector = Labels::from_object(selector).map(|labels| labels.to_string());
+            let selector = LabelSelector::from_object(selector).map(|labels| labels.to_string());
             (&object["spec"]["replicas"], &object["status"]["replicas"], selector.unwrap_or_default())
         }
     };

@@ -20,9 +20,9 @@ pub struct WatchCacheLimits {
     /// each kind takes up to an eighth of it in addition.
     pub bytes_max: usize,
     /// The share of a kind that a list may remove; a list that removes more is believed when the next one agrees.
-    pub sweep_share_max: f64,
+    pub unconfirmed_removals_share: f64,
     /// The number of objects that may be removed at once, whatever their share, as long as some are left.
-    pub sweep_free: usize,
+    pub unconfirmed_removals_count: usize,
 }
 
 /// The input of one kind of a watch cache. Events must be in the order of the upstream server.
@@ -107,8 +107,8 @@ impl Feed {
     /// that it is at least as new as all watch events since it began.
     pub fn list_done(&self, reached: &str, complete: bool, wins: bool) {
         let Some(reached) = number(reached) else { return self.list_failed() };
-        let sweep = (self.limits.sweep_share_max, self.limits.sweep_free);
-        let (end, at) = (ListEnd { reached, complete, wins, sweep }, self.lite.now().since_start);
+        let removals = (self.limits.unconfirmed_removals_share, self.limits.unconfirmed_removals_count);
+        let (end, at) = (ListEnd { reached, complete, wins, removals }, self.lite.now().since_start);
         self.lite.store().write(|state| state.list_done(&self.kind, end, at));
     }
 

@@ -36,7 +36,8 @@ fn fed() -> (Lite, Feed) {
     let (group, version, namespaced, forwards_writes, short) =
         (String::new(), "v1".to_owned(), true, false, Vec::new());
     let kind = WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short };
-    let limits = WatchCacheLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
+    let limits =
+        WatchCacheLimits { bytes_max: 512 << 20, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 10 };
     let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();
     feed.list_begins();

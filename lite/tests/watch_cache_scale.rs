@@ -68,7 +68,8 @@ fn fed() -> (Lite, Feed) {
         forwards_writes: false,
         short: Vec::new(),
     };
-    let limits = WatchCacheLimits { bytes_max: 512 << 20, sweep_share_max: 0.5, sweep_free: 10 };
+    let limits =
+        WatchCacheLimits { bytes_max: 512 << 20, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 10 };
     let (lite, feeds) = Lite::watch_cache(&[kind], limits);
     let feed = feeds.into_values().next().unwrap();
     let (before, begun) = (resident(), Instant::now());

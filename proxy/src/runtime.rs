@@ -51,7 +51,7 @@ pub(crate) struct Process {
 /// # Errors
 /// If the operating system cannot start a thread.
 pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Receiver<usize>> {
-    let (stopped, told) = oneshot::channel();
+    let (stopped, ended) = oneshot::channel();
     std::thread::Builder::new().name(format!("traffic-{thread}")).spawn(move || {
         let cut = keep_running(
             |pause| run(thread, &process, pause),
@@ -64,7 +64,7 @@ pub(crate) fn start(thread: usize, process: Process) -> io::Result<oneshot::Rece
         // There is no receiver if the proxy was dropped instead of drained.
         stopped.send(cut).ok();
     })?;
-    Ok(told)
+    Ok(ended)
 }
 
 /// Repeats failed runs until one ends well, with growing pauses.

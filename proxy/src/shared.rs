@@ -9,7 +9,7 @@ use tidegate_config::model::{Backend, Snapshot};
 
 use crate::budget::{Budget, Charge, Cost};
 use crate::clock;
-use crate::connection::clients::{ClientCharge, ClientPlace, Clients};
+use crate::connection::clients::{ClientCharge, ClientPermit, Clients};
 use crate::connection::idle::{self, List};
 use crate::flow_budget::FlowBudget;
 use crate::observe::access_log::AccessLog;
@@ -99,21 +99,21 @@ impl Shared {
     /// necessary. Returns `true` if it was charged. While the resident memory is too large, a connection must be closed
     /// in any case.
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        if self.budget.is_exhausted() && !self.give_way() {
+        if self.budget.is_exhausted() && !self.evict() {
             return false;
         }
         while !self.budget.charge(cost) {
-            if !self.give_way() {
+            if !self.evict() {
                 return false;
             }
         }
         true
     }
 
-    fn give_way(&self) -> bool {
-        let freed = idle::give_way(List::Connections);
+    fn evict(&self) -> bool {
+        let freed = idle::evict(List::Connections);
         if let Some(cost) = freed {
-            self.metrics.gave_way.inc();
+            self.metrics.evicted.inc();
             self.budget.release(cost);
         }
         freed.is_some()
@@ -124,7 +124,7 @@ impl Shared {
     ///
     /// # Errors
     /// Which of the two has no room.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Result<ChargedCost, RefusalReason> {
+    pub(crate) fn room_for(&self, client: Option<&ClientPermit>, cost: Cost) -> Result<ChargedCost, RefusalReason> {
         let client = client.map(|client| client.hold(cost).ok_or(RefusalReason::Client)).transpose()?;
         let process = self.room(cost).ok_or(RefusalReason::Full)?;
         Ok(ChargedCost { _client: client, _process: process })

@@ -105,7 +105,7 @@ impl Proxy {
         let shared = Shared::new(&options, registry).map_err(StartError::Metrics)?;
         let metrics = Arc::new(ConnectionMetrics::register(registry).map_err(StartError::Metrics)?);
         let tls = Arc::new(Tls::new(published.clone(), &options.tls).map_err(StartError::Tls)?);
-        let (leaving, told) = watch::channel(false);
+        let (leaving, receiver) = watch::channel(false);
         let (stop, stopped) = watch::channel(None);
         let binder =
             Arc::new(Binder::new([&shared.listening, &shared.listening_udp].map(Arc::clone), Arc::clone(&metrics)));
@@ -113,7 +113,7 @@ impl Proxy {
         let process = Process {
             published,
             changes,
-            leaving: told,
+            leaving: receiver,
             stop: stopped,
             shared,
             tls,

@@ -153,7 +153,7 @@ async fn secrets_are_read_by_name_without_the_right_to_list() {
     let shop = SHOP.replace("  rules:\n", "  tls: [{hosts: [shop.test], secretName: exact}]\n  rules:\n");
     let (secret, first) = tidegate_tests::secret("shop", "exact", "shop.test");
     let dev = Dev::start(&[("shop.yaml", &shop), ("secret.yaml", &secret)]).await;
-    let by_name = ["--https", "127.0.0.1:0", "--watch-secrets", "referenced", "--secrets-again", "1s"];
+    let by_name = ["--https", "127.0.0.1:0", "--watch-secrets", "referenced", "--secrets-poll-interval", "1s"];
     let run = Run::start(&dev.kubeconfig, &by_name).await;
     run.ready().await;
     let https = run.https.expect("an address");

@@ -75,7 +75,8 @@ impl Upstream {
             forwards_writes: false,
             short: Vec::new(),
         };
-        let limits = WatchCacheLimits { bytes_max: 1 << 30, sweep_share_max: 0.5, sweep_free: 10 };
+        let limits =
+            WatchCacheLimits { bytes_max: 1 << 30, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 10 };
         let (lite, feeds) = Lite::watch_cache(&[kind], limits);
         let feed = feeds.into_values().next().unwrap();
         feed.list_begins();

@@ -31,16 +31,16 @@ pub(crate) struct LiteClusterArgs {
     pub(crate) context: Option<String>,
     /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
     /// it.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_SWEEP_SHARE_MAX", default_value = "0.5")]
-    pub(crate) sweep_share_max: String,
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_UNCONFIRMED_REMOVALS_SHARE", default_value = "0.5")]
+    pub(crate) unconfirmed_removals_share: String,
     /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
     /// would remove all of them.
-    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SWEEP_FREE", default_value = "10")]
-    pub(crate) sweep_free: String,
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_UNCONFIRMED_REMOVALS_COUNT", default_value = "10")]
+    pub(crate) unconfirmed_removals_count: String,
     /// The interval between two relists of a kind, plus up to half of it at random. Relists find changes that the watch
     /// missed.
-    #[arg(long, value_name = "TIME", env = "TIDEGATE_LIST_AGAIN", default_value = "10m")]
-    pub(crate) list_again: String,
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_RELIST_INTERVAL", default_value = "10m")]
+    pub(crate) relist_interval: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -117,7 +117,7 @@ impl Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RecentPublications { held, oldest, apart, newest, publications } = self.0;
         for publication in publications {
-            told(publication, f)?;
+            write_publication(publication, f)?;
         }
         match held {
             Some(held) => writeln!(f, "Held by an operator: generation {newest} has the routes of generation {held}.")?,
@@ -132,7 +132,7 @@ impl Display for Text<'_> {
     }
 }
 
-fn told(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_publication(publication: &Publication, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Publication { generation, at, changes, held, coalesced } = publication;
     write!(f, "{}  generation {generation}", time(*at))?;
     if let Some(held) = held {

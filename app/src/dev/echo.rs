@@ -128,10 +128,10 @@ async fn answer(mut request: Request<Incoming>, pod: &str) -> Response<Full<Byte
         body_bytes += frame.data_ref().map_or(0, Bytes::len);
     }
     let json = head.headers.get(ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/json"));
-    let said = Said { pod, head: &head, body_bytes };
+    let reply = EchoReply { pod, head: &head, body_bytes };
     log(&head, &format!("200 {body_bytes}"));
     let (kind, text) =
-        if json { ("application/json", said.json()) } else { ("text/plain; charset=utf-8", said.text()) };
+        if json { ("application/json", reply.json()) } else { ("text/plain; charset=utf-8", reply.text()) };
     let response = Response::builder().header(CONTENT_TYPE, kind).header(POD, pod);
     response.body(Full::from(text)).unwrap_or_default()
 }
@@ -146,13 +146,13 @@ fn log(head: &http::request::Parts, outcome: &str) {
 }
 
 /// The description of a request.
-struct Said<'a> {
+struct EchoReply<'a> {
     pod: &'a str,
     head: &'a http::request::Parts,
     body_bytes: usize,
 }
 
-impl Said<'_> {
+impl EchoReply<'_> {
     fn headers(&self) -> impl Iterator<Item = (&str, String)> {
         let headers = self.head.headers.iter();
         headers.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))

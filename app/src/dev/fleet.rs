@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::command::Command;
 use super::events::{About, Kind, Recorder};
 use super::follow::{Seen, follow};
-use super::keeper::{Keeper, Kept};
+use super::keeper::{Keeper, OwnedKind};
 use super::node;
 use super::objects::set_name;
 use super::probe::Probe;
@@ -38,7 +38,7 @@ use super::status::{refusal, stamp};
 use super::workload::{Desired, Ended, Phase, REPLICAS_MAX, Replica, plan};
 use crate::clock;
 
-pub(super) use self::write::told;
+pub(super) use self::write::is_written;
 
 /// The capacity of the channel of events.
 const WORDS_MAX: usize = 256;
@@ -107,7 +107,7 @@ impl Fleet {
     }
 
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let (tell, mut happened) = mpsc::channel::<(Arc<str>, Happened)>(WORDS_MAX);
+        let (sender, mut happened) = mpsc::channel::<(Arc<str>, Happened)>(WORDS_MAX);
         let (deployment_seen, mut deployments) = mpsc::channel(WORDS_MAX);
         let (service_seen, mut services) = mpsc::channel(WORDS_MAX);
         let (pod_seen, mut pods) = mpsc::channel(WORDS_MAX);
@@ -143,7 +143,7 @@ impl Fleet {
                 self.see_pod(seen);
             }
             let released = self.sets.release(&mut self.keeper, &self.client, &self.deployments).await;
-            self.act(&tell).await;
+            self.act(&sender).await;
             if !adopted {
                 adopted = self.adopt().await;
             }
@@ -178,7 +178,8 @@ impl Fleet {
             Seen::All(all) => all.into_iter().filter(going).collect(),
             Seen::Put(pod) => Some(pod).filter(going).into_iter().collect(),
             Seen::Gone(pod) => {
-                self.keeper.forget(Kept::Pod, &ObjectName::new(pod.namespace().unwrap_or_default(), pod.name_any()));
+                self.keeper
+                    .forget(OwnedKind::Pod, &ObjectName::new(pod.namespace().unwrap_or_default(), pod.name_any()));
                 vec![pod]
             }
         };
@@ -192,7 +193,7 @@ impl Fleet {
             Seen::Gone(set) => {
                 self.sets.see_orphan(&set, true);
                 let name = ObjectName::new(set.namespace().unwrap_or_default(), set.name_any());
-                self.keeper.forget(Kept::ReplicaSet, &name);
+                self.keeper.forget(OwnedKind::ReplicaSet, &name);
             }
         }
     }
@@ -244,7 +245,7 @@ impl Fleet {
     }
 
     /// Starts and ends processes.
-    async fn act(&mut self, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
+    async fn act(&mut self, sender: &mpsc::Sender<(Arc<str>, Happened)>) {
         let of_deployments = self.deployments.values().filter_map(|one| self.sets.desired(one));
         let desired = self.sets.orphans().chain(of_deployments);
         let desired: BTreeMap<ObjectName, Desired> = desired.map(|one| (one.name.clone(), one)).collect();
@@ -267,7 +268,7 @@ impl Fleet {
                 continue;
             }
             for _ in 0..plan.start {
-                self.start(desired.replica(clock::draw_bits(), &stamp(clock::wall())), tell);
+                self.start(desired.replica(clock::draw_bits(), &stamp(clock::wall())), sender);
             }
         }
         while self.processes.try_join_next().is_some() {}
@@ -290,7 +291,7 @@ impl Fleet {
         let Some((replica, _)) = self.replicas.get(pod) else { return };
         let set = set_name(&replica.workload.name, replica.revision);
         let name = ObjectName::new(&*replica.workload.namespace, set);
-        if let Some(uid) = self.keeper.uid(Kept::ReplicaSet, &name).map(str::to_owned) {
+        if let Some(uid) = self.keeper.uid(OwnedKind::ReplicaSet, &name).map(str::to_owned) {
             let about = About { kind: Kind::ReplicaSet, name, uid };
             self.recorder.note(about, "SuccessfulDelete", format!("Deleted pod: {pod}"));
         }
@@ -321,7 +322,7 @@ impl Fleet {
             .count()
     }
 
-    fn start(&mut self, replica: Replica, tell: &mpsc::Sender<(Arc<str>, Happened)>) {
+    fn start(&mut self, replica: Replica, sender: &mpsc::Sender<(Arc<str>, Happened)>) {
         let end = CancellationToken::new();
         let pod = Arc::clone(&replica.pod);
         let log = self.lite.open_log(&replica.workload.namespace, &pod, replica.container());
@@ -332,7 +333,7 @@ impl Fleet {
             log,
         };
         self.replicas.insert(pod, (replica, end.clone()));
-        self.processes.spawn(replica::run(job, tell.clone(), end));
+        self.processes.spawn(replica::run(job, sender.clone(), end));
     }
 
     fn of(&self, name: &ObjectName) -> Vec<&Replica> {

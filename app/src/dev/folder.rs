@@ -233,10 +233,10 @@ mod tests {
             [("1.yaml", a.clone()), ("sub/2.yaml", format!("{other}---\nkind: Secret\n")), ("sub/same.yaml", a)];
         let folder = folder(&files);
         let reading = read(folder.path());
-        let told: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
+        let complaints: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
         let at = folder.path().display();
         assert_eq!(
-            told,
+            complaints,
             [
                 format!("{at}/sub/2.yaml, document 1: Service a stands in {at}/1.yaml already; that one counts"),
                 format!("{at}/sub/2.yaml, document 2: has no apiVersion"),

@@ -25,12 +25,12 @@ pub(super) enum Seen<K> {
 }
 
 /// Sends changes until the receiver is dropped.
-pub(super) async fn follow<K>(api: Api<K>, told: mpsc::Sender<Seen<K>>)
+pub(super) async fn follow<K>(api: Api<K>, sender: mpsc::Sender<Seen<K>>)
 where
     K: Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    while !told.is_closed() {
-        if let Err(error) = once(&api, &told).await {
+    while !sender.is_closed() {
+        if let Err(error) = once(&api, &sender).await {
             tracing::debug!(%error, "a list or watch failed");
             sleep(PAUSE).await;
         }
@@ -38,13 +38,13 @@ where
 }
 
 /// One list and the watches after it, until one of them fails.
-async fn once<K>(api: &Api<K>, told: &mpsc::Sender<Seen<K>>) -> kube::Result<()>
+async fn once<K>(api: &Api<K>, sender: &mpsc::Sender<Seen<K>>) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let list = api.list(&ListParams::default()).await?;
     let version = list.metadata.resource_version.unwrap_or_default();
-    if told.send(Seen::All(list.items)).await.is_err() {
+    if sender.send(Seen::All(list.items)).await.is_err() {
         return Ok(());
     }
     let mut events = api.watch(&WatchParams::default(), &version).await?.boxed();
@@ -55,7 +55,7 @@ where
             WatchEvent::Bookmark(_) => continue,
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         };
-        if told.send(seen).await.is_err() {
+        if sender.send(seen).await.is_err() {
             return Ok(());
         }
     }

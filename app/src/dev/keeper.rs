@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use tidegate_config::object::ObjectName;
 
 use super::NAMESPACE;
-use super::fleet::told;
+use super::fleet::is_written;
 use super::objects::FINALIZER;
 
 /// The kinds that are written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Kept {
+pub(super) enum OwnedKind {
     ReplicaSet,
     Pod,
 }
@@ -34,7 +34,7 @@ struct Written {
 /// The only writer of these objects.
 pub(super) struct Keeper {
     client: kube::Client,
-    written: BTreeMap<(Kept, ObjectName), Written>,
+    written: BTreeMap<(OwnedKind, ObjectName), Written>,
 }
 
 impl Keeper {
@@ -44,12 +44,12 @@ impl Keeper {
 
     /// Takes over the objects of an earlier run: those that are no longer wanted are removed.
     pub(super) async fn adopt(&mut self) -> kube::Result<()> {
-        for kept in [Kept::ReplicaSet, Kept::Pod] {
+        for kept in [OwnedKind::ReplicaSet, OwnedKind::Pod] {
             let all = Api::<DynamicObject>::all_with(self.client.clone(), &resource(kept));
             for object in all.list(&ListParams::default()).await?.items {
                 let ours = match kept {
-                    Kept::Pod => object.finalizers().iter().any(|one| one == FINALIZER),
-                    Kept::ReplicaSet => object.owner_references().iter().any(|owner| owner.kind == "Deployment"),
+                    OwnedKind::Pod => object.finalizers().iter().any(|one| one == FINALIZER),
+                    OwnedKind::ReplicaSet => object.owner_references().iter().any(|owner| owner.kind == "Deployment"),
                 };
                 if ours {
                     let name = ObjectName::new(object.namespace().unwrap_or_default(), object.name_any());
@@ -63,7 +63,7 @@ impl Keeper {
     /// Brings an object and its status to the desired state.
     pub(super) async fn put(
         &mut self,
-        kept: Kept,
+        kept: OwnedKind,
         name: &ObjectName,
         object: Value,
         status: Value,
@@ -79,7 +79,7 @@ impl Keeper {
     }
 
     /// Brings the status of an object that was written before to the desired state.
-    pub(super) async fn put_status(&mut self, kept: Kept, name: &ObjectName, status: Value) -> kube::Result<()> {
+    pub(super) async fn put_status(&mut self, kept: OwnedKind, name: &ObjectName, status: Value) -> kube::Result<()> {
         let api = self.api(kept, name);
         let Some(written) = self.written.get_mut(&(kept, name.clone())) else { return Ok(()) };
         if written.status != status {
@@ -94,7 +94,7 @@ impl Keeper {
     }
 
     /// Requests the deletion of an object; it stays, with a deletion timestamp, as long as it has a finalizer.
-    pub(super) async fn end(&mut self, kept: Kept, name: &ObjectName) -> kube::Result<()> {
+    pub(super) async fn end(&mut self, kept: OwnedKind, name: &ObjectName) -> kube::Result<()> {
         let api = self.api(kept, name);
         if let Some(written) = self.written.get_mut(&(kept, name.clone())).filter(|written| !written.ends) {
             api.delete(&name.name, &DeleteParams::default()).await?;
@@ -104,23 +104,23 @@ impl Keeper {
     }
 
     /// The uid assigned by the server.
-    pub(super) fn uid(&self, kept: Kept, name: &ObjectName) -> Option<&str> {
+    pub(super) fn uid(&self, kept: OwnedKind, name: &ObjectName) -> Option<&str> {
         let written = self.written.get(&(kept, name.clone()))?;
         Some(written.uid.as_str()).filter(|uid| !uid.is_empty())
     }
 
     /// Forgets an object that another client has removed: if it is still wanted, it is created again.
-    pub(super) fn forget(&mut self, kept: Kept, name: &ObjectName) {
+    pub(super) fn forget(&mut self, kept: OwnedKind, name: &ObjectName) {
         self.written.remove(&(kept, name.clone()));
     }
 
     /// Removes every object of a kind that is not in `wanted`. Returns `true` if all of them are gone.
-    pub(super) async fn retain(&mut self, kept: Kept, wanted: &BTreeSet<ObjectName>) -> bool {
-        let unwanted = |(kind, name): &&(Kept, ObjectName)| *kind == kept && !wanted.contains(name);
+    pub(super) async fn retain(&mut self, kept: OwnedKind, wanted: &BTreeSet<ObjectName>) -> bool {
+        let unwanted = |(kind, name): &&(OwnedKind, ObjectName)| *kind == kept && !wanted.contains(name);
         let unwanted: Vec<ObjectName> = self.written.keys().filter(unwanted).map(|(_, name)| name.clone()).collect();
         let mut all = true;
         for name in unwanted {
-            let gone = told(self.remove(kept, &name).await, true, &name);
+            let gone = is_written(self.remove(kept, &name).await, true, &name);
             if gone {
                 self.forget(kept, &name);
             }
@@ -129,17 +129,17 @@ impl Keeper {
         all
     }
 
-    async fn remove(&self, kept: Kept, name: &ObjectName) -> kube::Result<()> {
+    async fn remove(&self, kept: OwnedKind, name: &ObjectName) -> kube::Result<()> {
         let api = self.api(kept, name);
         api.delete(&name.name, &DeleteParams::default()).await?;
-        if kept == Kept::Pod {
+        if kept == OwnedKind::Pod {
             let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             api.patch(&name.name, &PatchParams::default(), &free).await?;
         }
         Ok(())
     }
 
-    fn api(&self, kept: Kept, name: &ObjectName) -> Api<DynamicObject> {
+    fn api(&self, kept: OwnedKind, name: &ObjectName) -> Api<DynamicObject> {
         let namespace = if name.namespace.is_empty() { NAMESPACE } else { &name.namespace };
         Api::namespaced_with(self.client.clone(), namespace, &resource(kept))
     }
@@ -150,9 +150,9 @@ fn manager() -> PatchParams {
     PatchParams::apply("tidegate-dev").force()
 }
 
-fn resource(kept: Kept) -> ApiResource {
+fn resource(kept: OwnedKind) -> ApiResource {
     match kept {
-        Kept::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
-        Kept::Pod => ApiResource::erase::<Pod>(&()),
+        OwnedKind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        OwnedKind::Pod => ApiResource::erase::<Pod>(&()),
     }
 }

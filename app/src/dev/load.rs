@@ -169,13 +169,13 @@ impl Load {
 }
 
 fn watch_folder(folder: &Path, changed: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
-    let tell = move |event: notify::Result<notify::Event>| {
+    let on_event = move |event: notify::Result<notify::Event>| {
         // At most one event waits, because its reader reads all files. Access to a file is not a change.
         if !event.is_ok_and(|event| event.kind.is_access()) {
             let _ = changed.try_send(());
         }
     };
-    let mut watcher = notify::recommended_watcher(tell)?;
+    let mut watcher = notify::recommended_watcher(on_event)?;
     watcher.watch(folder, RecursiveMode::Recursive)?;
     Ok(watcher)
 }
@@ -213,11 +213,11 @@ metadata: {name: a, namespace: default}
     async fn objects_of_built_in_kinds_do_not_wait_for_definitions() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("all.yaml"), MANIFESTS).unwrap();
-        let (told, mut written) = mpsc::unbounded_channel();
+        let (sender, mut written) = mpsc::unbounded_channel();
         let lite = Lite::new().service();
         let service = tower::service_fn(move |request: Request<Body>| {
             if request.method() != "GET" {
-                told.send(request.uri().path().to_owned()).unwrap();
+                sender.send(request.uri().path().to_owned()).unwrap();
             }
             lite.clone().oneshot(request)
         });

@@ -135,14 +135,14 @@ fn pod_status(replica: &Replica) -> Value {
         })
     });
     let condition = |kind: &str, holds: bool, since: &str| {
-        let mut told = json!({
+        let mut condition = json!({
             "type": kind, "status": if holds { "True" } else { "False" }, "lastProbeTime": null, "lastTransitionTime": since,
         });
         if !holds {
-            told["reason"] = "ContainersNotReady".into();
-            told["message"] = format!("containers with unready status: [{}]", names.join(" ")).into();
+            condition["reason"] = "ContainersNotReady".into();
+            condition["message"] = format!("containers with unready status: [{}]", names.join(" ")).into();
         }
-        told
+        condition
     };
     json!({
         "phase": if runs || fails { "Running" } else { "Pending" }, "startTime": times.created,

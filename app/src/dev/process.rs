@@ -72,13 +72,13 @@ async fn echo(program: &Path, pod: &str, log: &ContainerLog, ignored: bool) -> i
     let mut child = grouped(command).spawn()?;
     let stdin = child.stdin.take();
     let mut stdout = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("it has no standard output"))?);
-    let said = async {
+    let reading = async {
         let mut line = String::new();
         // A port is five digits.
         (&mut stdout).take(16).read_line(&mut line).await?;
         line.trim().parse().map_err(|_| io::Error::other("it reported no port"))
     };
-    let port = timeout(START, said).await.map_err(|_| io::Error::other("it reported no port in time"))??;
+    let port = timeout(START, reading).await.map_err(|_| io::Error::other("it reported no port in time"))??;
     let writer = log.begin();
     if ignored {
         writer.line(format!("{COMMAND} is ignored: `tidegate dev` runs commands only with --run-commands").as_bytes());

@@ -73,43 +73,43 @@ pub(super) async fn run(job: Job, events: Events, end: CancellationToken) {
             }
             Err(error) => tracing::warn!(%pod, %error, "a process did not start"),
         }
-        if job.tell(Happened::Down(code), &events).await.is_err() {
+        if job.report(Happened::Down(code), &events).await.is_err() {
             return;
         }
         let pause = backoff.after(started.elapsed(), clock::draw());
         end.run_until_cancelled(sleep(pause)).await;
     }
-    drop(job.tell(Happened::Gone, &events).await);
+    drop(job.report(Happened::Gone, &events).await);
 }
 
 impl Job {
-    async fn tell(&self, what: Happened, events: &Events) -> Result<(), ReceiverGone> {
+    async fn report(&self, what: Happened, events: &Events) -> Result<(), ReceiverGone> {
         events.send((Arc::clone(&self.pod), what)).await.map_err(|_| ReceiverGone)
     }
 
     /// Reports every change of readiness while the process runs.
     async fn tell_readiness(&self, port: u16, events: &Events) -> Result<Infallible, ReceiverGone> {
         if !self.program.is_up_at_once() {
-            self.tell(Happened::Running(port), events).await?;
+            self.report(Happened::Running(port), events).await?;
             while !probe::accepts(port).await {
                 sleep(LOOK).await;
             }
         }
         let Some(probe) = &self.probe else {
-            self.tell(Happened::Up(port), events).await?;
+            self.report(Happened::Up(port), events).await?;
             return std::future::pending().await;
         };
-        self.tell(Happened::Running(port), events).await?;
+        self.report(Happened::Running(port), events).await?;
         sleep(probe.initial_delay).await;
         let mut before = Readiness::default();
         loop {
             let result = probe.succeeds(port).await;
             let now = probe.after(before, result.is_ok());
             if let Err(why) = result {
-                self.tell(Happened::Unhealthy(why), events).await?;
+                self.report(Happened::Unhealthy(why), events).await?;
             }
             if now.ready != before.ready {
-                self.tell(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, events).await?;
+                self.report(if now.ready { Happened::Up(port) } else { Happened::Running(port) }, events).await?;
             }
             before = now;
             sleep(probe.period).await;

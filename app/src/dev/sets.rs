@@ -10,8 +10,8 @@ use serde_json::json;
 use tidegate_config::object::ObjectName;
 
 use super::events::{About, Kind, Recorder};
-use super::fleet::told;
-use super::keeper::{Keeper, Kept};
+use super::fleet::is_written;
+use super::keeper::{Keeper, OwnedKind};
 use super::objects::{self, REVISION, Template, turn};
 use super::workload::{Desired, Replica};
 
@@ -84,7 +84,7 @@ impl Sets {
                         replicas = wanted(&found);
                         left.push(template);
                     }
-                    Ok(_) => keeper.forget(Kept::ReplicaSet, &ObjectName::new(&*name.namespace, set)),
+                    Ok(_) => keeper.forget(OwnedKind::ReplicaSet, &ObjectName::new(&*name.namespace, set)),
                     Err(_) => {
                         replicas = template.count;
                         left.push(template);
@@ -154,18 +154,18 @@ impl Sets {
                 let name = objects::set_name(&desired.name.name, template.hash);
                 tell_scaling(recorder, template, &name, count);
                 let name = ObjectName::new(&*desired.name.namespace, name);
-                settled &= told(keeper.put(Kept::ReplicaSet, &name, object, status).await, true, &name);
+                settled &= is_written(keeper.put(OwnedKind::ReplicaSet, &name, object, status).await, true, &name);
                 known.insert(name);
             }
             if told_number.as_ref() != Some(&number) {
                 let patch = Patch::Merge(json!({"metadata": {"annotations": {REVISION: number}}}));
                 let deployments: Api<Deployment> = Api::namespaced(client.clone(), &desired.name.namespace);
                 let patched = deployments.patch(&desired.name.name, &PatchParams::default(), &patch).await;
-                settled &= told(patched.map(|_| ()), true, &desired.name);
+                settled &= is_written(patched.map(|_| ()), true, &desired.name);
             }
         }
         settled &= self.write_orphans(keeper, orphans, &mut known).await;
-        keeper.retain(Kept::ReplicaSet, &known).await && settled
+        keeper.retain(OwnedKind::ReplicaSet, &known).await && settled
     }
 
     /// Writes the status of the ReplicaSets without a Deployment, and adds their names to the known ones.
@@ -181,7 +181,7 @@ impl Sets {
             for template in self.templates.get(name).into_iter().flatten() {
                 let (_, status) = objects::replica_set(template, 0, &own, 0);
                 let set = ObjectName::new(&*name.namespace, objects::set_name(&name.name, template.hash));
-                settled &= told(keeper.put_status(Kept::ReplicaSet, &set, status).await, true, &set);
+                settled &= is_written(keeper.put_status(OwnedKind::ReplicaSet, &set, status).await, true, &set);
                 known.insert(set);
             }
         }
@@ -209,7 +209,7 @@ fn adopt(templates: &mut [Template], desired: &Desired, keeper: &mut Keeper) {
             template.desired.uid.clone_from(&desired.uid);
         } else {
             let set = objects::set_name(&desired.name.name, template.hash);
-            keeper.forget(Kept::ReplicaSet, &ObjectName::new(&*desired.name.namespace, set));
+            keeper.forget(OwnedKind::ReplicaSet, &ObjectName::new(&*desired.name.namespace, set));
         }
     }
 }

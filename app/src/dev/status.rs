@@ -38,10 +38,10 @@ pub(super) fn status(
     let set = set_name(&desired.name.name, desired.revision);
     let complete = format!("ReplicaSet \"{set}\" has successfully progressed.");
     // A template that has been rolled out stays so while the number of its replicas changes.
-    let told = |one: &DeploymentCondition| one.type_ == "Progressing" && one.message.as_ref() == Some(&complete);
-    let done = done || running.len() == updated && before.conditions.iter().flatten().any(told);
+    let is_complete = |one: &DeploymentCondition| one.type_ == "Progressing" && one.message.as_ref() == Some(&complete);
+    let done = done || running.len() == updated && before.conditions.iter().flatten().any(is_complete);
     let paused = deployment.spec.as_ref().is_some_and(|spec| spec.paused == Some(true));
-    let mut told = vec![
+    let mut conditions = vec![
         if available {
             ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".to_owned())
         } else {
@@ -61,9 +61,9 @@ pub(super) fn status(
         },
     ];
     if refused > 0 {
-        told.push(("ReplicaFailure", "True", "FailedCreate", refusal(refused)));
+        conditions.push(("ReplicaFailure", "True", "FailedCreate", refusal(refused)));
     }
-    let conditions: Vec<_> = told.into_iter().map(|told| condition(&before, told, now)).collect();
+    let conditions: Vec<_> = conditions.into_iter().map(|one| condition(&before, one, now)).collect();
     let count = |number: usize| i32::try_from(number).ok().filter(|number| *number > 0);
     let status = DeploymentStatus {
         observed_generation: deployment.metadata.generation,
@@ -140,10 +140,10 @@ mod tests {
         deployment.status = Some(first.clone());
         assert_eq!(status(&deployment, &desired(1, 2), &[&up], 0, at(9)), None);
         let scaled = status(&deployment, &desired(8, 2), &[&up], 3, at(9)).unwrap();
-        let told = |nth: usize| scaled.conditions.as_ref().unwrap()[nth].message.clone().unwrap();
-        assert_eq!(told(0), "Deployment does not have minimum availability.");
-        assert_eq!(told(1), "ReplicaSet \"cart-00000002\" has successfully progressed.");
-        assert_eq!(told(2), "3 Pods were not created: `tidegate dev` runs at most 100 processes");
+        let message = |nth: usize| scaled.conditions.as_ref().unwrap()[nth].message.clone().unwrap();
+        assert_eq!(message(0), "Deployment does not have minimum availability.");
+        assert_eq!(message(1), "ReplicaSet \"cart-00000002\" has successfully progressed.");
+        assert_eq!(message(2), "3 Pods were not created: `tidegate dev` runs at most 100 processes");
         let times = |status: &DeploymentStatus, nth: usize| {
             status.conditions.as_ref().unwrap()[nth].last_transition_time.clone()
         };

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use tidegate_control::{CacheOptions, CachedKind, Limits, SweepLimit};
+use tidegate_control::{CacheOptions, CachedKind, Limits, UnconfirmedRemovals};
 
 use super::address::one;
 use super::pace::within;
@@ -18,7 +18,7 @@ const SERVE_API: &str = "127.0.0.1:8001";
 pub(crate) struct Lite {
     pub(crate) cluster: Cluster,
     pub(crate) kinds: Vec<CachedKind>,
-    pub(crate) sweep: SweepLimit,
+    pub(crate) removals: UnconfirmedRemovals,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<CacheOptions>,
     pub(crate) serve: Serve,
@@ -35,16 +35,16 @@ impl TryFrom<&LiteArgs> for Lite {
         let kubeconfig = of.kubeconfig.clone().map(|path| (path, of.context.clone()));
         let cluster = Cluster { kubeconfig, server: serve::server(&args.server)?, namespaces: Vec::new() };
         let serve = serve::read_at(&args.serve, args.serve.serve_api.as_deref().unwrap_or(SERVE_API))?;
-        let sweep = SweepLimit {
-            share_max: within("--sweep-share-max", &of.sweep_share_max, 0.0..=1.0)?,
-            free: within("--sweep-free", &of.sweep_free, 0..=usize::MAX)?,
+        let removals = UnconfirmedRemovals {
+            share: within("--unconfirmed-removals-share", &of.unconfirmed_removals_share, 0.0..=1.0)?,
+            count: within("--unconfirmed-removals-count", &of.unconfirmed_removals_count, 0..=usize::MAX)?,
         };
         let process = &args.process;
         Ok(Self {
             cluster,
             kinds: cached::of_lite(cached::read(&args.cached)?, serve.secrets)?,
-            sweep,
-            limits: Limits { list_again: time("--list-again", &of.list_again)?, ..Limits::default() },
+            removals,
+            limits: Limits { relist_interval: time("--relist-interval", &of.relist_interval)?, ..Limits::default() },
             cache: cache::read(&args.cache)?,
             serve,
             admin: one(

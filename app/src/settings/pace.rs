@@ -23,8 +23,16 @@ pub(super) fn read(args: &PaceArgs) -> Result<Pace, InvalidValue> {
         share,
         optional_grace: time("--optional-kinds-grace", &args.optional_kinds_grace)?,
         optional_slow_grace: time("--optional-kinds-slow-grace", &args.optional_kinds_slow_grace)?,
-        sweep_share_max: within("--sweep-share-max", &args.sweep_share_max, 0.0..=1.0)?,
-        sweep_free: within("--sweep-free", &args.sweep_free, 0..=usize::MAX)?,
+        unconfirmed_removals_share: within(
+            "--unconfirmed-removals-share",
+            &args.unconfirmed_removals_share,
+            0.0..=1.0,
+        )?,
+        unconfirmed_removals_count: within(
+            "--unconfirmed-removals-count",
+            &args.unconfirmed_removals_count,
+            0..=usize::MAX,
+        )?,
         audit: time("--audit-round", &args.audit_round)?,
         ..defaults
     })

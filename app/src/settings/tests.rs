@@ -51,8 +51,8 @@ fn errors_name_flag_value_and_reason() {
     check(&["--service-requests-max", "x"], "--service-requests-max \"x\": invalid digit found in string");
     check(&["--batch-max", "0"], "--batch-max \"0\": is not between 1 and 1000000");
     check(&["--fast-batches-max", "x"], "--fast-batches-max \"x\": invalid digit found in string");
-    check(&["--sweep-share-max", "50"], "--sweep-share-max \"50\": is not between 0 and 1");
-    check(&["--sweep-share-max", "NaN"], "--sweep-share-max \"NaN\": is not between 0 and 1");
+    check(&["--unconfirmed-removals-share", "50"], "--unconfirmed-removals-share \"50\": is not between 0 and 1");
+    check(&["--unconfirmed-removals-share", "NaN"], "--unconfirmed-removals-share \"NaN\": is not between 0 and 1");
     check(&["--slow-age-max", "x"], "--slow-age-max \"x\": expected number at 0");
     check(&["--grace", "2d"], "--grace \"2d\": is more than a day");
     check(&["--grace", "soon"], "--grace \"soon\": expected number at 0");
@@ -82,8 +82,8 @@ fn errors_name_flag_value_and_reason() {
     );
     check(&["--host-ownership", "mine"], "--host-ownership \"mine\": is neither shared nor namespace");
     check(&["--watch-secrets", "some"], "--watch-secrets \"some\": is neither all nor referenced");
-    let often = ["--watch-secrets", "referenced", "--secrets-again", "10ms"];
-    check(&often, "--secrets-again \"10ms\": is less than a second");
+    let often = ["--watch-secrets", "referenced", "--secrets-poll-interval", "10ms"];
+    check(&often, "--secrets-poll-interval \"10ms\": is less than a second");
     for text in ["cert", "/cert", "ns/", "a/b/c"] {
         check(
             &["--default-certificate", text],
@@ -241,29 +241,30 @@ fn given_flags_are_used() {
 
 #[test]
 fn the_pace_is_configurable() {
-    let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --sweep-share-max=0.25 --sweep-free=0 \
-                 --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms --audit-round=90s";
+    let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --unconfirmed-removals-share=0.25 \
+        --unconfirmed-removals-count=0 \
+        --batch-max=7 --slow-batch-max=3 --fast-batches-max=2 --slow-age-max=40ms --audit-round=90s";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let pace = run(&flags).unwrap().edge.control.pace;
     let slow_age_max = Duration::from_millis(40);
     let want = Pace {
         optional_grace: Duration::from_millis(250),
         optional_slow_grace: Duration::from_secs(3),
-        sweep_share_max: 0.25,
-        sweep_free: 0,
+        unconfirmed_removals_share: 0.25,
+        unconfirmed_removals_count: 0,
         share: LaneShares { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
         audit: Duration::from_secs(90),
         ..Pace::default()
     };
     assert_eq!(format!("{:?}", pace), format!("{want:?}"));
-    let list_again = |flags: &[&str]| run(flags).unwrap().edge.limits.list_again;
-    assert_eq!(list_again(&[]), tidegate_control::Limits::default().list_again);
-    assert_eq!(list_again(&["--list-again=3m"]), Duration::from_secs(180));
+    let relist_interval = |flags: &[&str]| run(flags).unwrap().edge.limits.relist_interval;
+    assert_eq!(relist_interval(&[]), tidegate_control::Limits::default().relist_interval);
+    assert_eq!(relist_interval(&["--relist-interval=3m"]), Duration::from_secs(180));
     let secrets = |flags: &[&str]| run(flags).unwrap().edge.control.secrets;
     assert_eq!(secrets(&[]), Secrets::Watched);
     let refresh = |seconds| Secrets::Referenced { refresh: Duration::from_secs(seconds) };
     assert_eq!(secrets(&["--watch-secrets=referenced"]), refresh(300));
-    assert_eq!(secrets(&["--watch-secrets=referenced", "--secrets-again=2m"]), refresh(120));
+    assert_eq!(secrets(&["--watch-secrets=referenced", "--secrets-poll-interval=2m"]), refresh(120));
 }
 
 #[test]
@@ -305,7 +306,7 @@ fn a_flexible_port_moves_to_a_free_one() {
 
 #[test]
 fn status_events_and_lease_follow_from_the_flags() {
-    let told = |flags: &[&str]| {
+    let reporting = |flags: &[&str]| {
         let edge = run(flags).unwrap().edge;
         (edge.control.publish, edge.control.events, edge.lease)
     };
@@ -314,14 +315,14 @@ fn status_events_and_lease_follow_from_the_flags() {
     };
     let service = || Publish::Service(ObjectName::new("edge", "lb"));
     let addresses = || Publish::Addresses(vec![PublicAddress::of_ip("::1"), PublicAddress::of_hostname("lb.example")]);
-    assert_eq!(told(&[]), (Publish::Nothing, true, lease(None, "tidegate")));
-    assert_eq!(told(&["--events=off", "--source=ingress"]), (Publish::Nothing, false, None));
-    assert_eq!(told(&["--publish-service=edge/lb"]), (service(), true, lease(None, "tidegate")));
-    assert_eq!(told(&["--publish-service=edge/lb", "--events=off"]), (service(), false, lease(None, "tidegate")));
-    assert_eq!(told(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), true, lease(Some("a"), "b")));
-    assert_eq!(told(&["--publish-service=edge/lb", "--status=off"]), (Publish::Nothing, false, None));
+    assert_eq!(reporting(&[]), (Publish::Nothing, true, lease(None, "tidegate")));
+    assert_eq!(reporting(&["--events=off", "--source=ingress"]), (Publish::Nothing, false, None));
+    assert_eq!(reporting(&["--publish-service=edge/lb"]), (service(), true, lease(None, "tidegate")));
+    assert_eq!(reporting(&["--publish-service=edge/lb", "--events=off"]), (service(), false, lease(None, "tidegate")));
+    assert_eq!(reporting(&["--publish-service=edge/lb", "--lease=a/b"]), (service(), true, lease(Some("a"), "b")));
+    assert_eq!(reporting(&["--publish-service=edge/lb", "--status=off"]), (Publish::Nothing, false, None));
     let flag = "--publish-status-address=0:0:0:0:0:0:0:1,LB.example";
-    assert_eq!(told(&[flag, "--lease=b"]), (addresses(), true, lease(None, "b")));
+    assert_eq!(reporting(&[flag, "--lease=b"]), (addresses(), true, lease(None, "b")));
     let dev = |flags: &[&str]| dev(flags).unwrap().edge.control.publish;
     assert_eq!(dev(&[]), Publish::Addresses(vec![PublicAddress::of_ip("127.0.0.1")]));
     assert_eq!(dev(&["--status=off"]), Publish::Nothing);

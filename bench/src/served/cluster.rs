@@ -32,7 +32,8 @@ impl Cluster {
             forwards_writes: false,
             short,
         };
-        let limits = WatchCacheLimits { bytes_max: 4 << 30, sweep_share_max: 0.5, sweep_free: 10 };
+        let limits =
+            WatchCacheLimits { bytes_max: 4 << 30, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 10 };
         let (lite, feeds) = Lite::watch_cache(&[kind], limits);
         let feed = feeds.into_values().next().context("no feed")?;
         feed.list_begins();

@@ -17,14 +17,14 @@ const PEM_BYTES_MAX: usize = 1024 * 1024;
 
 /// The certificates of authorities, at least one. Two bundles with the same certificates in the same order are equal.
 #[derive(Clone)]
-pub struct Authorities {
+pub struct CaBundle {
     certificates: Arc<[CertificateDer<'static>]>,
     roots: Arc<RootCertStore>,
     /// SHA-256 of all certificates: the identity of the bundle.
     digest: [u8; 32],
 }
 
-impl Authorities {
+impl CaBundle {
     /// Reads certificates from texts in PEM, such as the `ca.crt` of several ConfigMaps. Other PEM sections are
     /// ignored.
     ///
@@ -99,39 +99,39 @@ impl Authorities {
     }
 }
 
-impl PartialEq for Authorities {
+impl PartialEq for CaBundle {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
 }
 
-impl Eq for Authorities {}
+impl Eq for CaBundle {}
 
-impl PartialOrd for Authorities {
+impl PartialOrd for CaBundle {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Authorities {
+impl Ord for CaBundle {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.digest.cmp(&other.digest)
     }
 }
 
-impl Hash for Authorities {
+impl Hash for CaBundle {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.digest.hash(state);
     }
 }
 
-impl fmt::Debug for Authorities {
+impl fmt::Debug for CaBundle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Authorities({} certificates)", self.certificates.len())
+        write!(f, "CaBundle({} certificates)", self.certificates.len())
     }
 }
 
-impl Serialize for Authorities {
+impl Serialize for CaBundle {
     /// The number of certificates, and the beginning of the digest, which identifies the bundle.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let digest: String = self.digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -152,22 +152,21 @@ mod tests {
     #[test]
     fn bundles_are_identified_by_their_certificates() {
         let (a, b) = (authority(), authority());
-        let read = |texts: &[&str]| {
-            Authorities::from_pem(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>()).unwrap()
-        };
+        let read =
+            |texts: &[&str]| CaBundle::from_pem(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>()).unwrap();
         let both = read(&[&a, &b]);
         assert_eq!(both.certificates().len(), 2);
         assert_eq!(both.roots().len(), 2);
         assert_eq!(read(&[&format!("a remark\n{a}\n{b}")]), both);
         assert_ne!(read(&[&a]), both);
         assert_ne!(read(&[&a]), read(&[&b]));
-        assert_eq!(Authorities::joined(&[&read(&[&a]), &read(&[&b])]).unwrap(), both);
-        assert!(Authorities::joined(&[]).is_err());
+        assert_eq!(CaBundle::joined(&[&read(&[&a]), &read(&[&b])]).unwrap(), both);
+        assert!(CaBundle::joined(&[]).is_err());
     }
 
     #[track_caller]
     fn check_fault(texts: &[&[u8]], want: &str) {
-        assert!(Authorities::from_pem(texts).unwrap_err().0.contains(want));
+        assert!(CaBundle::from_pem(texts).unwrap_err().0.contains(want));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::authority::Authorities;
+use super::authority::CaBundle;
 use super::certificate::Certificate;
 use super::host::HostPattern;
 use super::route_table::TableName;
@@ -101,7 +101,7 @@ impl ListenerTls {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClientVerification {
     /// The trusted authorities.
-    pub authorities: Authorities,
+    pub authorities: CaBundle,
     /// The treatment of a client without a valid certificate.
     pub mode: VerificationMode,
 }

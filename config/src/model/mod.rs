@@ -35,7 +35,7 @@ mod snapshot;
 mod stream;
 mod upstream_tls;
 
-pub use authority::Authorities;
+pub use authority::CaBundle;
 pub use backend::{
     AppProtocol, Backend, BackendKey, BackendMap, Destination, Endpoint, EndpointId, Target, Transport, WeightedTarget,
 };

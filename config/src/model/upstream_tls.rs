@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::authority::Authorities;
+use super::authority::CaBundle;
 use super::certificate::Certificate;
 use super::host::parent;
 
@@ -26,7 +26,7 @@ pub struct UpstreamTls {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct UpstreamVerification {
     /// The trusted authorities; `None` for those of the system.
-    pub authorities: Option<Authorities>,
+    pub authorities: Option<CaBundle>,
     /// The names of which a certificate must have one; if empty, it must have the server name.
     pub names: Box<[SubjectName]>,
 }

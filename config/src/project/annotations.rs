@@ -25,7 +25,7 @@ use super::annotation_value::{
     Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
 };
 use super::field::{FindingList, read as read_field};
-use super::source::{Annotations, annotation_field};
+use super::raw_object::{Annotations, annotation_field};
 use crate::model::{Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
 use serde_json::value::RawValue;
@@ -276,10 +276,10 @@ fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
 }
 
 /// Reads the annotations of an Ingress with this uid.
-pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, found: &mut FindingList) -> Effects {
+pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, findings: &mut FindingList) -> Effects {
     let mut draft = Draft::default();
-    let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, found);
-    draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, found);
+    let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, findings);
+    draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, findings);
     draft.into_effects(&fallbacks)
 }
 
@@ -289,7 +289,7 @@ fn read<'a, 'r: 'a, D>(
     table: &[Annotation<D>],
     draft: &mut D,
     annotations: impl IntoIterator<Item = (&'a String, &'a &'r RawValue)>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Fallbacks {
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
@@ -298,7 +298,7 @@ fn read<'a, 'r: 'a, D>(
         let fault = match table.iter().find(|annotation| annotation.key == key) {
             None => match unknown(dialect, table, key) {
                 (OnInvalid::Default, why) => {
-                    found.without_effect(&field, key, format_args!("it {why}"));
+                    findings.without_effect(&field, key, format_args!("it {why}"));
                     continue;
                 }
                 (otherwise, why) => Some((otherwise, key.to_owned(), why)),
@@ -307,7 +307,7 @@ fn read<'a, 'r: 'a, D>(
                 Ok(text) => {
                     let read = (annotation.read)(draft, &text);
                     if let (Ok(()), Some(why)) = (&read, annotation.inert) {
-                        found.without_effect(&field, &text, why);
+                        findings.without_effect(&field, &text, why);
                     }
                     read.err().map(|why| (text, why))
                 }
@@ -317,22 +317,22 @@ fn read<'a, 'r: 'a, D>(
         };
         match fault {
             None => {}
-            Some((OnInvalid::Default, value, why)) => found.ignored(&field, &value, why),
+            Some((OnInvalid::Default, value, why)) => findings.ignored(&field, &value, why),
             Some((OnInvalid::Redirected, value, why)) => {
                 fallbacks.redirected = true;
-                found.assumed(&field, &value, why);
+                findings.assumed(&field, &value, why);
             }
             Some((OnInvalid::Dropped, value, why)) => {
                 fallbacks.dropped.push(key.to_owned());
-                found.dropped(&field, &value, why);
+                findings.dropped(&field, &value, why);
             }
             Some((OnInvalid::Enforced, value, why)) => {
                 fallbacks.enforced = true;
-                found.closed(&field, &value, why);
+                findings.closed(&field, &value, why);
             }
             Some((OnInvalid::Closed, value, why)) => {
                 fallbacks.closed = true;
-                found.closed(&field, &value, why);
+                findings.closed(&field, &value, why);
             }
         }
     }

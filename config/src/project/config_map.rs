@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::source::Source;
-use crate::model::{Authorities, CertificateFault};
+use super::raw_object::RawObject;
+use crate::model::{CaBundle, CertificateFault};
 use crate::object::ObjectName;
 
 /// The parts of a ConfigMap that routing reads.
@@ -14,7 +14,7 @@ pub struct ConfigMap {
     /// Its name.
     pub name: ObjectName,
     /// The certificates in `data["ca.crt"]`, or the reason why they cannot be used; `None` if there is no such entry.
-    pub authorities: Option<Result<Authorities, CertificateFault>>,
+    pub authorities: Option<Result<CaBundle, CertificateFault>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -25,12 +25,12 @@ struct DataJson<'a> {
 
 /// A ConfigMap without usable certificates makes no finding here, because most have other purposes. The object that
 /// refers to it gets one.
-pub(super) fn project(source: &Source<'_>) -> ConfigMap {
+pub(super) fn project(source: &RawObject<'_>) -> ConfigMap {
     let data: DataJson<'_> = source.data.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     let authorities = data.authorities.map(|raw| {
         let text: String =
             serde_json::from_str(raw.get()).map_err(|_| CertificateFault("ca.crt is not a text".to_owned()))?;
-        Authorities::from_pem(&[text.as_bytes()])
+        CaBundle::from_pem(&[text.as_bytes()])
     });
     ConfigMap { name: source.name().clone(), authorities }
 }

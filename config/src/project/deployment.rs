@@ -3,7 +3,7 @@
 
 use super::annotations::deis::{self, DeisRouter};
 use super::field::{FindingList, InvalidValue};
-use super::source::Source;
+use super::raw_object::RawObject;
 use crate::object::ObjectName;
 
 /// The parts of the Deis router's Deployment that routing reads.
@@ -15,7 +15,7 @@ pub struct Deployment {
     pub router: DeisRouter,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Deployment, InvalidValue> {
-    let router = deis::of_router(&source.annotations()?, found);
+pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Deployment, InvalidValue> {
+    let router = deis::of_router(&source.annotations()?, findings);
     Ok(Deployment { name: source.name().clone(), router })
 }

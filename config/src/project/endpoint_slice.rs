@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::field::{FindingList, InvalidValue, read_or_default};
+use super::raw_object::RawObject;
 use super::service::{port_number, transport};
-use super::source::Source;
 use crate::model::Transport;
 use crate::object::ObjectName;
 
@@ -98,39 +98,41 @@ enum Family {
     V6,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<EndpointSlice, InvalidValue> {
+pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<EndpointSlice, InvalidValue> {
     let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
     let ports = read_or_default(source.ports, "ports")?;
-    let ports = found.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, found)).collect();
+    let ports =
+        findings.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, findings)).collect();
     let address_type: Option<String> = read_or_default(source.address_type, "addressType")?;
-    let endpoints = match family(address_type.as_deref().unwrap_or_default(), found) {
+    let endpoints = match family(address_type.as_deref().unwrap_or_default(), findings) {
         None => Box::default(),
         Some(family) => {
-            let endpoints = found.entries(read_or_default(source.endpoints, "endpoints")?, ENDPOINTS_MAX, "endpoints");
-            endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, found)).collect()
+            let endpoints =
+                findings.entries(read_or_default(source.endpoints, "endpoints")?, ENDPOINTS_MAX, "endpoints");
+            endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, findings)).collect()
         }
     };
     let service = labels.service.filter(|service| !service.is_empty()).map(|service| source.name().beside(service));
     Ok(EndpointSlice { name: source.name().clone(), service, ports, endpoints })
 }
 
-fn family(address_type: &str, found: &mut FindingList) -> Option<Family> {
+fn family(address_type: &str, findings: &mut FindingList) -> Option<Family> {
     match address_type {
         "IPv4" => return Some(Family::V4),
         "IPv6" => return Some(Family::V6),
-        "FQDN" => found.dropped("addressType", address_type, "is deprecated by the API and names no address"),
-        _ => found.dropped("addressType", address_type, "is neither IPv4 nor IPv6"),
+        "FQDN" => findings.dropped("addressType", address_type, "is deprecated by the API and names no address"),
+        _ => findings.dropped("addressType", address_type, "is neither IPv4 nor IPv6"),
     }
     None
 }
 
 /// A port of another protocol is ignored. One without a number stands for all ports and gives no port to connect to.
-fn port(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<SlicePort> {
-    let json: PortJson = found.entry(raw, field)?;
+fn port(raw: &RawValue, field: &str, findings: &mut FindingList) -> Option<SlicePort> {
+    let json: PortJson = findings.entry(raw, field)?;
     let transport = transport(json.protocol.as_deref())?;
     let number = json.port?;
     let Some(number) = port_number(number) else {
-        found.dropped(&format!("{field}.port"), &number.to_string(), "is not between 1 and 65535");
+        findings.dropped(&format!("{field}.port"), &number.to_string(), "is not between 1 and 65535");
         return None;
     };
     Some(SlicePort { name: json.name.unwrap_or_default(), number, transport })
@@ -138,17 +140,17 @@ fn port(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<SlicePor
 
 /// The condition `terminating` is not read: `ready` is already false for a pod that terminates, unless its Service
 /// publishes pods that are not ready, which includes this one.
-fn endpoint(raw: &RawValue, family: Family, field: &str, found: &mut FindingList) -> Option<SliceEndpoint> {
-    let json: EndpointJson = found.entry(raw, field)?;
+fn endpoint(raw: &RawValue, family: Family, field: &str, findings: &mut FindingList) -> Option<SliceEndpoint> {
+    let json: EndpointJson = findings.entry(raw, field)?;
     let first = json.addresses.as_ref().and_then(|addresses| addresses.first()).map_or("", |first| &**first);
     let address = match (first.parse(), family) {
         (Ok(address @ IpAddr::V4(_)), Family::V4) | (Ok(address @ IpAddr::V6(_)), Family::V6) => address,
         (_, Family::V4) => {
-            found.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv4 address");
+            findings.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv4 address");
             return None;
         }
         (_, Family::V6) => {
-            found.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv6 address");
+            findings.dropped(&format!("{field}.addresses[0]"), first, "is not an IPv6 address");
             return None;
         }
     };

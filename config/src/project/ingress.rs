@@ -11,8 +11,8 @@ use super::annotations;
 use super::field::{FindingList, InvalidValue, read, read_or_default, written};
 use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
+use super::raw_object::{Annotations, RawObject, annotation_field, created_s};
 use super::service::port_number;
-use super::source::{Annotations, Source, annotation_field, created_s};
 use crate::finding::field_name;
 use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::{Age, ObjectName};
@@ -147,18 +147,18 @@ struct PortJson {
     number: Option<i64>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Ingress, InvalidValue> {
+pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Ingress, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
     let class = match spec.ingress_class_name {
         Some(class) => ClassRef::Field(ObjectName::new("", class)),
         None => class_annotation(&annotations)?,
     };
-    let effects = annotations::of_ingress(&annotations, source.meta.uid, found);
-    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), found };
+    let effects = annotations::of_ingress(&annotations, source.meta.uid, findings);
+    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), findings };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
     let mut ingress = Ingress {
-        age: Age { created_s: created_s(source.created, reader.found), name: source.name().clone() },
+        age: Age { created_s: created_s(source.created, reader.findings), name: source.name().clone() },
         class,
         default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
         rules: reader.rules(spec.rules),
@@ -167,7 +167,7 @@ pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<In
         filters: effects.filters,
         settings: effects.settings,
     };
-    ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), found);
+    ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), findings);
     Ok(ingress)
 }
 
@@ -214,7 +214,7 @@ fn is_like_a_pattern(path: &str) -> bool {
 struct Reader<'f> {
     object: &'f ObjectName,
     services: BTreeSet<ObjectName>,
-    found: &'f mut FindingList,
+    findings: &'f mut FindingList,
 }
 
 impl Reader<'_> {
@@ -223,29 +223,29 @@ impl Reader<'_> {
     }
 
     fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Rules {
-        let entries = self.found.entries(list, RULES_MAX, "spec.rules");
+        let entries = self.findings.entries(list, RULES_MAX, "spec.rules");
         entries.filter_map(|(field, raw)| self.rule(raw, &field)).collect()
     }
 
     /// A rule with a valid host stays even if all of its paths are invalid: the host is claimed, so that its requests
     /// do not go to a broader one.
     fn rule(&mut self, raw: &RawValue, field: &str) -> Option<Rule> {
-        let json: RuleJson<'_> = self.found.entry(raw, field)?;
+        let json: RuleJson<'_> = self.findings.entry(raw, field)?;
         let host = match json.host.as_deref() {
             None | Some("") => HostPattern::Any,
-            Some(text) => {
-                HostPattern::parse(text).map_err(|why| self.found.dropped(&format!("{field}.host"), text, why)).ok()?
-            }
+            Some(text) => HostPattern::parse(text)
+                .map_err(|why| self.findings.dropped(&format!("{field}.host"), text, why))
+                .ok()?,
         };
-        let http = json.http.and_then(|raw| self.found.entry(raw, &format!("{field}.http")));
+        let http = json.http.and_then(|raw| self.findings.entry(raw, &format!("{field}.http")));
         let list = http.and_then(|http: HttpJson<'_>| http.paths);
-        let entries = self.found.entries(list, PATHS_MAX, &format!("{field}.http.paths"));
+        let entries = self.findings.entries(list, PATHS_MAX, &format!("{field}.http.paths"));
         let paths = entries.filter_map(|(field, raw)| self.path(raw, field)).collect();
         Some(Rule { host, paths })
     }
 
     fn path(&mut self, raw: &RawValue, field: String) -> Option<RulePath> {
-        let json: PathJson<'_> = self.found.entry(raw, &field)?;
+        let json: PathJson<'_> = self.findings.entry(raw, &field)?;
         let text = json.path.as_deref().filter(|text| !text.is_empty()).unwrap_or("/");
         let kind = json.path_type.as_deref().unwrap_or_default();
         let path = match kind {
@@ -253,23 +253,23 @@ impl Reader<'_> {
             "Exact" => PathMatch::exact(text),
             "Prefix" | "ImplementationSpecific" => PathMatch::prefix(text),
             "" => {
-                self.found.dropped(&format!("{field}.pathType"), text, "has no path type, which the API requires");
+                self.findings.dropped(&format!("{field}.pathType"), text, "has no path type, which the API requires");
                 return None;
             }
             _ => {
                 let why = "is not Exact, Prefix or ImplementationSpecific";
-                self.found.dropped(&format!("{field}.pathType"), kind, why);
+                self.findings.dropped(&format!("{field}.pathType"), kind, why);
                 return None;
             }
         };
-        let path = path.map_err(|why| self.found.dropped(&format!("{field}.path"), text, why)).ok()?;
+        let path = path.map_err(|why| self.findings.dropped(&format!("{field}.path"), text, why)).ok()?;
         if kind != "Exact" && is_like_a_pattern(text) {
-            self.found.literal_path(&format!("{field}.path"), text);
+            self.findings.literal_path(&format!("{field}.path"), text);
         }
         let backend = match json.backend {
             Some(raw) => self.backend(raw, &format!("{field}.backend")),
             None => {
-                self.found.unusable(&format!("{field}.backend"), "the path", "names no backend");
+                self.findings.unusable(&format!("{field}.backend"), "the path", "names no backend");
                 None
             }
         };
@@ -277,7 +277,9 @@ impl Reader<'_> {
     }
 
     fn backend(&mut self, raw: &RawValue, field: &str) -> Option<BackendRef> {
-        self.service_port(raw, field).map_err(|fault| self.found.unusable(&fault.field, &fault.value, &fault.why)).ok()
+        self.service_port(raw, field)
+            .map_err(|fault| self.findings.unusable(&fault.field, &fault.value, &fault.why))
+            .ok()
     }
 
     fn service_port(&mut self, raw: &RawValue, field: &str) -> Result<BackendRef, InvalidValue> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::field::{InvalidValue, read, read_or_default};
-use super::source::{Source, annotation_field};
+use super::raw_object::{RawObject, annotation_field};
 use crate::object::ObjectName;
 
 /// Marks the default class of Ingresses; only the value `true` does.
@@ -28,7 +28,7 @@ struct SpecJson {
     controller: Option<Arc<str>>,
 }
 
-pub(super) fn project(source: &Source<'_>) -> Result<IngressClass, InvalidValue> {
+pub(super) fn project(source: &RawObject<'_>) -> Result<IngressClass, InvalidValue> {
     let spec: SpecJson = read_or_default(source.spec, "spec")?;
     let mark = source.annotations()?.remove(IS_DEFAULT_CLASS);
     let mark: Option<String> = mark.map(|raw| read(raw, &annotation_field(IS_DEFAULT_CLASS))).transpose()?;

@@ -127,10 +127,10 @@ pub(super) fn read<'i>(
     ingress: &ObjectName,
     list: Option<Vec<&RawValue>>,
     rules: impl Iterator<Item = &'i HostPattern>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Tls {
-    let entries = found.entries(list, TLS_MAX, "spec.tls");
-    let mut reader = Reader { ingress, taken: Taken::default(), of_host: BTreeMap::new(), all: Vec::new(), found };
+    let entries = findings.entries(list, TLS_MAX, "spec.tls");
+    let mut reader = Reader { ingress, taken: Taken::default(), of_host: BTreeMap::new(), all: Vec::new(), findings };
     rules.for_each(|host| reader.taken.add(host));
     for (entry, (field, raw)) in (0..).zip(entries) {
         reader.entry(entry, &field, raw);
@@ -145,17 +145,17 @@ struct Reader<'f> {
     /// The Secrets of each host, and of the hosts of the rules.
     of_host: BTreeMap<Option<HostPattern>, BTreeSet<ObjectName>>,
     all: Vec<TlsSecret>,
-    found: &'f mut FindingList,
+    findings: &'f mut FindingList,
 }
 
 impl Reader<'_> {
     /// Only an entry that was written without hosts stands for those of the rules: one with only invalid hosts does
     /// not. An entry without a Secret asks for the default certificate, which is used in any case.
     fn entry(&mut self, entry: u32, field: &str, raw: &RawValue) {
-        let Some(json) = self.found.entry::<TlsJson<'_>>(raw, field) else { return };
+        let Some(json) = self.findings.entry::<TlsJson<'_>>(raw, field) else { return };
         let secret = json.secret_name.filter(|name| !name.is_empty()).map(|name| self.ingress.beside(name));
         if json.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty()) {
-            for (field, raw) in self.found.entries(json.hosts, TLS_MAX, &format!("{field}.hosts")) {
+            for (field, raw) in self.findings.entries(json.hosts, TLS_MAX, &format!("{field}.hosts")) {
                 if let Some(host) = self.host(raw, &field) {
                     self.add(entry, &field, Some(host), secret.as_ref());
                 }
@@ -165,15 +165,15 @@ impl Reader<'_> {
         } else {
             let why = "stands for the hosts of the rules, and these name none \
                        (--default-certificate says what is shown for all other hosts)";
-            self.found.unused(field, HOSTLESS, why);
+            self.findings.unused(field, HOSTLESS, why);
         }
     }
 
     fn host(&mut self, raw: &RawValue, field: &str) -> Option<HostPattern> {
-        let text: String = self.found.entry(raw, field)?;
-        let host = HostPattern::parse(&text).map_err(|why| self.found.dropped(field, &text, why)).ok()?;
+        let text: String = self.findings.entry(raw, field)?;
+        let host = HostPattern::parse(&text).map_err(|why| self.findings.dropped(field, &text, why)).ok()?;
         if !self.taken.meets(&host) {
-            self.found.unused(field, &text, "is not served by a rule of this object");
+            self.findings.unused(field, &text, "is not served by a rule of this object");
             return None;
         }
         Some(host)
@@ -196,7 +196,7 @@ impl Reader<'_> {
             return;
         };
         let value = host.map_or(HOSTLESS.to_owned(), |host| host.to_string());
-        self.found.dropped(field, &value, full);
+        self.findings.dropped(field, &value, full);
     }
 }
 

@@ -28,7 +28,7 @@ mod public_address;
 mod secret;
 mod service;
 mod sharing;
-mod source;
+mod raw_object;
 
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ pub use ingress_class::IngressClass;
 pub use ingress_rules::{Rule, RulePath, Rules};
 pub use ingress_tls::{Tls, TlsSecret};
 pub use public_address::PublicAddress;
+pub use raw_object::Unidentified;
 pub use secret::Secret;
 pub use service::{Service, ServiceKind, ServicePort};
 pub use sharing::{Kept, Sharing};
-pub use source::Unidentified;
 
 use crate::caught::{caught, for_owner};
 use crate::finding::{Finding, Problem};
@@ -56,49 +56,51 @@ use gateway::{
     StatusDigests, TlsRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, layer4_route,
     listener_set, namespace, reference_grant, tls_route,
 };
-use source::Source;
+use raw_object::RawObject;
 
 /// Projects one object from the bytes of its JSON, an element of a list's `items` or a watch event's `object`.
 ///
 /// # Errors
 /// If the bytes do not identify an object. Every other fault is a finding of the projection.
 pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
-    let source = Source::identify(kind, bytes)?;
-    Ok(projected(&source, |found| match kind {
-        Kind::Ingress => ingress::project(&source, found).map(|it| Object::Ingress(Arc::new(it))),
+    let source = RawObject::identify(kind, bytes)?;
+    Ok(projected(&source, |findings| match kind {
+        Kind::Ingress => ingress::project(&source, findings).map(|it| Object::Ingress(Arc::new(it))),
         Kind::IngressClass => ingress_class::project(&source).map(|it| Object::IngressClass(Arc::new(it))),
-        Kind::Service => service::project(&source, found).map(|it| Object::Service(Arc::new(it))),
-        Kind::EndpointSlice => endpoint_slice::project(&source, found).map(|it| Object::EndpointSlice(Arc::new(it))),
+        Kind::Service => service::project(&source, findings).map(|it| Object::Service(Arc::new(it))),
+        Kind::EndpointSlice => endpoint_slice::project(&source, findings).map(|it| Object::EndpointSlice(Arc::new(it))),
         Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
-        Kind::Deployment => deployment::project(&source, found).map(|it| Object::Deployment(Arc::new(it))),
+        Kind::Deployment => deployment::project(&source, findings).map(|it| Object::Deployment(Arc::new(it))),
         Kind::ConfigMap => Ok(Object::ConfigMap(Arc::new(config_map::project(&source)))),
         Kind::Namespace => namespace::project(&source).map(|it| Object::Namespace(Arc::new(it))),
-        Kind::GatewayClass => gateway_class::project(&source, found).map(|it| Object::GatewayClass(Arc::new(it))),
-        Kind::Gateway => gateway_object::project(&source, found).map(|it| Object::Gateway(Arc::new(it))),
-        Kind::HttpRoute => http_route::project(&source, found).map(|it| Object::HttpRoute(Arc::new(it))),
-        Kind::ListenerSet => listener_set::project(&source, found).map(|it| Object::ListenerSet(Arc::new(it))),
-        Kind::GrpcRoute => grpc_route::project(&source, found).map(|it| Object::GrpcRoute(Arc::new(it))),
-        Kind::TlsRoute => tls_route::project(&source, found).map(|it| Object::TlsRoute(Arc::new(it))),
-        Kind::TcpRoute => layer4_route::project(&source, found).map(|it| Object::TcpRoute(Arc::new(it))),
-        Kind::UdpRoute => layer4_route::project(&source, found).map(|it| Object::UdpRoute(Arc::new(it))),
+        Kind::GatewayClass => gateway_class::project(&source, findings).map(|it| Object::GatewayClass(Arc::new(it))),
+        Kind::Gateway => gateway_object::project(&source, findings).map(|it| Object::Gateway(Arc::new(it))),
+        Kind::HttpRoute => http_route::project(&source, findings).map(|it| Object::HttpRoute(Arc::new(it))),
+        Kind::ListenerSet => listener_set::project(&source, findings).map(|it| Object::ListenerSet(Arc::new(it))),
+        Kind::GrpcRoute => grpc_route::project(&source, findings).map(|it| Object::GrpcRoute(Arc::new(it))),
+        Kind::TlsRoute => tls_route::project(&source, findings).map(|it| Object::TlsRoute(Arc::new(it))),
+        Kind::TcpRoute => layer4_route::project(&source, findings).map(|it| Object::TcpRoute(Arc::new(it))),
+        Kind::UdpRoute => layer4_route::project(&source, findings).map(|it| Object::UdpRoute(Arc::new(it))),
         Kind::BackendTlsPolicy => {
-            backend_tls_policy::project(&source, found).map(|it| Object::BackendTlsPolicy(Arc::new(it)))
+            backend_tls_policy::project(&source, findings).map(|it| Object::BackendTlsPolicy(Arc::new(it)))
         }
-        Kind::ReferenceGrant => reference_grant::project(&source, found).map(|it| Object::ReferenceGrant(Arc::new(it))),
+        Kind::ReferenceGrant => {
+            reference_grant::project(&source, findings).map(|it| Object::ReferenceGrant(Arc::new(it)))
+        }
     }))
 }
 
 /// Reads an identified object. If the reader panics, the object is skipped like one that cannot be read: the other
 /// objects of its kind must not be affected.
-fn projected(source: &Source<'_>, read: impl FnOnce(&mut FindingList) -> Result<Object, InvalidValue>) -> Projected {
+fn projected(source: &RawObject<'_>, read: impl FnOnce(&mut FindingList) -> Result<Object, InvalidValue>) -> Projected {
     let meta = source.meta.clone();
     let reading = caught(|| {
-        let mut found = FindingList::new(meta.object.clone());
-        let object = read(&mut found).map_err(|invalid| found.unreadable(&invalid)).ok();
-        (object, found.into_findings())
+        let mut findings = FindingList::new(meta.object.clone());
+        let object = read(&mut findings).map_err(|invalid| findings.unreadable(&invalid)).ok();
+        (object, findings.into_findings())
     });
-    let (object, findings) = reading.unwrap_or_else(|said| {
-        let why = for_owner(meta.object.kind, &said);
+    let (object, findings) = reading.unwrap_or_else(|panic| {
+        let why = for_owner(meta.object.kind, &panic);
         let problem = Problem::Unreadable { why: format!("internal error: {why}") };
         (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });
@@ -210,9 +212,9 @@ mod tests {
     #[track_caller]
     fn check(kind: Kind, why: &str) {
         let bytes = br#"{"metadata":{"name":"a","namespace":"shop","resourceVersion":"7"}}"#;
-        let source = Source::identify(kind, bytes).unwrap();
-        let projected = projected(&source, |found| {
-            found.ignored("spec", "x", "was read before");
+        let source = RawObject::identify(kind, bytes).unwrap();
+        let projected = projected(&source, |findings| {
+            findings.ignored("spec", "x", "was read before");
             panic!("at {:?}", "key")
         });
         assert_eq!((projected.meta, projected.object), (source.meta.clone(), None));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::source::Source;
+use super::raw_object::RawObject;
 use crate::object::Kind;
 
 /// The maximum number of addresses of one Service.
@@ -64,7 +64,7 @@ struct SpecJson {
 }
 
 /// The addresses of an object, each once and in order. An unreadable object has none.
-pub(super) fn read(source: &Source<'_>) -> Vec<PublicAddress> {
+pub(super) fn read(source: &RawObject<'_>) -> Vec<PublicAddress> {
     let addresses: BTreeSet<PublicAddress> = match source.meta.object.kind {
         Kind::Ingress => of_status(source.status).collect(),
         Kind::Service => of_service(source).into_iter().take(ADDRESSES_MAX).collect(),
@@ -98,7 +98,7 @@ fn of_status(status: Option<&RawValue>) -> impl Iterator<Item = PublicAddress> {
 }
 
 /// By the rules of ingress-nginx for `--publish-service`.
-fn of_service(source: &Source<'_>) -> Vec<PublicAddress> {
+fn of_service(source: &RawObject<'_>) -> Vec<PublicAddress> {
     let spec: SpecJson = lenient(source.spec);
     let cluster = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None").map(PublicAddress::of_ip);
     let external: Vec<_> = spec.external_ips.unwrap_or_default().into_iter().map(PublicAddress::of_ip).collect();
@@ -121,7 +121,7 @@ mod tests {
     #[track_caller]
     fn check(kind: Kind, parts: &str, want: &[&str]) {
         let bytes = format!(r#"{{"metadata":{{"name":"a","namespace":"b","resourceVersion":"1"}},{parts}}}"#);
-        let source = Source::identify(kind, bytes.as_bytes()).unwrap();
+        let source = RawObject::identify(kind, bytes.as_bytes()).unwrap();
         let shown = |address: PublicAddress| match (address.ip, address.hostname) {
             (Some(ip), None) => ip.to_string(),
             (None, Some(name)) => format!("name {name}"),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use super::source::Source;
+use super::raw_object::RawObject;
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
@@ -32,13 +32,13 @@ struct DataJson<'a> {
 
 /// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers to it
 /// gets one.
-pub(super) fn project(source: &Source<'_>) -> Secret {
+pub(super) fn project(source: &RawObject<'_>) -> Secret {
     let name = source.name().clone();
     let certificate = certificate(source).map(Arc::new);
     Secret { name, certificate }
 }
 
-fn certificate(source: &Source<'_>) -> Result<Certificate, CertificateFault> {
+fn certificate(source: &RawObject<'_>) -> Result<Certificate, CertificateFault> {
     let fault = |why: &str| CertificateFault(why.to_owned());
     let data: DataJson<'_> = match source.data {
         Some(raw) => serde_json::from_str(raw.get()).map_err(|_| fault("data cannot be read"))?,

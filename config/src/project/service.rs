@@ -11,7 +11,7 @@ use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
 use super::field::{FindingList, InvalidValue, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
-use super::source::{Annotations, Source, created_s};
+use super::raw_object::{Annotations, RawObject, created_s};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
 use crate::object::{Age, ObjectName};
 
@@ -89,27 +89,28 @@ struct PortJson {
     app_protocol: Option<String>,
 }
 
-pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Service, InvalidValue> {
+pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Service, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let kind = match spec.kind.as_deref() {
-        Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), found),
+        Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), findings),
         Some(_) | None => ServiceKind::Slices,
     };
-    let entries = found.entries(spec.ports, PORTS_MAX, "spec.ports");
-    let ports = entries.filter_map(|(field, raw)| port(raw, &field, found)).collect();
+    let entries = findings.entries(spec.ports, PORTS_MAX, "spec.ports");
+    let ports = entries.filter_map(|(field, raw)| port(raw, &field, findings)).collect();
     // The ports are valid even if the annotations are not.
     let annotations = source.annotations().unwrap_or_else(|InvalidValue { field, value, why }| {
-        found.ignored(&field, &value, why);
+        findings.ignored(&field, &value, why);
         Annotations::default()
     });
-    let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } = annotations::of_service(&annotations, found);
+    let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } =
+        annotations::of_service(&annotations, findings);
     let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
         // Its findings are shown where Deis applications are routed, and nowhere else.
-        let mut found = FindingList::new(source.meta.object.clone());
-        let age = Age { created_s: created_s(source.created, &mut found), name: source.name().clone() };
+        let mut findings = FindingList::new(source.meta.object.clone());
+        let age = Age { created_s: created_s(source.created, &mut findings), name: source.name().clone() };
         let label = source.label("app");
-        let app = deis::of_app(age, label.as_deref(), &annotations, &mut found);
-        Arc::new(DeisApp { findings: found.into_findings().into(), ..app })
+        let app = deis::of_app(age, label.as_deref(), &annotations, &mut findings);
+        Arc::new(DeisApp { findings: findings.into_findings().into(), ..app })
     });
     let mut of_builder = FindingList::new(source.meta.object.clone());
     let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {
@@ -122,33 +123,33 @@ pub(super) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Se
 
 /// A name that cannot be resolved leaves the Service without endpoints: no controller makes slices for this type. A
 /// text like an IPv4 address passes the API server's checks and would be looked up in DNS as a name, without result.
-fn external_name(text: &str, found: &mut FindingList) -> ServiceKind {
+fn external_name(text: &str, findings: &mut FindingList) -> ServiceKind {
     const FIELD: &str = "spec.externalName";
     if text.is_empty() {
-        found.unusable(FIELD, "a Service of type ExternalName", "needs a name");
+        findings.unusable(FIELD, "a Service of type ExternalName", "needs a name");
         return ServiceKind::Slices;
     }
     match HostPattern::parse(text.strip_suffix('.').unwrap_or(text)) {
         Ok(HostPattern::Exact(name)) => return ServiceKind::ExternalName(name),
         Ok(HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any) => {
-            found.unusable(FIELD, text, "is a wildcard, not a DNS name");
+            findings.unusable(FIELD, text, "is a wildcard, not a DNS name");
         }
-        Err(why) => found.unusable(FIELD, text, why),
+        Err(why) => findings.unusable(FIELD, text, why),
     }
     ServiceKind::Slices
 }
 
-fn port(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<ServicePort> {
-    let json: PortJson = found.entry(raw, field)?;
+fn port(raw: &RawValue, field: &str, findings: &mut FindingList) -> Option<ServicePort> {
+    let json: PortJson = findings.entry(raw, field)?;
     let transport = transport(json.protocol.as_deref())?;
     let Some(number) = json.port.and_then(port_number) else {
         let value = json.port.map_or_else(|| "a port without a number".to_owned(), |number| number.to_string());
-        found.dropped(&format!("{field}.port"), &value, "is not between 1 and 65535");
+        findings.dropped(&format!("{field}.port"), &value, "is not between 1 and 65535");
         return None;
     };
     let target = json.target_port.as_ref().and_then(Value::as_i64).and_then(port_number);
     let protocol = match transport {
-        Transport::Tcp => app_protocol(json.app_protocol.as_deref().unwrap_or_default(), field, found),
+        Transport::Tcp => app_protocol(json.app_protocol.as_deref().unwrap_or_default(), field, findings),
         Transport::Udp => AppProtocol::default(),
     };
     Some(ServicePort { name: json.name.unwrap_or_default(), number, target, transport, protocol })
@@ -171,7 +172,7 @@ pub(super) fn port_number(number: i64) -> Option<u16> {
 /// `appProtocol` is either a service name of IANA, compared without case (RFC 6335 section 5.1), or has a prefix, and
 /// is compared exactly. Other names belong to other programs and make no finding, unless they look like a variant of
 /// HTTP.
-fn app_protocol(text: &str, field: &str, found: &mut FindingList) -> AppProtocol {
+fn app_protocol(text: &str, field: &str, findings: &mut FindingList) -> AppProtocol {
     const LIKE_HTTP: [&str; 4] = ["http", "grpc", "h2", "ws"];
     match text {
         "" => return AppProtocol::Http,
@@ -189,7 +190,7 @@ fn app_protocol(text: &str, field: &str, found: &mut FindingList) -> AppProtocol
             let bare = lower.rsplit('/').next().unwrap_or_default();
             if lower.starts_with("kubernetes.io/") || LIKE_HTTP.iter().any(|start| bare.starts_with(start)) {
                 let why = "is not http, https, grpc, kubernetes.io/h2c, kubernetes.io/ws or kubernetes.io/wss";
-                found.ignored(&format!("{field}.appProtocol"), text, why);
+                findings.ignored(&format!("{field}.appProtocol"), text, why);
             }
             AppProtocol::Http
         }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use tidegate_config::object::Age;
 use tidegate_config::project::gateway::{
-    AllowedRoutes, Authorities, BackendTlsPolicy, BackendValidation, ClientValidation, Gateway, GatewayClass, Listener,
+    AllowedRoutes, BackendTlsPolicy, BackendValidation, CaBundle, ClientValidation, Gateway, GatewayClass, Listener,
     ListenerSet, ListenerTls, Namespace, Options, ReferenceGrant, Unreadable,
 };
 
@@ -83,8 +83,8 @@ pub(crate) fn backend_tls_policy(out: &mut String, it: &BackendTlsPolicy) {
         Ok(BackendValidation { authorities, hostname, names }) => {
             line(out, format_args!("hostname {hostname}, names {names:?}"));
             match authorities {
-                Authorities::System => line(out, format_args!("authorities of the system")),
-                Authorities::These(all) => line(out, format_args!("authorities {}", list(all))),
+                CaBundle::System => line(out, format_args!("authorities of the system")),
+                CaBundle::These(all) => line(out, format_args!("authorities {}", list(all))),
             }
         }
         Err(Unreadable) => line(out, format_args!("validation (unreadable)")),

@@ -6,14 +6,14 @@ use tidegate_config::project::gateway::{Condition, ObjectReference, Text, Unread
 
 /// The reason and the message of a condition that reports a problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
+pub struct ConditionReason {
     /// The reason, in one word.
     pub reason: &'static str,
     /// The message for people.
     pub message: String,
 }
 
-impl Fault {
+impl ConditionReason {
     /// A fault with this reason and message.
     pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
@@ -26,8 +26,8 @@ pub(crate) fn named<T: fmt::Display>(reference: &Result<T, Unreadable>) -> Strin
 }
 
 /// The fault of a field that refers to parameters: Tidegate supports none.
-pub(crate) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> Fault {
-    Fault::new(
+pub(crate) fn parameters(field: &str, reference: &Result<ObjectReference, Unreadable>) -> ConditionReason {
+    ConditionReason::new(
         "InvalidParameters",
         format!("{field} refers to {}, and Tidegate supports no parameters", named(reference)),
     )
@@ -60,7 +60,7 @@ impl Conditions {
     }
 
     /// Adds a condition with the status `True` and `good` as its reason, or with the status `False` for a fault.
-    pub(crate) fn judge(&mut self, kind: &'static str, good: &'static str, fault: Option<&Fault>) {
+    pub(crate) fn judge(&mut self, kind: &'static str, good: &'static str, fault: Option<&ConditionReason>) {
         match fault {
             None => self.put(kind, "True", good, ""),
             Some(fault) => self.put(kind, "False", fault.reason, fault.message.clone()),

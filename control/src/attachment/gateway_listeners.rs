@@ -6,7 +6,7 @@ use tidegate_config::model::{Certificate, HostPattern, TableName, Transport};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::AllowedNamespaces;
 
-use super::{Fault, Key, ListenerRef};
+use super::{ConditionReason, Key, ListenerRef};
 
 /// The listeners of a Gateway, and those of the ListenerSets that refer to it. Routes and ListenerSets read these
 /// instead of the Gateway, so that they are attached again only when it changes.
@@ -15,7 +15,7 @@ pub struct GatewayListeners {
     /// The listeners in the order in which they are merged: the Gateway's own, then those of the sets, oldest first.
     pub listeners: Box<[MergedListener]>,
     /// The ListenerSets that are refused as a whole, with the reasons.
-    pub refused: Box<[(ObjectRef, Fault)]>,
+    pub refused: Box<[(ObjectRef, ConditionReason)]>,
     /// Whether the Gateway itself is not accepted, independently of its listeners.
     pub not_accepted: bool,
     /// The client certificate for endpoints.
@@ -42,17 +42,17 @@ pub struct MergedListener {
     /// Whether TLS is passed through.
     pub passes_on: bool,
     /// The reason why it is not accepted.
-    pub refused: Option<Fault>,
+    pub refused: Option<ConditionReason>,
     /// The reason why its socket cannot be opened. It is claimed nevertheless, so that it is tried again.
-    pub unopened: Option<Fault>,
+    pub unopened: Option<ConditionReason>,
     /// Whether the reason is a conflict with another listener.
     pub conflicts: bool,
     /// The fault of an unusable reference.
-    pub unresolved: Option<Fault>,
+    pub unresolved: Option<ConditionReason>,
     /// The reason why it is accepted but does not serve.
-    pub idle: Option<Fault>,
+    pub idle: Option<ConditionReason>,
     /// The fault of an overlap with another listener over HTTP/2.
-    pub overlap: Option<Fault>,
+    pub overlap: Option<ConditionReason>,
 }
 
 impl MergedListener {
@@ -62,12 +62,12 @@ impl MergedListener {
     }
 
     /// The reason why it is not accepted, as its status reports it.
-    pub(crate) fn reported(&self) -> Option<&Fault> {
+    pub(crate) fn reported(&self) -> Option<&ConditionReason> {
         self.refused.as_ref().or(self.unopened.as_ref())
     }
 
     /// The reason why it does not serve, if it does not.
-    pub(crate) fn not_programmed(&self) -> Option<&Fault> {
+    pub(crate) fn not_programmed(&self) -> Option<&ConditionReason> {
         self.reported().or(self.idle.as_ref())
     }
 

@@ -25,7 +25,7 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
 use crate::world::World;
-pub use condition::Fault;
+pub use condition::ConditionReason;
 pub(crate) use condition::{Conditions, named, parameters};
 pub use gateway_listeners::{GatewayListeners, MergedListener};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
@@ -182,7 +182,7 @@ impl Attachment {
     }
 
     /// Adds findings to the report.
-    pub(crate) fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
+    pub(crate) fn add_findings(&mut self, findings: impl IntoIterator<Item = Finding>) {
         let mut report = self.report.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         report.findings.extend(findings);
         self.report = report.unless_empty();

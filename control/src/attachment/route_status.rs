@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use tidegate_config::project::gateway::{OwnStatus, ParentRef, ParentStatus, WrittenRef};
 
-use super::condition::{Conditions, Fault};
+use super::condition::{ConditionReason, Conditions};
 
 /// The compact status of a route. [`RouteStatus::written`] returns the full status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,18 +16,18 @@ pub struct RouteStatus {
     /// The observed generation of the route.
     generation: i64,
     /// The parents that are ours, by index, each with the reason if the route is not accepted there.
-    joined: Box<[(usize, Option<Box<Fault>>)]>,
+    joined: Box<[(usize, Option<Box<ConditionReason>>)]>,
     /// The problems of the route itself; `None` if there are none.
-    said: Option<Box<RouteConditions>>,
+    outcome: Option<Box<RouteConditions>>,
 }
 
 /// The problems of a route that are reported for every parent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RouteConditions {
     /// The reason why it is not accepted.
-    pub(crate) refused: Option<Fault>,
+    pub(crate) refused: Option<ConditionReason>,
     /// The first unusable reference.
-    pub(crate) unresolved: Option<Fault>,
+    pub(crate) unresolved: Option<ConditionReason>,
     /// The message about rules that are not in effect.
     pub(crate) partly: Option<String>,
     /// The message about other parts that are not in effect although it is accepted; usually empty.
@@ -39,43 +39,48 @@ impl RouteStatus {
     pub(crate) fn new(
         parents: &Arc<[ParentRef]>,
         generation: i64,
-        joined: Vec<(usize, Option<Fault>)>,
-        said: RouteConditions,
+        joined: Vec<(usize, Option<ConditionReason>)>,
+        outcome: RouteConditions,
     ) -> Self {
         let joined = joined.into_iter().map(|(place, fault)| (place, fault.map(Box::new))).collect();
-        let said = (said != RouteConditions::default()).then(|| Box::new(said));
-        Self { parents: Arc::clone(parents), generation, joined, said }
+        let outcome = (outcome != RouteConditions::default()).then(|| Box::new(outcome));
+        Self { parents: Arc::clone(parents), generation, joined, outcome }
     }
 
     /// The full status, with the parents in order. Problems of the route itself are reported for every parent.
     #[must_use]
     pub fn written(&self) -> OwnStatus {
         let order = RouteConditions::default();
-        let said = self.said.as_deref().unwrap_or(&order);
+        let outcome = self.outcome.as_deref().unwrap_or(&order);
         let mut parents: Vec<ParentStatus> =
-            self.joined().map(|(parent, fault)| self.of_parent(parent, fault, said)).collect();
+            self.joined().map(|(parent, fault)| self.of_parent(parent, fault, outcome)).collect();
         parents.sort_unstable();
         OwnStatus { parents, ..OwnStatus::default() }
     }
 
     /// The reasons why it is not accepted by the parents that `asked` selects.
-    pub(crate) fn refusals(&self, asked: impl Fn(&ParentRef) -> bool) -> impl Iterator<Item = &Fault> {
-        let refused = self.said.as_deref().and_then(|said| said.refused.as_ref());
+    pub(crate) fn refusals(&self, asked: impl Fn(&ParentRef) -> bool) -> impl Iterator<Item = &ConditionReason> {
+        let refused = self.outcome.as_deref().and_then(|outcome| outcome.refused.as_ref());
         self.joined().filter(move |(parent, _)| asked(parent)).filter_map(move |(_, fault)| fault.or(refused))
     }
 
-    fn joined(&self) -> impl Iterator<Item = (&ParentRef, Option<&Fault>)> {
+    fn joined(&self) -> impl Iterator<Item = (&ParentRef, Option<&ConditionReason>)> {
         self.joined.iter().filter_map(|(place, fault)| Some((self.parents.get(*place)?, fault.as_deref())))
     }
 
-    fn of_parent(&self, parent: &ParentRef, fault: Option<&Fault>, said: &RouteConditions) -> ParentStatus {
+    fn of_parent(
+        &self,
+        parent: &ParentRef,
+        fault: Option<&ConditionReason>,
+        outcome: &RouteConditions,
+    ) -> ParentStatus {
         let mut conditions = Conditions::about(self.generation);
-        match fault.or(said.refused.as_ref()) {
-            None => conditions.put("Accepted", "True", "Accepted", said.accepted.clone()),
+        match fault.or(outcome.refused.as_ref()) {
+            None => conditions.put("Accepted", "True", "Accepted", outcome.accepted.clone()),
             refused => conditions.judge("Accepted", "Accepted", refused),
         }
-        conditions.judge("ResolvedRefs", "ResolvedRefs", said.unresolved.as_ref());
-        if let Some(message) = said.partly.as_ref().filter(|_| fault.is_none() && said.refused.is_none()) {
+        conditions.judge("ResolvedRefs", "ResolvedRefs", outcome.unresolved.as_ref());
+        if let Some(message) = outcome.partly.as_ref().filter(|_| fault.is_none() && outcome.refused.is_none()) {
             conditions.put("PartiallyInvalid", "True", "UnsupportedValue", message.clone());
         }
         ParentStatus { parent: written(parent), conditions: conditions.into_list() }

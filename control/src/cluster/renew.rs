@@ -25,12 +25,12 @@ pub(crate) struct Renewed<F> {
     stack: Stack,
     build: F,
     /// Whether a request of this client failed, was cancelled by the caller, or was answered 401.
-    doubted: Arc<AtomicBool>,
+    suspect: Arc<AtomicBool>,
 }
 
 impl<F> Renewed<F> {
     pub(crate) fn new(stack: Stack, build: F) -> Self {
-        Self { stack, build, doubted: Arc::default() }
+        Self { stack, build, suspect: Arc::default() }
     }
 }
 
@@ -44,12 +44,12 @@ where
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if self.doubted.swap(false, Ordering::Relaxed) {
+        if self.suspect.swap(false, Ordering::Relaxed) {
             match (self.build)() {
                 Ok(stack) => {
                     self.stack = stack;
                     // Later results of the previous client's requests say nothing about this one.
-                    self.doubted = Arc::default();
+                    self.suspect = Arc::default();
                 }
                 Err(why) => {
                     tracing::warn!(error = %why, "the credentials cannot be read again; the previous ones stay in use")
@@ -61,7 +61,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (answer, mut asked) =
-            (self.stack.call(request), InFlight { doubted: Arc::clone(&self.doubted), sound: false });
+            (self.stack.call(request), InFlight { suspect: Arc::clone(&self.suspect), sound: false });
         let judged = async move {
             let answer = answer.await;
             asked.answered(answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED));
@@ -74,7 +74,7 @@ where
 /// A request in flight. On a connection that is dead without notice, the caller gives up before the client does, so a
 /// cancelled request counts as a failure.
 struct InFlight {
-    doubted: Arc<AtomicBool>,
+    suspect: Arc<AtomicBool>,
     sound: bool,
 }
 
@@ -87,7 +87,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         if !self.sound {
-            self.doubted.store(true, Ordering::Relaxed);
+            self.suspect.store(true, Ordering::Relaxed);
         }
     }
 }

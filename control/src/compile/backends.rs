@@ -184,12 +184,12 @@ fn compile(inputs: Inputs<'_>, compiled: &Compiled, name: &ObjectName) -> Servic
         }
         ServiceKind::ExternalName(dns) => {
             let object = ObjectRef::new(Object::Service, name.clone());
-            let said = |(number, transport): Port| {
+            let port_of = |(number, transport): Port| {
                 service.ports.iter().find(|port| (port.number, port.transport) == (number, transport))
             };
             // It need not declare any port: then every number is one.
-            let declared = |port: &Port| service.ports.is_empty() || said(*port).is_some();
-            let target = |port: Port| said(port).and_then(|port| port.target).unwrap_or(port.0);
+            let declared = |port: &Port| service.ports.is_empty() || port_of(*port).is_some();
+            let target = |port: Port| port_of(port).and_then(|port| port.target).unwrap_or(port.0);
             let ports: Vec<(Port, u16)> =
                 wanted.iter().copied().filter(declared).map(|port| (port, target(port))).collect();
             let (addresses, mut problems) = resolved(world, dns);

@@ -22,7 +22,7 @@ pub struct Findings {
     /// The units with findings about an object.
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
     /// The objects whose findings have changed since [`Findings::take_moved`].
-    moved: BTreeSet<ObjectRef>,
+    changed: BTreeSet<ObjectRef>,
     /// Each finding counts once, however many units have it.
     counts: FindingCounts,
     /// The number of units that have a finding, by its hash.
@@ -63,8 +63,8 @@ impl Findings {
     }
 
     /// The objects whose findings have changed since the last call.
-    pub(crate) fn take_moved(&mut self) -> BTreeSet<ObjectRef> {
-        std::mem::take(&mut self.moved)
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<ObjectRef> {
+        std::mem::take(&mut self.changed)
     }
 
     /// The counts, if they have changed since the last call.
@@ -124,7 +124,7 @@ impl Findings {
         let before = before.cloned();
         findings.iter().for_each(|finding| self.add(finding));
         before.iter().flat_map(|before| &**before).for_each(|finding| self.subtract(finding));
-        self.moved.insert(object.clone());
+        self.changed.insert(object.clone());
         if !findings.is_empty() {
             self.by_unit.entry(unit.clone()).or_default().insert(object.clone(), findings.into());
             self.about.entry(object.clone()).or_default().insert(unit.clone());
@@ -168,14 +168,14 @@ mod tests {
     /// Puts the findings of a unit, each with a letter for its object and one for its field. Checks the objects that
     /// have moved, and the findings by object.
     #[track_caller]
-    fn check(findings: &mut Findings, unit: &str, found: &[&str], moved: &[&str], about: &[(&str, &str)]) {
+    fn check(findings: &mut Findings, unit: &str, found: &[&str], changed: &[&str], about: &[(&str, &str)]) {
         let problem = || Problem::ProcessingFailed { why: String::new() };
         let finding = |text: &&str| Finding::new(object(&text[..1]), &text[1..], problem());
         findings.put(Unit::Service(ObjectName::new("a", unit)), found.iter().map(finding).collect());
         let names = |objects: BTreeSet<ObjectRef>| -> Vec<String> {
             objects.iter().map(|object| object.name.name.to_string()).collect()
         };
-        assert_eq!(names(findings.take_moved()), moved, "moved");
+        assert_eq!(names(findings.take_changed()), changed, "changed");
         assert_eq!(names(findings.objects().cloned().collect()), about.iter().map(|(of, _)| *of).collect::<Vec<_>>());
         for (of, fields) in about {
             let found: String = findings.about(&object(of)).map(|finding| finding.field.clone()).collect();

@@ -71,7 +71,7 @@ pub struct Compiled {
     /// The compiled claims of hosts with many claims.
     claims: BTreeMap<VirtualHost, ClaimIndex>,
     /// For those hosts, the objects whose claims have changed since.
-    moved: BTreeMap<VirtualHost, BTreeSet<ObjectRef>>,
+    changed_claims: BTreeMap<VirtualHost, BTreeSet<ObjectRef>>,
 }
 
 /// A user of a backend.
@@ -197,10 +197,10 @@ impl Compiled {
     }
 
     /// The claims of these objects for these hosts have changed.
-    pub(crate) fn claims_moved(&mut self, moved: BTreeSet<(VirtualHost, ObjectRef)>) {
-        for (host, object) in moved {
+    pub(crate) fn claims_changed(&mut self, changed_claims: BTreeSet<(VirtualHost, ObjectRef)>) {
+        for (host, object) in changed_claims {
             if self.claims.contains_key(&host) {
-                self.moved.entry(host).or_default().insert(object);
+                self.changed_claims.entry(host).or_default().insert(object);
             }
         }
     }
@@ -281,11 +281,11 @@ impl Compiled {
                 }
                 K::put(self, key, made, pass)
             }
-            Err(said) => {
-                let problem = Problem::ProcessingFailed { why: printable(&said) };
-                let told = K::owners_of(inputs, key).into_iter();
-                let told = told.map(|object: ObjectRef| Finding::new(object, "", problem.clone()));
-                self.findings.put(unit.clone(), told.collect());
+            Err(panic) => {
+                let problem = Problem::ProcessingFailed { why: printable(&panic) };
+                let findings = K::owners_of(inputs, key).into_iter();
+                let findings = findings.map(|object: ObjectRef| Finding::new(object, "", problem.clone()));
+                self.findings.put(unit.clone(), findings.collect());
                 self.invalidate(unit);
                 false
             }

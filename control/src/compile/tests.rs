@@ -117,7 +117,7 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
 
 /// Lets a unit panic and compiles everything twice: from scratch, and again over a good state.
 #[track_caller]
-fn check(unit: &Unit, told: &ObjectRef) {
+fn check(unit: &Unit, owner: &ObjectRef) {
     let (world, options, held) = (world(), options(), BTreeSet::new());
     let good = compile(&world, &options, &held);
     let others =
@@ -133,7 +133,7 @@ fn check(unit: &Unit, told: &ObjectRef) {
     assert_eq!(there(&again, unit), there(&good, unit), "{unit:?} stays as it was");
     for compiled in [&full, &again] {
         let problem = Problem::ProcessingFailed { why: "tripped".to_owned() };
-        assert_eq!(compiled.findings.of(unit).collect::<Vec<_>>(), [&Finding::new(told.clone(), "", problem)]);
+        assert_eq!(compiled.findings.of(unit).collect::<Vec<_>>(), [&Finding::new(owner.clone(), "", problem)]);
         for other in &others {
             assert!(there(compiled, other), "{other:?} beside {unit:?}");
             let (left, right) = (compiled.findings.by_unit(), good.findings.by_unit());

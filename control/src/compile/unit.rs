@@ -141,10 +141,10 @@ macro_rules! units {
                         }
                     }
                 )*
-                let told = compiled.findings.by_unit().range::<Self, _>(beyond(last)).next().map(|(unit, _)| unit);
-                match (found, told) {
-                    (Some(found), Some(told)) => Some(found.min(told.clone())),
-                    (found, told) => found.or_else(|| told.cloned()),
+                let reported = compiled.findings.by_unit().range::<Self, _>(beyond(last)).next().map(|(unit, _)| unit);
+                match (found, reported) {
+                    (Some(found), Some(reported)) => Some(found.min(reported.clone())),
+                    (found, reported) => found.or_else(|| reported.cloned()),
                 }
             }
 

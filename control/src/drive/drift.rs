@@ -14,10 +14,10 @@ impl Loop<'_> {
         let state = self.collections.get(collection).filter(|state| state.synced);
         let Some(reached) = state.and_then(|state| state.resource_version.as_deref()) else { return };
         let world = self.reconciler.model().world();
-        let told = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
-        let mut drifted = told.filter(|object| !world.holds_as(object)).count();
+        let known = objects.iter().filter(|object| !younger(&object.meta.resource_version, reached));
+        let mut drifted = known.filter(|object| !world.holds_as(object)).count();
         // A list that confirms another finds the same drift, and may have its version.
-        if *complete && **resource_version == *reached && !self.reconciler.listing().doubts(collection) {
+        if *complete && **resource_version == *reached && !self.reconciler.listing().is_unconfirmed(collection) {
             let held = self.reconciler.listing().names_of(collection, world).count();
             drifted += held - objects.iter().filter(|object| world.holds(&object.meta.object)).count();
         }
@@ -64,7 +64,7 @@ mod tests {
         let mut bed = Bed::new(collections.clone());
         let published = bed.published.clone();
         let mut running = bed.running();
-        let (told, metrics) = (running.told, running.metrics);
+        let (outputs, metrics) = (running.outputs, running.metrics);
         let round = running.reconciler.model().options().pace.audit * 2;
         let mut now = clock::now();
         let class = json!({"kubernetes.io/ingress.class": "tidegate"});
@@ -107,7 +107,7 @@ mod tests {
         running.step(now);
         assert_eq!((metrics.audits.get(), counted("host"), counted("object")), (2, 1, 1));
         let snapshot = published.pin();
-        assert_eq!((snapshot.generation().0, told.generation.borrow().0), (2, 2));
+        assert_eq!((snapshot.generation().0, outputs.generation.borrow().0), (2, 2));
         assert!(snapshot.hosts().shared().get(&HostPattern::Exact("web.example".into())).is_none());
         let causes = &running.history.latest(1, None)[0].changes.causes;
         let causes: Vec<String> = causes.first.iter().map(ToString::to_string).collect();

@@ -22,7 +22,7 @@ pub(super) struct Bed {
     publisher: Publisher,
     pub(super) published: Published,
     history: History,
-    told: LoopOutputs,
+    outputs: LoopOutputs,
     metrics: ControlMetrics,
     api_server: ApiServer,
 }
@@ -30,7 +30,7 @@ pub(super) struct Bed {
 impl Bed {
     pub(super) fn new(collections: impl IntoIterator<Item = Collection>) -> Self {
         let (publisher, published) = published::channel();
-        let told = LoopOutputs {
+        let outputs = LoopOutputs {
             generation: watch::Sender::default(),
             readiness: watch::Sender::default(),
             names: watch::Sender::default(),
@@ -43,16 +43,16 @@ impl Bed {
             publisher,
             published,
             history: History::default(),
-            told,
+            outputs,
             metrics: ControlMetrics::register(&Registry::new()).unwrap(),
             api_server: ApiServer::default(),
         }
     }
 
     pub(super) fn running(&mut self) -> Loop<'_> {
-        let Self { reconciler, publisher, history, told, metrics, api_server, .. } = self;
+        let Self { reconciler, publisher, history, outputs, metrics, api_server, .. } = self;
         let unopened = watch::channel(BindFailures::default()).1;
-        Loop::new(reconciler, publisher, history, told, metrics, (api_server, &unopened))
+        Loop::new(reconciler, publisher, history, outputs, metrics, (api_server, &unopened))
     }
 }
 
@@ -71,7 +71,7 @@ fn check(events: Vec<Event>, synced: bool, failing: Option<&str>) {
     events.into_iter().for_each(|event| running.observe(event));
     running.step(clock::now());
     running.report();
-    let readiness = running.told.readiness.borrow();
+    let readiness = running.outputs.readiness.borrow();
     let state = &readiness.collections[0];
     assert_eq!((state.synced, state.failing.as_deref()), (synced, failing));
     assert_eq!(readiness.degraded, failing.is_some(), "the loop runs, so this is all that can be wrong");
@@ -115,7 +115,7 @@ async fn taken_under(flood: impl AsyncFn(mpsc::Sender<Event>, mpsc::Sender<Quest
     let collections = Kind::ALL.map(|kind| Collection { kind, namespace: None });
     let mut bed = Bed::new(collections.clone());
     let ((events, mut received), (questions, mut asked)) = (mpsc::channel(8), mpsc::channel(16));
-    let mut generation = bed.told.generation.subscribe();
+    let mut generation = bed.outputs.generation.subscribe();
     let (taken, stop) = (Cell::new(0), CancellationToken::new());
     let scenario = async {
         for collection in collections {
@@ -221,7 +221,7 @@ fn findings_are_counted_until_their_cause_is_gone() {
 async fn new_addresses_of_the_api_server_take_effect_without_other_events() {
     let mut bed = Bed::new(Kind::ALL.map(|kind| Collection { kind, namespace: None }));
     let (published, api_server, stop) = (bed.published.clone(), bed.api_server.clone(), CancellationToken::new());
-    let mut generation = bed.told.generation.subscribe();
+    let mut generation = bed.outputs.generation.subscribe();
     let ((events, mut received), (_questions, mut asked)) = (mpsc::channel(8), mpsc::channel(1));
     let scenario = async {
         for event in of_web() {

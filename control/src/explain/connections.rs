@@ -100,8 +100,8 @@ impl<'s> Passthrough<'s> {
         let Some(winner) = self.route.map(|route| &route.origin.object) else { return Default::default() };
         let table = format!(" of {}", self.listener.name);
         let lost = |finding: &&Finding| matches!(&finding.problem, Problem::ConnectionsLost { host, winner: of } if of == winner && host.ends_with(&table));
-        let told = |finding: &&Finding| finding.object == *winner && !lost(finding);
-        [&lost as &dyn Fn(&&Finding) -> bool, &told].map(|of| findings.iter().filter(of).cloned().collect()).into()
+        let of_winner = |finding: &&Finding| finding.object == *winner && !lost(finding);
+        [&lost as &dyn Fn(&&Finding) -> bool, &of_winner].map(|of| findings.iter().filter(of).cloned().collect()).into()
     }
 }
 

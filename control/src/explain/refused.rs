@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, ParentRef, Text};
 
-use crate::attachment::{Fault, Key, Verdict};
+use crate::attachment::{ConditionReason, Key, Verdict};
 use crate::sources::parent_of;
 use crate::topology::Topology;
 use crate::world::World;
@@ -67,7 +67,7 @@ pub(crate) fn refusals(world: &World, topology: &Topology, gateway: &ObjectRef, 
             GroupKind::Known(_) | GroupKind::Other { .. } => *name == gateway.name,
         }
     };
-    let refused = |fault: &Fault| Refused {
+    let refused = |fault: &ConditionReason| Refused {
         object: route.clone(),
         reason: fault.reason.into(),
         message: fault.message.clone().into(),

@@ -138,7 +138,7 @@ mod tests {
     /// Entries as `generation`, or `first..generation xN` for several, with their Service.
     #[track_caller]
     fn check(journal: &Journal, want: &[&str]) {
-        let told = |entry: &Publication| {
+        let text = |entry: &Publication| {
             let whose = entry.changes.units.endpoints.first.first().map(|unit| match unit {
                 Unit::Service(service) => format!(" {}", service.name),
                 other @ (Unit::Object(_)
@@ -156,7 +156,7 @@ mod tests {
                 }
             }
         };
-        let entries: Vec<String> = journal.latest(usize::MAX, None).iter().map(told).collect();
+        let entries: Vec<String> = journal.latest(usize::MAX, None).iter().map(text).collect();
         assert_eq!(entries, want);
     }
 

@@ -11,7 +11,7 @@ use crate::sample::Sample;
 
 /// The models of generations with different routes, the newest last.
 #[derive(Debug)]
-pub(super) struct KeptModels {
+pub(super) struct RetainedModels {
     models_max: usize,
     routes_max: usize,
     models: VecDeque<Model>,
@@ -60,7 +60,7 @@ impl Difference {
     }
 }
 
-impl KeptModels {
+impl RetainedModels {
     pub(super) const fn new(models_max: usize, routes_max: usize) -> Self {
         Self { models_max, routes_max, models: VecDeque::new(), held: None }
     }

@@ -105,7 +105,7 @@ impl Turn<'_> {
 
     /// Attaches or compiles one unit again, and records drift of it and of the units it affects.
     fn audit(&mut self, unit: &Unit) {
-        let before = told(&self.model.compiled, unit);
+        let before = reported(&self.model.compiled, unit);
         self.model.compiled.invalidate(unit);
         let attached = unit.object().is_some_and(|object| self.attach_again(object));
         let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
@@ -113,7 +113,7 @@ impl Turn<'_> {
         let touched = compiled.recompile(inputs, BTreeSet::from([unit.clone()]), defer);
         let recompiled = touched.changed.routes() || touched.changed.endpoints();
         let serves = self.ignores(unit) || unit.serves(&self.model.compiled, self.serving);
-        if attached || recompiled || !serves || before != told(&self.model.compiled, unit) {
+        if attached || recompiled || !serves || before != reported(&self.model.compiled, unit) {
             self.drifted.push(unit.clone());
         }
         if recompiled {
@@ -196,7 +196,7 @@ impl Reconciler {
 }
 
 /// The findings of a unit, and the verdict of its object.
-fn told(compiled: &Compiled, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
+fn reported(compiled: &Compiled, unit: &Unit) -> (Option<ByObject>, Option<Verdict>) {
     let verdict = unit.object().and_then(|object| compiled.verdicts.get(object).cloned());
     (compiled.findings.by_unit().get(unit).cloned(), verdict)
 }

@@ -50,7 +50,7 @@ impl DesiredReports<'_> {
 impl PendingReports<'_> {
     /// The objects whose findings have changed since the last call.
     pub fn changed_findings(&mut self) -> ChangedFindings {
-        let moved = self.model.compiled.findings.take_moved();
+        let moved = self.model.compiled.findings.take_changed();
         let queued_all = std::mem::replace(&mut self.reporting.queued_findings, true);
         if !self.model.options.events || !self.listing.may_report() {
             self.reporting.queued_findings = false;

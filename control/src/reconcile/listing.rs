@@ -35,7 +35,7 @@ pub struct Listing {
     /// The failing collections, and whether the reason is a denial.
     failing: BTreeMap<Collection, bool>,
     /// Sources whose last list would have removed so much that it needs a confirmation.
-    doubted: BTreeSet<Collection>,
+    unconfirmed: BTreeSet<Collection>,
     /// Since when no required collection is awaited.
     required_since: Option<Instant>,
     /// Whether the first model was compiled. Nothing is published or reported before.
@@ -70,7 +70,7 @@ impl Listing {
             restored: BTreeMap::new(),
             trusted: BTreeSet::new(),
             failing: BTreeMap::new(),
-            doubted: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             required_since: None,
             running: false,
         }
@@ -132,8 +132,8 @@ impl Listing {
     }
 
     /// Whether the last list of a collection must be confirmed by the next one.
-    pub(crate) fn doubts(&self, collection: &Collection) -> bool {
-        self.doubted.contains(collection)
+    pub(crate) fn is_unconfirmed(&self, collection: &Collection) -> bool {
+        self.unconfirmed.contains(collection)
     }
 
     /// A list lacks `gone` of the `held` objects of a collection. Returns `true` if the next list must confirm it.
@@ -143,16 +143,16 @@ impl Listing {
         (gone, held): (usize, usize),
         pace: &Pace,
     ) -> bool {
-        if pace.doubts(gone, held) && self.doubted.insert(collection.clone()) {
+        if pace.needs_confirmation(gone, held) && self.unconfirmed.insert(collection.clone()) {
             return true;
         }
-        self.doubted.remove(collection);
+        self.unconfirmed.remove(collection);
         false
     }
 
     /// The API server does not serve the kind of a collection: that it has no objects needs no confirmation.
     pub(super) fn unserved(&mut self, collection: &Collection, now: Instant) {
-        self.doubted.remove(collection);
+        self.unconfirmed.remove(collection);
         self.recovers(collection, now);
     }
 
@@ -360,13 +360,13 @@ mod tests {
     fn check_doubts(lists: &[(usize, usize, bool)]) {
         let (of, pace) = (collection("Ingress"), Pace::default());
         let mut listing = Listing::new([of.clone()]);
-        for (gone, held, doubted) in lists {
+        for (gone, held, unconfirmed) in lists {
             let asked = listing.must_be_confirmed(&of, (*gone, *held), &pace);
-            assert_eq!((asked, listing.doubts(&of)), (*doubted, *doubted), "{gone} of {held} are gone");
+            assert_eq!((asked, listing.is_unconfirmed(&of)), (*unconfirmed, *unconfirmed), "{gone} of {held} are gone");
         }
         listing.must_be_confirmed(&of, (30, 30), &pace);
         listing.unserved(&of, clock::now());
-        assert!(!listing.doubts(&of));
+        assert!(!listing.is_unconfirmed(&of));
     }
 
     #[test]

@@ -279,8 +279,11 @@ impl PendingReports<'_> {
         };
         if !queued_all {
             let judged = model.compiled.verdicts.keys();
-            let said = reporting.observed.keys().filter(|object| !model.compiled.verdicts.contains_key(*object));
-            return PendingStatusUpdates { all: differing(&mut judged.chain(said)), ..PendingStatusUpdates::default() };
+            let observed = reporting.observed.keys().filter(|object| !model.compiled.verdicts.contains_key(*object));
+            return PendingStatusUpdates {
+                all: differing(&mut judged.chain(observed)),
+                ..PendingStatusUpdates::default()
+            };
         }
         let changed = differing(&mut judged.iter());
         let counting = differing(&mut counting.difference(&judged));
@@ -301,6 +304,6 @@ impl PendingReports<'_> {
         self.reporting.counting.clear();
         self.reporting.rewritten.clear();
         self.gateway_services.forget();
-        self.model.compiled.findings.take_moved();
+        self.model.compiled.findings.take_changed();
     }
 }

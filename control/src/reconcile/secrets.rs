@@ -13,7 +13,7 @@ use crate::topology::Topology;
 #[derive(Debug, Default)]
 pub(super) struct PolledSecrets {
     /// The Secrets as last reported to the informers; `None` before the first report.
-    told: Option<BTreeSet<ObjectName>>,
+    announced: Option<BTreeSet<ObjectName>>,
     /// Secrets that have gained or lost a dependent.
     candidates: BTreeSet<ObjectName>,
 }
@@ -31,7 +31,7 @@ impl PolledSecrets {
 
     /// Whether nothing was reported yet.
     pub(super) const fn untold(&self) -> bool {
-        self.told.is_none()
+        self.announced.is_none()
     }
 
     /// Compares all dependencies with the last report and returns the changes; `None` if there are none, except the
@@ -42,12 +42,12 @@ impl PolledSecrets {
             return None;
         }
         let wanted: BTreeSet<ObjectName> = topology.wanted(Kind::Secret).map(|secret| secret.name.clone()).collect();
-        let first = self.told.is_none();
-        let before = self.told.take().unwrap_or_default();
+        let first = self.announced.is_none();
+        let before = self.announced.take().unwrap_or_default();
         let begin = wanted.difference(&before).cloned().map(SecretInterest::Add);
         let changes: Vec<SecretInterest> =
             begin.chain(before.difference(&wanted).cloned().map(SecretInterest::Remove)).collect();
-        self.told = Some(wanted);
+        self.announced = Some(wanted);
         Some(changes).filter(|changes| first || !changes.is_empty())
     }
 
@@ -57,14 +57,14 @@ impl PolledSecrets {
         if !by_name(options) {
             return None;
         }
-        let told = self.told.get_or_insert_default();
+        let announced = self.announced.get_or_insert_default();
         let mut changes = Vec::new();
         for name in candidates {
             let secret = ObjectRef::new(Kind::Secret, name.clone());
             let wanted = topology.has_dependents(&Key::Object(secret));
-            if wanted && told.insert(name.clone()) {
+            if wanted && announced.insert(name.clone()) {
                 changes.push(SecretInterest::Add(name));
-            } else if !wanted && told.remove(&name) {
+            } else if !wanted && announced.remove(&name) {
                 changes.push(SecretInterest::Remove(name));
             }
         }

@@ -165,7 +165,7 @@ impl WaitInputs<'_> {
             }),
         };
         // Each added route, with the last one that takes requests for its path until then.
-        let come = unit.routes_come(before).into_iter().filter(|route| leads_nowhere(route));
+        let come = unit.routes_added(before).into_iter().filter(|route| leads_nowhere(route));
         let paths = come.filter_map(|route| Some((before.with_path(&route.path).last()?, route)));
         let others = [(&before.fallback, &after.fallback), (&before.last_resort, &after.last_resort)];
         let others = others.into_iter().filter_map(|(old, new)| old.as_ref().zip(new.as_ref()));

@@ -93,31 +93,32 @@ impl EventCorrelator {
         now: Instant,
     ) -> NextWrite<'n> {
         let full = self.objects.len() >= OBJECTS_MAX;
-        let told = match self.objects.entry(object.clone()) {
-            Entry::Occupied(told) => told.into_mut(),
+        let history = match self.objects.entry(object.clone()) {
+            Entry::Occupied(history) => history.into_mut(),
             Entry::Vacant(_) if notices.is_empty() => return NextWrite::Rest(None),
             Entry::Vacant(_) if full => return NextWrite::Full,
             Entry::Vacant(vacant) => vacant.insert(EventHistory { uid, events: Vec::new(), even_at: now, failures: 0 }),
         };
-        told.look(uid, notices, now);
+        history.look(uid, notices, now);
         let forbidden = self.forbidden.get(namespace(object)).map(|forbidden| forbidden.until);
         if let Some(until) = forbidden.filter(|until| now < *until && !notices.is_empty()) {
             return NextWrite::Rest(Some(until));
         }
-        let (news, news_at) = (told.first(notices, |event| event.is_none_or(|event| event.again)), told.news_at(now));
+        let (news, news_at) =
+            (history.first(notices, |event| event.is_none_or(|event| event.again)), history.news_at(now));
         let news_wait = news.is_some().then_some(news_at);
         if let Some(news) = news.filter(|_| news_at <= now) {
             return news;
         }
-        if let Some(due) = told.first(notices, |event| event.is_some_and(|event| event.at + RENEW <= now)) {
+        if let Some(due) = history.first(notices, |event| event.is_some_and(|event| event.at + RENEW <= now)) {
             return due;
         }
-        let renewals = told.events.iter().filter(|event| event.present).map(|event| event.at + RENEW);
+        let renewals = history.events.iter().filter(|event| event.present).map(|event| event.at + RENEW);
         if let Some(next) = renewals.chain(news_wait).min() {
             return NextWrite::Rest(Some(next));
         }
         // No finding stands. The history is kept while it affects later writes.
-        let until = told.events.iter().map(|event| event.at + KEPT).fold(told.even_at, Instant::max);
+        let until = history.events.iter().map(|event| event.at + KEPT).fold(history.even_at, Instant::max);
         if until > now {
             return NextWrite::Rest(Some(until));
         }
@@ -129,20 +130,21 @@ impl EventCorrelator {
     /// count, if known.
     pub(super) fn recorded(&mut self, object: &ObjectRef, notice: u64, count: Option<i32>, now: Instant) {
         self.forbidden.remove(namespace(object));
-        let Some(told) = self.objects.get_mut(object) else { return };
-        let before = told.events.iter().position(|event| event.id == notice).map(|place| told.events.remove(place));
+        let Some(history) = self.objects.get_mut(object) else { return };
+        let before =
+            history.events.iter().position(|event| event.id == notice).map(|place| history.events.remove(place));
         if before.is_none_or(|event| event.again) {
-            told.even_at = told.even_at.max(now) + REFILL;
+            history.even_at = history.even_at.max(now) + REFILL;
         }
         let count = count.or(before.and_then(|event| event.count));
-        told.events.push(Event { id: notice, count, at: now, present: true, again: false });
-        told.failures = 0;
+        history.events.push(Event { id: notice, count, at: now, present: true, again: false });
+        history.failures = 0;
     }
 
     /// The Event no longer exists.
     pub(super) fn vanished(&mut self, object: &ObjectRef, notice: u64) {
-        if let Some(told) = self.objects.get_mut(object) {
-            told.events.retain(|event| event.id != notice);
+        if let Some(history) = self.objects.get_mut(object) {
+            history.events.retain(|event| event.id != notice);
         }
     }
 
@@ -157,9 +159,9 @@ impl EventCorrelator {
 
     /// Records a failed write; returns `true` if another attempt should follow.
     pub(super) fn failed(&mut self, object: &ObjectRef) -> bool {
-        self.objects.get_mut(object).is_some_and(|told| {
-            told.failures += 1;
-            told.failures < FAILURES_MAX
+        self.objects.get_mut(object).is_some_and(|history| {
+            history.failures += 1;
+            history.failures < FAILURES_MAX
         })
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct LeaseWrite {
 #[derive(Debug)]
 pub(crate) struct Election {
     identity: String,
-    terms: ElectionTiming,
+    timing: ElectionTiming,
     /// The Lease as last known, and since when that version is known.
     known: Option<(ObservedLease, Instant)>,
     /// Whether that was read in this round, with no request since.
@@ -81,8 +81,8 @@ pub(crate) struct Election {
 
 impl Election {
     /// A candidate without any knowledge. Its identity must be unique, also among earlier processes.
-    pub(crate) fn new(identity: String, terms: ElectionTiming) -> Self {
-        Self { identity, terms, known: None, fresh: false, until: None }
+    pub(crate) fn new(identity: String, timing: ElectionTiming) -> Self {
+        Self { identity, timing, known: None, fresh: false, until: None }
     }
 
     /// Whether the Lease must be read before the next bid.
@@ -112,7 +112,7 @@ impl Election {
         if !std::mem::take(&mut self.fresh) {
             return None;
         }
-        let (holder, duration) = (self.identity.clone(), Some(self.terms.lease));
+        let (holder, duration) = (self.identity.clone(), Some(self.timing.lease));
         let first = LeaseRecord { holder, duration, acquired_us: wall_us, renewed_us: wall_us, transitions: 0 };
         let Some((known, since)) = &self.known else {
             return Some(LeaseWrite { over: None, record: first, begun: now });
@@ -123,7 +123,7 @@ impl Election {
             let renewed_us = if wall_us == old.renewed_us { wall_us.saturating_add(1) } else { wall_us };
             LeaseRecord { acquired_us: old.acquired_us, renewed_us, transitions: old.transitions, ..first }
         } else {
-            let valid_for = old.duration.unwrap_or(self.terms.lease).min(LEASE_MAX);
+            let valid_for = old.duration.unwrap_or(self.timing.lease).min(LEASE_MAX);
             if !old.holder.is_empty() && now.saturating_duration_since(*since) < valid_for {
                 return None;
             }
@@ -134,7 +134,7 @@ impl Election {
 
     /// The API server has accepted a bid and created this version.
     pub(crate) fn won(&mut self, next_write: LeaseWrite, version: String, now: Instant) {
-        self.until = Some(next_write.begun + self.terms.lead);
+        self.until = Some(next_write.begun + self.timing.lead);
         self.known = Some((ObservedLease { version, record: next_write.record }, now));
         self.fresh = true;
     }

@@ -31,7 +31,7 @@ enum NextCheck {
 impl Reporter {
     /// Writes Events while the queue exists. The history is dropped at the end of leadership: the next leader may have
     /// written more.
-    pub(super) async fn tell(&self, lead: &Leadership) {
+    pub(super) async fn write_events(&self, lead: &Leadership) {
         let queue = &self.view.reports.events;
         let mut correlator = EventCorrelator::default();
         while let Some(object) = queue.get().await {
@@ -64,7 +64,7 @@ impl Reporter {
             findings.iter().filter_map(|finding| Some(EventRecord::of(uid?, finding))).collect();
         loop {
             let now = clock::now();
-            let (notice, made, told) = match correlator.next(object, uid, &notices, now) {
+            let (notice, made, written) = match correlator.next(object, uid, &notices, now) {
                 NextWrite::Rest(until) => {
                     return NextCheck::Rest(until.map(|until| until.saturating_duration_since(now)));
                 }
@@ -75,18 +75,18 @@ impl Reporter {
                 NextWrite::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
                 NextWrite::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
             };
-            self.metrics.events.with_label_values(&[outcome(&told)]).inc();
+            self.metrics.events.with_label_values(&[outcome(&written)]).inc();
             let now = clock::now();
             if let Err(
                 refusal @ (NotWritten::Forbidden(_)
                 | NotWritten::Refused(_)
                 | NotWritten::Conflict
                 | NotWritten::Failed(_)),
-            ) = &told
+            ) = &written
             {
                 self.untold.again("an Event could not be written", object, refusal);
             }
-            match told {
+            match written {
                 Ok(count) => {
                     self.untold.over();
                     correlator.recorded(object, notice.id, Some(count), now);
@@ -135,11 +135,11 @@ impl Reporter {
         notice: &EventRecord,
         count: Option<i32>,
     ) -> Result<i32, NotWritten> {
-        let told = match count {
+        let known = match count {
             Some(count) => count,
             None => event::count(&self.send::<Event>(lead, event::ask(object, notice)).await?),
         };
-        let count = told.max(1).saturating_add(1);
+        let count = known.max(1).saturating_add(1);
         let renewed = event::renew(object, notice, count, wall());
         self.send::<IgnoredAny>(lead, renewed).await.map(|IgnoredAny| count)
     }

@@ -25,7 +25,7 @@ pub(super) struct Campaign {
     api: Api<Lease>,
     name: String,
     election: Election,
-    terms: ElectionTiming,
+    timing: ElectionTiming,
     /// The Lease as last read or written. Fields of others are kept.
     lease: Lease,
     /// The end of this process's leadership.
@@ -39,12 +39,12 @@ impl Campaign {
         client: kube::Client,
         lease: &ObjectName,
         identity: String,
-        terms: ElectionTiming,
+        timing: ElectionTiming,
         lead: watch::Sender<Option<Instant>>,
     ) -> Self {
         let (api, name) = (Api::namespaced(client, &lease.namespace), lease.name.to_string());
-        let election = Election::new(identity, terms);
-        Self { api, name, election, terms, lease: Lease::default(), lead, failing: false }
+        let election = Election::new(identity, timing);
+        Self { api, name, election, timing, lease: Lease::default(), lead, failing: false }
     }
 
     /// Takes part in the election; never returns.
@@ -63,7 +63,7 @@ impl Campaign {
             let until = self.election.until();
             self.lead.send_if_modified(|before| std::mem::replace(before, until) != until);
             // A random part, so that candidates that started together spread out.
-            sleep(self.terms.retry + share(self.terms.retry / 5, fastrand::u64(..))).await;
+            sleep(self.timing.retry + share(self.timing.retry / 5, fastrand::u64(..))).await;
         }
     }
 
@@ -80,7 +80,7 @@ impl Campaign {
 
     /// One round: reads the Lease unless it is known, and renews or claims it if possible.
     async fn attempt(&mut self) -> Result<(), String> {
-        let patience = self.terms.lead / 2;
+        let patience = self.timing.lead / 2;
         if self.election.must_read() {
             let answer = timeout(patience, self.api.get_opt(&self.name)).await;
             let lease = answer.map_err(|_elapsed| "no answer".to_owned())?.map_err(|why| why.to_string())?;

@@ -137,7 +137,7 @@ pub struct Reporter {
     client: kube::Client,
     lease: ObjectName,
     identity: String,
-    terms: ElectionTiming,
+    timing: ElectionTiming,
     metrics: ReportMetrics,
     /// Failed writes of status.
     unwritten: LogFirstFailure,
@@ -168,7 +168,7 @@ impl Reporter {
         identity: String,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let (terms, metrics) = (ElectionTiming::default(), ReportMetrics::register(registry)?);
+        let (timing, metrics) = (ElectionTiming::default(), ReportMetrics::register(registry)?);
         let ([unwritten, untold, unwritten_infrastructure], retry_after) =
             <([LogFirstFailure; 3], RetryAfterGate)>::default();
         Ok(Self {
@@ -176,7 +176,7 @@ impl Reporter {
             client,
             lease,
             identity,
-            terms,
+            timing,
             metrics,
             unwritten,
             untold,
@@ -187,8 +187,8 @@ impl Reporter {
 
     /// The same, with other durations of the election.
     #[must_use]
-    pub fn paced(mut self, terms: ElectionTiming) -> Self {
-        self.terms = terms;
+    pub fn paced(mut self, timing: ElectionTiming) -> Self {
+        self.timing = timing;
         self
     }
 
@@ -201,7 +201,7 @@ impl Reporter {
             return;
         }
         let (leads, lead) = watch::channel(None);
-        let mut campaign = Campaign::new(self.client.clone(), &self.lease, self.identity.clone(), self.terms, leads);
+        let mut campaign = Campaign::new(self.client.clone(), &self.lease, self.identity.clone(), self.timing, leads);
         tokio::select! {
             () = stop.cancelled() => {}
             () = campaign.run() => {}
@@ -255,7 +255,7 @@ impl Reporter {
     /// Runs all writers while the queues exist.
     async fn write(&self, lead: &Leadership) {
         let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
-        tokio::join!(statuses, self.tell(lead), self.make(lead));
+        tokio::join!(statuses, self.write_events(lead), self.make(lead));
     }
 
     /// One writer of statuses.

@@ -80,14 +80,15 @@ fn refusal(code: u16, status: &Status, asked: Option<Duration>) -> NotWritten {
     let why = || format!("{code}: {}", status.message);
     let details = status.details.as_ref();
     let going = details.is_some_and(|it| it.causes.iter().any(|cause| cause.reason == "NamespaceTerminating"));
-    let told = details.map(|it| Duration::from_secs(u64::from(it.retry_after_seconds))).filter(|it| !it.is_zero());
+    let retry_after =
+        details.map(|it| Duration::from_secs(u64::from(it.retry_after_seconds))).filter(|it| !it.is_zero());
     match code {
         404 => NotWritten::Gone,
         403 if going => NotWritten::Gone,
         403 => NotWritten::Forbidden(why()),
         409 if status.reason == "AlreadyExists" => NotWritten::Exists,
         409 => NotWritten::Conflict,
-        429 => NotWritten::Throttled(asked.or(told).unwrap_or(LATER)),
+        429 => NotWritten::Throttled(asked.or(retry_after).unwrap_or(LATER)),
         // Other credentials, another version or more time may help.
         401 | 408 => NotWritten::Failed(why()),
         400..=499 => NotWritten::Refused(why()),

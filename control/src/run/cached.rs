@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, SweepLimit, seconds};
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, UnconfirmedRemovals, seconds};
 use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, StateReporter, unknown};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
@@ -34,7 +34,7 @@ pub struct CachedControl {
     /// The kinds.
     pub kinds: Vec<CachedKind>,
     /// The limit for lists that lack many objects.
-    pub sweep: SweepLimit,
+    pub removals: UnconfirmedRemovals,
     /// The limits of lists and watches.
     pub limits: Limits,
     /// The store of the cluster's state over restarts, if enabled.
@@ -61,13 +61,13 @@ pub fn start_cached(
     let metrics = CollectionMetrics::register(registry)?;
     let cache_metrics = CacheMetrics::register(registry)?;
     let states = watch::Sender::new(unknown(&control.kinds));
-    let told = states.subscribe();
+    let receiver = states.subscribe();
     let running = async move {
-        let CachedControl { client, api_server, kinds, sweep, limits, cache, copies } = control;
-        let (cache, restored) = open_cache(cache, (Vec::new(), kinds.clone()), sweep, &cache_metrics).await;
+        let CachedControl { client, api_server, kinds, removals, limits, cache, copies } = control;
+        let (cache, restored) = open_cache(cache, (Vec::new(), kinds.clone()), removals, &cache_metrics).await;
         api_server.recall(restored.sockets);
         let identity = Identity::new(client.clone(), limits.clone(), restored.cluster);
-        let following = CachedFollower { client, kinds, sweep, limits, metrics, copies: Some(copies), states };
+        let following = CachedFollower { client, kinds, removals, limits, metrics, copies: Some(copies), states };
         let keeping = keep_reached_by(cache.as_ref(), (&api_server, &identity), following.states.subscribe(), drop);
         let follow = follow(following, (restored.cached, cache.as_ref()), &identity, shutdown);
         tokio::select! {
@@ -80,7 +80,7 @@ pub fn start_cached(
             tracing::error!("closing the cluster cache panicked");
         }
     };
-    Ok((told, running))
+    Ok((receiver, running))
 }
 
 /// The shared parameters of the informers of cached kinds.
@@ -88,7 +88,7 @@ pub fn start_cached(
 pub(crate) struct CachedFollower {
     pub(crate) client: kube::Client,
     pub(crate) kinds: Vec<CachedKind>,
-    pub(crate) sweep: SweepLimit,
+    pub(crate) removals: UnconfirmedRemovals,
     pub(crate) limits: Limits,
     pub(crate) metrics: CollectionMetrics,
     pub(crate) copies: Option<Copies<ServedKind>>,
@@ -121,12 +121,12 @@ pub(crate) fn follow(
             client: following.client.clone(),
             wanted: kind.clone(),
             limits: following.limits.clone(),
-            sweep: following.sweep,
+            removals: following.removals,
             metrics: following.metrics.clone(),
             sink,
             copies: following.copies.clone(),
             identity: identity.clone(),
-            tell: StateReporter::of(&following.states, kind, &following.metrics),
+            reporter: StateReporter::of(&following.states, kind, &following.metrics),
             asked,
             rng: fastrand::Rng::with_seed(seed),
             recovery: recovery.clone(),
@@ -159,7 +159,7 @@ fn restart(following: &CachedFollower, kept: RestoredCached) -> Restarted {
     if let (Some(copies), Some(version)) = (&following.copies, &resume) {
         copies.restore(&served, &objects, version);
     }
-    StateReporter::of(&following.states, &wanted, &following.metrics).tell(|state| {
+    StateReporter::of(&following.states, &wanted, &following.metrics).report(|state| {
         state.served = Some(served.clone());
         // Without a resourceVersion the later changes are unknown: the kind is served after it is listed.
         if resume.is_some() {

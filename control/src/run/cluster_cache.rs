@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, KeptCollection, Restored, SweepLimit};
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, Restored, StoredCollection, UnconfirmedRemovals};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, served};
 use crate::cluster::informer::Identity;
 use crate::event::Collection;
@@ -26,13 +26,13 @@ const OPEN_MAX: Duration = Duration::from_secs(30);
 /// Opens the cache, if it is enabled. Returns its content, which is empty without a cache.
 pub(crate) async fn open_cache(
     options: Option<CacheOptions>,
-    kept: (Vec<KeptCollection>, Vec<CachedKind>),
-    sweep: SweepLimit,
+    kept: (Vec<StoredCollection>, Vec<CachedKind>),
+    removals: UnconfirmedRemovals,
     metrics: &CacheMetrics,
 ) -> (Option<Cache>, Restored) {
     let Some(options) = options else { return (None, Restored::default()) };
     let metrics = metrics.clone();
-    let opening = spawn_blocking(move || Cache::open(options, kept, sweep, &metrics));
+    let opening = spawn_blocking(move || Cache::open(options, kept, removals, &metrics));
     let Ok(opened) = timeout(OPEN_MAX, opening).await else {
         tracing::error!(within = ?OPEN_MAX, "the cluster cache does not open in time and is disabled");
         return (None, Restored::default());
@@ -51,11 +51,11 @@ pub(crate) fn keep_reached_by(
     mut states: watch::Receiver<CachedStates>,
     relist: impl Fn(Collection) + Send + 'static,
 ) -> impl Future<Output = Infallible> + Send + 'static {
-    let told = cache.map(|cache| (cache.reached_by(), cache.lost()));
+    let signals = cache.map(|cache| (cache.reached_by(), cache.lost()));
     let (api_server, identity) = (api_server.clone(), identity.clone());
     let (mut learned, mut cluster) = (api_server.learned(), identity.known());
     async move {
-        let Some((reached_by, mut lost)) = told else { return pending().await };
+        let Some((reached_by, mut lost)) = signals else { return pending().await };
         let mut asking = pin!(identify(&identity).fuse());
         let mut kinds = served(&states.borrow_and_update());
         loop {

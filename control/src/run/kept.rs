@@ -16,7 +16,7 @@ use super::cached::{CachedFollower, follow};
 use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, KeptCollection, Restored, RestoredCached, Sink, SweepLimit, seconds};
+use crate::cluster::cache::{Cache, Restored, RestoredCached, Sink, StoredCollection, UnconfirmedRemovals, seconds};
 use crate::cluster::cached::CachedStates;
 use crate::cluster::informer::{Identity, Informer, Limits};
 use crate::cluster::resolve::Resolver;
@@ -41,9 +41,10 @@ impl State {
     /// Opens the cache, if enabled, and restores its content.
     pub(super) async fn open_cache(&mut self) {
         let pace = self.control.options.pace;
-        let sweep = SweepLimit { share_max: pace.sweep_share_max, free: pace.sweep_free };
+        let removals =
+            UnconfirmedRemovals { share: pace.unconfirmed_removals_share, count: pace.unconfirmed_removals_count };
         let kept = (self.kept_collections(), self.control.cached.clone());
-        let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, sweep, &self.cache_metrics).await;
+        let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, removals, &self.cache_metrics).await;
         self.kept.cache = cache;
         self.kept.cached = take(&mut restored.cached);
         let stale_since_s = restored.collections.iter().map(|collection| collection.as_of_s).min();
@@ -72,7 +73,7 @@ impl State {
         }
     }
 
-    fn kept_collections(&self) -> Vec<KeptCollection> {
+    fn kept_collections(&self) -> Vec<StoredCollection> {
         let (options, namespaces) = (&self.control.options, &self.control.namespaces);
         let kept = |collection: &Collection| {
             let listed = collection.kind != Kind::Secret || options.secrets == Secrets::Watched;
@@ -81,7 +82,7 @@ impl State {
             let [labels, fields] = selectors.map(|selector| selector.unwrap_or_else(|| "all".to_owned()));
             let selection = if listed { format!("{labels}; {fields}") } else { "by name".to_owned() };
             let whole = listed && self.control.copies.is_some() && collection.kind != Kind::ConfigMap;
-            KeptCollection { collection: collection.clone(), selection, listed, whole }
+            StoredCollection { collection: collection.clone(), selection, listed, whole }
         };
         self.collections.iter().map(kept).collect()
     }

@@ -36,5 +36,5 @@ fn settle_conflicts(topology: &mut Topology, world: &World, options: &Options) {
         topology.replace(&object, attachment);
     }
     // Nothing is compiled yet.
-    drop(topology.take_moved());
+    drop(topology.take_changed());
 }

@@ -12,7 +12,8 @@ use crate::attachment::{Attachment, GlobalClaim};
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let mut attachment = Attachment::reporting(object, reader.world());
     let found = reader.any_certificate(&object.name, "every other host").cloned();
-    let certificate = found.map_err(|problem| attachment.tell([Finding::new(object.clone(), "data", problem)])).ok();
+    let certificate =
+        found.map_err(|problem| attachment.add_findings([Finding::new(object.clone(), "data", problem)])).ok();
     attachment.other_claims_mut().globals = Some(Arc::new(GlobalClaim { certificate, ..GlobalClaim::default() }));
     attachment
 }

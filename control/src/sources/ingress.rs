@@ -102,11 +102,11 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let Some((ingress, options)) = of_ours else { return Attachment::reporting(object, world) };
     let class = match membership(reader, options, ingress) {
         Membership::Ours(class) => class,
-        Membership::Others => return told(Verdict::Others, Vec::new()),
+        Membership::Others => return without_claims(Verdict::Others, Vec::new()),
         Membership::UnknownClass(class) => {
             let problem = Problem::ClassUnknown { class: class.to_string() };
             let finding = Finding::new(object.clone(), "spec.ingressClassName", problem);
-            return told(Verdict::Others, vec![finding]);
+            return without_claims(Verdict::Others, vec![finding]);
         }
     };
     let findings = world.findings_of(object).to_vec();
@@ -124,10 +124,10 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     // A broken Secret or Service gives the same finding for each of the hosts.
     findings.sort_unstable();
     findings.dedup();
-    Attachment { claims: all.into(), ..told(Verdict::Served(class), findings) }
+    Attachment { claims: all.into(), ..without_claims(Verdict::Served(class), findings) }
 }
 
-fn told(verdict: Verdict, findings: Vec<Finding>) -> Attachment {
+fn without_claims(verdict: Verdict, findings: Vec<Finding>) -> Attachment {
     let report = Report { verdict: Some(verdict), findings };
     Attachment { report: report.unless_empty(), ..Attachment::default() }
 }
@@ -185,7 +185,7 @@ impl Claims<'_, '_> {
                 if matches!(problem, Problem::ServiceMissing { .. }) {
                     self.missing.insert(ObjectRef::new(Kind::Service, backend.service.clone()));
                 }
-                self.tell(format!("{field}.{service}"), problem);
+                self.report(format!("{field}.{service}"), problem);
                 Vec::new()
             }
         };
@@ -213,14 +213,14 @@ impl Claims<'_, '_> {
                     if matches!(problem, Problem::CertificateMissing { .. }) {
                         self.missing.insert(ObjectRef::new(Kind::Secret, it.secret.clone()));
                     }
-                    self.tell(format!("{}.secretName", it.field()), problem);
+                    self.report(format!("{}.secretName", it.field()), problem);
                 }
             }
         }
         certificates
     }
 
-    fn tell(&mut self, field: String, problem: Problem) {
+    fn report(&mut self, field: String, problem: Problem) {
         self.findings.push(Finding::new(self.object.clone(), field, problem));
     }
 }

@@ -55,19 +55,19 @@ pub fn attach(world: &World, options: &Options, topology: &Topology, object: &Ob
     let links = reader.into_links();
     match attached {
         Ok(attachment) => Attachment { links, ..attachment },
-        Err(said) => keep_last(topology.get(object), links, object, &said),
+        Err(panic) => keep_last(topology.get(object), links, object, &panic),
     }
 }
 
 /// The last attachment of an object whose source has panicked. It is attached again when something changes that it, or
 /// the failed attempt, depends on.
-fn keep_last(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, said: &str) -> Attachment {
+fn keep_last(last: Option<&Attachment>, read: Box<[Key]>, object: &ObjectRef, panic: &str) -> Attachment {
     let last = last.cloned().unwrap_or_default();
     let links: BTreeSet<Key> = last.links.iter().cloned().chain(read).collect();
     let mut report = last.report.map(Arc::unwrap_or_clone).unwrap_or_default();
     // The finding about this panic replaces the one about an earlier panic.
     report.findings.retain(|finding| !matches!(finding.problem, Problem::ProcessingFailed { .. }));
-    let why = for_owner(object.kind, said);
+    let why = for_owner(object.kind, panic);
     report.findings.push(Finding::new(object.clone(), "", Problem::ProcessingFailed { why }));
     Attachment { links: links.into_iter().collect(), report: report.unless_empty(), ..last }
 }

@@ -116,7 +116,7 @@ impl Topology {
     }
 
     /// The claims that have changed since the last call, by host and object.
-    pub(crate) fn take_moved(&mut self) -> BTreeSet<(VirtualHost, ObjectRef)> {
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<(VirtualHost, ObjectRef)> {
         std::mem::take(&mut self.moved)
     }
 

@@ -76,7 +76,7 @@ impl Bench {
         bench
     }
 
-    /// Lists all objects of a kind; returns the collection that must be listed again if the list is doubted.
+    /// Lists all objects of a kind; returns the collection that must be listed again if the list is unconfirmed.
     pub(crate) fn list(&mut self, kind: Kind, objects: &[Value]) -> Option<Collection> {
         self.listed(kind, objects, true)
     }

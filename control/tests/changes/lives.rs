@@ -123,16 +123,17 @@ fn services(bench: &Bench) -> usize {
     bench.reconciler.model().world().names_of(Kind::Service, None).count()
 }
 
-/// Lists `left` of `held` Services and `others` that are new; compares whether the list is doubted, and the Services.
+/// Lists `left` of `held` Services and `others` that are new; compares whether the list is unconfirmed, and the
+/// Services.
 #[track_caller]
-fn check_doubt(held: usize, (left, others): (usize, usize), doubted: bool) {
+fn check_doubt(held: usize, (left, others): (usize, usize), unconfirmed: bool) {
     let all: Vec<Value> = (0..held).map(|number| service(&format!("s{number}"))).collect();
     let mut bench = Bench::running(Options::default());
     assert_eq!(bench.list(Kind::Service, &all), None);
     let others: Vec<Value> = (0..others).map(|number| service(&format!("other{number}"))).collect();
     let named = [&all[..left], &others].concat();
-    assert_eq!(bench.list(Kind::Service, &named), doubted.then(|| all_of(Kind::Service)));
-    assert_eq!(services(&bench), if doubted { held + others.len() } else { named.len() });
+    assert_eq!(bench.list(Kind::Service, &named), unconfirmed.then(|| all_of(Kind::Service)));
+    assert_eq!(services(&bench), if unconfirmed { held + others.len() } else { named.len() });
     assert_eq!(bench.list(Kind::Service, &named), None, "the second one is believed");
     assert_eq!(services(&bench), named.len());
 }
@@ -177,14 +178,18 @@ fn after_a_restart_lists_are_compared_with_the_serving_objects() {
 
     bench.reconciler.start_over(KINDS.map(all_of));
     assert!(!bench.reconciler.running());
-    assert_eq!(bench.list(Kind::Service, &all[..5]), Some(all_of(Kind::Service)), "a list that lost most is doubted");
+    assert_eq!(
+        bench.list(Kind::Service, &all[..5]),
+        Some(all_of(Kind::Service)),
+        "a list that lost most is unconfirmed"
+    );
     assert_eq!(services(&bench), 40);
     for kind in [Kind::Ingress, Kind::EndpointSlice, Kind::Secret] {
         bench.list(kind, &[]);
     }
     bench.list(Kind::IngressClass, &[class()]);
     bench.reconcile();
-    assert!(!bench.reconciler.running(), "nothing is published while a list is doubted");
+    assert!(!bench.reconciler.running(), "nothing is published while a list is unconfirmed");
     assert_eq!(bench.list(Kind::Service, &all), None);
     bench.reconcile();
     assert!(bench.reconciler.running());

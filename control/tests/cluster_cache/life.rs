@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use prometheus::Registry;
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink, SweepLimit};
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink, UnconfirmedRemovals};
 
 use crate::model::{KINDS, Model, object, object_name, version};
 
@@ -36,8 +36,8 @@ pub(crate) fn open(folder: &Path, seed: u64) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
     let collections = KINDS.map(|kind| Model { seed, kind }.kept()).to_vec();
     // Lists of this model may lack any number of objects.
-    let sweep = SweepLimit { share_max: 1.0, free: usize::MAX };
-    Cache::open(options(folder), (collections, Vec::new()), sweep, &metrics)
+    let removals = UnconfirmedRemovals { share: 1.0, count: usize::MAX };
+    Cache::open(options(folder), (collections, Vec::new()), removals, &metrics)
 }
 
 /// The events of a kind.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use serde_json::json;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{Collection, KeptCollection};
+use tidegate_control::{Collection, StoredCollection};
 
 /// The kinds of the cluster. Secrets are encrypted.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Ingress, Kind::Service, Kind::Secret];
@@ -58,8 +58,8 @@ impl Model {
         Collection { kind: self.kind, namespace: None }
     }
 
-    pub(crate) fn kept(self) -> KeptCollection {
-        KeptCollection { collection: self.collection(), selection: "all".to_owned(), listed: true, whole: false }
+    pub(crate) fn kept(self) -> StoredCollection {
+        StoredCollection { collection: self.collection(), selection: "all".to_owned(), listed: true, whole: false }
     }
 }
 

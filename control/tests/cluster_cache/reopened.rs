@@ -7,7 +7,9 @@ use std::time::Duration;
 use prometheus::Registry;
 use tempfile::TempDir;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, KeptCollection, Restored, SweepLimit};
+use tidegate_control::{
+    Cache, CacheMetrics, CacheOptions, Collection, Restored, StoredCollection, UnconfirmedRemovals,
+};
 
 use crate::life::options;
 use crate::model::{object, version};
@@ -21,12 +23,12 @@ fn folder() -> TempDir {
 }
 
 fn open(options: CacheOptions, selection: &str, listed: bool) -> (Option<Cache>, Restored) {
-    open_for(options, KeptCollection { collection: SECRET, selection: selection.to_owned(), listed, whole: false })
+    open_for(options, StoredCollection { collection: SECRET, selection: selection.to_owned(), listed, whole: false })
 }
 
-fn open_for(options: CacheOptions, kept: KeptCollection) -> (Option<Cache>, Restored) {
+fn open_for(options: CacheOptions, kept: StoredCollection) -> (Option<Cache>, Restored) {
     let metrics = CacheMetrics::register(&Registry::new()).unwrap();
-    Cache::open(options, (vec![kept], Vec::new()), SweepLimit { share_max: 0.5, free: 10 }, &metrics)
+    Cache::open(options, (vec![kept], Vec::new()), UnconfirmedRemovals { share: 0.5, count: 10 }, &metrics)
 }
 
 /// A cache with one Secret as of version 7.
@@ -155,7 +157,7 @@ async fn objects_of_another_selection_are_not_restored() {
 fn objects_in_the_other_form_are_routed_and_listed_before_they_are_served() {
     for whole in [false, true] {
         let folder = folder();
-        let kept = |whole| KeptCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole };
+        let kept = |whole| StoredCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole };
         list(open_for(options(folder.path()), kept(whole)).0.unwrap());
         // This process and the next one are killed before they have received an event.
         for _ in 0..2 {
@@ -258,9 +260,9 @@ fn a_disk_failure_is_counted_and_causes_a_list() {
     std::fs::write(&inner, "no folder").unwrap();
     let registry = Registry::new();
     let metrics = CacheMetrics::register(&registry).unwrap();
-    let kept = KeptCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole: false };
-    let sweep = SweepLimit { share_max: 0.5, free: 10 };
-    let (cache, _) = Cache::open(options(folder.path()), (vec![kept], Vec::new()), sweep, &metrics);
+    let kept = StoredCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole: false };
+    let removals = UnconfirmedRemovals { share: 0.5, count: 10 };
+    let (cache, _) = Cache::open(options(folder.path()), (vec![kept], Vec::new()), removals, &metrics);
     let (mut lost, cache) = cache.map(|cache| (cache.lost(), cache)).unwrap();
     let sink = cache.sink(&SECRET, false).unwrap();
     sink.list_begins();

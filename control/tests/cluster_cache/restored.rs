@@ -117,8 +117,8 @@ fn an_empty_list_over_restored_state_must_be_confirmed() {
     let now = now();
     let mut reconciler = restored(&KINDS, now);
     settle(&mut reconciler, now);
-    let doubted = reconciler.observe(listed(Kind::Ingress, Vec::new(), now), now);
-    assert_eq!(doubted, Some(all_of(Kind::Ingress)));
+    let unconfirmed = reconciler.observe(listed(Kind::Ingress, Vec::new(), now), now);
+    assert_eq!(unconfirmed, Some(all_of(Kind::Ingress)));
     settle(&mut reconciler, now);
     assert_eq!(hosts(&reconciler), ["web.example"]);
     assert_eq!(reconciler.observe(listed(Kind::Ingress, Vec::new(), now), now), None);

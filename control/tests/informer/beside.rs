@@ -234,14 +234,14 @@ fn a_due_list_is_made_whatever_the_state_of_the_watch() {
     ] {
         let watches: Vec<Answer> = watches;
         let events = [vec!["listed@5 a@3"], said, vec!["*"]].concat();
-        let limits = Limits { list_again: MS(200), ..patient() };
+        let limits = Limits { relist_interval: MS(200), ..patient() };
         let found = block_on(async {
             let mut run = start(vec![listed(5, &[("a", 3)]), listed(9, &[("b", 8)])], watches, limits, 256).await;
             let mut found = Vec::new();
             while found.last().is_none_or(|event| event != "listed@9 b@8") {
                 found.push(run.next().await);
             }
-            assert_eq!(run.count("tidegate_lists_total", "drift"), 1.0);
+            assert_eq!(run.count("tidegate_lists_total", "periodic"), 1.0);
             found
         });
         assert!(matches(&found[..events.len() - 1], &events[..events.len() - 1]), "{found:#?}");

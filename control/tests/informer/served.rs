@@ -221,7 +221,7 @@ fn a_periodic_list_finds_what_the_watch_missed() {
         // The second list is due as well, and still in progress.
         let hangs = Answer::steps(vec![Step::Hang]);
         let collection = (vec![listed(7, &[("a", 1)]), hangs, listed(8, &[("a", 1)])], vec![]);
-        let limits = Limits { list_again: Duration::ZERO, ..patient() };
+        let limits = Limits { relist_interval: Duration::ZERO, ..patient() };
         let script = Script { definitions: (lists, vec![silent()]), collection };
         let (got, seen) = block_on(play_within(limits, script, events.len(), 4));
         assert_eq!(got, events, "{what}");
@@ -233,8 +233,8 @@ fn a_periodic_list_finds_what_the_watch_missed() {
 fn a_definition_is_listed_when_due_however_its_watch_ended() {
     let cut = || Answer::steps(vec![Step::Pause(MS(20)), Step::Cut]);
     for watch in [|| Answer::ok(""), cut, || Answer::status(503)] {
-        for (list_again, then) in [(Duration::ZERO, "definition list"), (MS(60_000), "definition watch 5")] {
-            let limits = Limits { list_again, ..patient() };
+        for (relist_interval, then) in [(Duration::ZERO, "definition list"), (MS(60_000), "definition watch 5")] {
+            let limits = Limits { relist_interval, ..patient() };
             let script = Script { definitions: (vec![defined(5, &[])], vec![watch()]), collection: (vec![], vec![]) };
             let (_, seen) = block_on(play_within(limits, script, 1, 3));
             assert_eq!(seen, ["definition list", "definition watch 5", then]);
@@ -252,7 +252,7 @@ fn a_failed_periodic_list_does_not_end_the_watch() {
         let hangs = Answer::steps(vec![Step::Hang]);
         let script =
             Script { definitions: (lists, watches), collection: (vec![listed(7, &[("a", 1)]), hangs], vec![]) };
-        let limits = Limits { list_again: Duration::ZERO, ..patient() };
+        let limits = Limits { relist_interval: Duration::ZERO, ..patient() };
         let (events, seen) = block_on(play_within(limits, script, 2, 7));
         assert_eq!(events, ["listed@7 a@1", "unserved"]);
         let requests: Vec<&String> = seen.iter().filter(|request| request.starts_with("definition")).collect();

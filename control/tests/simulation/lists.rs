@@ -13,7 +13,7 @@ impl Simulation {
         !self.held.contains(&kind) && !self.unserved.contains(&kind)
     }
 
-    /// A complete list; a doubted one is followed by a second one that confirms it. Pending events of the previous
+    /// A complete list; an unconfirmed one is followed by a second one that confirms it. Pending events of the previous
     /// watch are lost. For a kind that the cluster does not serve, only that is reported.
     pub(crate) fn list(&mut self, kind: Kind) {
         self.lost.remove(&kind);
@@ -51,8 +51,8 @@ impl Simulation {
         assert_eq!(self.names(kind), there, "seed {}: after a part of a list of {kind}", self.seed);
     }
 
-    /// A list that lacks objects but claims to be complete. While it is doubted, all routes continue to serve; it is
-    /// followed at random by changes, by another incomplete list, or by a complete one.
+    /// A list that lacks objects but claims to be complete. While it is unconfirmed, all routes continue to serve; it
+    /// is followed at random by changes, by another incomplete list, or by a complete one.
     pub(crate) fn list_lacking(&mut self, kind: Kind, die: &mut fastrand::Rng) {
         if !self.list_untrue(kind) || !self.listed(kind, self.cluster.list_lacking(kind, die, self.now)) {
             return;
@@ -109,29 +109,29 @@ impl Simulation {
         served
     }
 
-    /// A list that claims to be complete, and whether another one must confirm it. A doubted list adds its objects and
-    /// removes none; otherwise exactly the listed objects remain. The rule is that of `docs/operations.md`, implemented
-    /// independently of the loop.
+    /// A list that claims to be complete, and whether another one must confirm it. An unconfirmed list adds its objects
+    /// and removes none; otherwise exactly the listed objects remain. The rule is that of `docs/operations.md`,
+    /// implemented independently of the loop.
     fn listed(&mut self, kind: Kind, event: Event) -> bool {
         let Event::Listed { objects, .. } = &event else { unreachable!("a list") };
         let listed: BTreeSet<ObjectRef> = objects.iter().map(|object| object.meta.object.clone()).collect();
         let before = self.names(kind);
         let all: BTreeSet<ObjectRef> = before.union(&listed).cloned().collect();
         let lacks = all.len() - listed.len();
-        let most = lacks * 2 > before.len() && lacks > self.options.pace.sweep_free;
-        let doubted = (most || lacks > 0 && lacks == before.len()) && self.doubted.insert(kind);
-        if !doubted {
-            self.doubted.remove(&kind);
+        let most = lacks * 2 > before.len() && lacks > self.options.pace.unconfirmed_removals_count;
+        let unconfirmed = (most || lacks > 0 && lacks == before.len()) && self.unconfirmed.insert(kind);
+        if !unconfirmed {
+            self.unconfirmed.remove(&kind);
         }
         let asked = self.reconciler.observe(event, self.now);
-        assert_eq!(asked, doubted.then(|| all_of(kind)), "seed {}: a list of {kind} without {lacks}", self.seed);
-        let there = if doubted { all } else { listed };
+        assert_eq!(asked, unconfirmed.then(|| all_of(kind)), "seed {}: a list of {kind} without {lacks}", self.seed);
+        let there = if unconfirmed { all } else { listed };
         assert_eq!(self.names(kind), there, "seed {}: after a list of {kind} without {lacks}", self.seed);
-        doubted
+        unconfirmed
     }
 
     fn tell_unserved(&mut self, kind: Kind) {
-        self.doubted.remove(&kind);
+        self.unconfirmed.remove(&kind);
         let event = Event::Unserved { collection: all_of(kind), received: self.now };
         assert_eq!(self.reconciler.observe(event, self.now), None, "seed {}: that {kind} is not there", self.seed);
         assert!(self.names(kind).is_empty(), "seed {}: there is {kind} that the cluster does not have", self.seed);

@@ -104,9 +104,9 @@ fn a_doubt_ends_when_its_kind_is_no_longer_served() {
         (lacks(), Some(collection), 8),
         (lacks(), None, 0),
     ];
-    for (event, doubted, left) in expected {
+    for (event, unconfirmed, left) in expected {
         let told = format!("{event:?}");
-        assert_eq!(simulation.reconciler.observe(event, simulation.now), doubted, "{told}");
+        assert_eq!(simulation.reconciler.observe(event, simulation.now), unconfirmed, "{told}");
         assert_eq!(services(simulation.reconciler.model().world()), left, "{told}");
     }
 }

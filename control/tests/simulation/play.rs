@@ -20,7 +20,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
     // Small batches, so that related changes land in different ones.
     let pace = Pace::default();
     let share = LaneShares { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
-    let pace = Pace { share, sweep_free: 3, audit: Duration::from_millis(20), ..pace };
+    let pace = Pace { share, unconfirmed_removals_count: 3, audit: Duration::from_millis(20), ..pace };
     let deis = (die.u32(0..3) == 0).then(|| {
         let builder = ObjectName::new("blue", ["s0", "s1"][die.usize(0..2)]);
         Deis {
@@ -67,7 +67,7 @@ pub(crate) struct Simulation {
     /// Kinds that the cluster does not serve.
     pub(crate) unserved: BTreeSet<Kind>,
     /// Kinds whose last complete list must be confirmed by another one.
-    pub(crate) doubted: BTreeSet<Kind>,
+    pub(crate) unconfirmed: BTreeSet<Kind>,
     /// Events that were sent and not yet delivered. The streams of kinds overtake each other; each stream keeps its
     /// order.
     pub(crate) pending: BTreeMap<Option<Kind>, VecDeque<Event>>,
@@ -95,7 +95,7 @@ impl Simulation {
             lost: BTreeSet::new(),
             held: [Kind::Secret, Kind::IngressClass].into_iter().filter(|_| die.bool()).collect(),
             unserved: BTreeSet::new(),
-            doubted: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             pending: BTreeMap::new(),
             published: Vec::new(),
             publisher: published::channel().0,
@@ -159,13 +159,13 @@ impl Simulation {
             }
             Act::NewLife => {
                 self.reconciler.start_over(Kind::ALL.map(all_of));
-                self.doubted.clear();
+                self.unconfirmed.clear();
                 self.list_all();
             }
             Act::Restart => {
                 self.reconciler = Reconciler::new(self.options.clone(), Kind::ALL.map(all_of));
                 self.frozen = None;
-                self.doubted.clear();
+                self.unconfirmed.clear();
                 self.list_all();
             }
             Act::Command => self.command(&mut die),

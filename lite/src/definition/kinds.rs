@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::Names;
 use crate::custom::Custom;
-use crate::kind::{Form, Kind, KindId, Place, Precedence, Scope, Subresource, Writes, group_version};
+use crate::kind::{Form, Kind, KindId, Precedence, Scope, StoreIndex, Subresource, Writes, group_version};
 
 /// The served versions of a definition, by the names that were accepted. Their objects are at `place`.
-pub(crate) fn kinds(definition: &Value, place: Place) -> Vec<KindId> {
+pub(crate) fn kinds(definition: &Value, place: StoreIndex) -> Vec<KindId> {
     let spec = &definition["spec"];
     let versions = || spec["versions"].as_array().into_iter().flatten();
     let group = text(&spec["group"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub(crate) use self::kinds::kinds;
 pub(crate) use self::names::{Names, Used, condition, judge, set_condition};
-use crate::kind::{KindId, Place, group_version};
+use crate::kind::{KindId, StoreIndex, group_version};
 
 /// The finalizer that holds a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -16,7 +16,7 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) struct Defined {
     pub(crate) uid: String,
     pub(crate) generation: u64,
-    pub(crate) place: Place,
+    pub(crate) place: StoreIndex,
     /// One of each served version.
     pub(crate) kinds: Vec<KindId>,
 }

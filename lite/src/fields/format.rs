@@ -93,13 +93,13 @@ fn illegal_at(text: &[u8]) -> usize {
 /// Reads a time as Go does by its layout of RFC 3339, and gives it in UTC.
 fn time(text: &str, micro: bool) -> Result<String, String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let said = |why: String| format!("parsing time {}{why}", quoted(text));
+    let error = |why: String| format!("parsing time {}{why}", quoted(text));
     let at = Clock { rest: text }.read(micro).map_err(|wrong| match wrong {
         Wrong::Part(rest, part) => {
-            said(format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(part)))
+            error(format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(part)))
         }
-        Wrong::Range(what) => said(format!(": {what} out of range")),
-        Wrong::Extra(rest) => said(format!(": extra text: {}", quoted(&rest))),
+        Wrong::Range(what) => error(format!(": {what} out of range")),
+        Wrong::Extra(rest) => error(format!(": extra text: {}", quoted(&rest))),
     })?;
     Ok(at.format(if micro { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string())
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-pub(crate) use self::set::{Kinds, Place, Precedence};
+pub(crate) use self::set::{Kinds, Precedence, StoreIndex};
 pub(crate) use self::table::{Describe, describe};
 pub use self::watch_cache::WatchCacheKind;
 use crate::custom::Custom;
@@ -42,7 +42,7 @@ pub(crate) struct Kind {
     pub(crate) form: Form,
     pub(crate) writes: Writes,
     /// Where the store has the objects. All versions of a kind share one place.
-    pub(crate) place: Place,
+    pub(crate) place: StoreIndex,
 }
 
 /// The shape of a kind's objects.
@@ -128,7 +128,7 @@ static BUILT_IN: LazyLock<Vec<KindId>> = LazyLock::new(|| {
             deprecation: row.deprecation.map(str::to_owned),
             form: Form::BuiltIn(row.kind),
             writes: Writes::Made,
-            place: Place::built_in(nth),
+            place: StoreIndex::built_in(nth),
         }))
     };
     table::ROWS.iter().enumerate().map(kind).collect()
@@ -152,7 +152,7 @@ impl KindId {
         &self.0
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> StoreIndex {
         self.0.place
     }
 }

@@ -6,9 +6,9 @@ use super::{BUILT_IN, KindId};
 
 /// The collection of the store that has the objects of a kind. Never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(usize);
+pub(crate) struct StoreIndex(usize);
 
-impl Place {
+impl StoreIndex {
     pub(super) fn built_in(nth: usize) -> Self {
         Self(nth)
     }
@@ -149,6 +149,6 @@ mod tests {
     fn every_built_in_kind_has_a_place_of_its_own() {
         let kinds = Kinds::built_in();
         assert_eq!(kinds.places().count(), kinds.iter().count());
-        assert!(kinds.iter().all(|kind| kind.place() < Place::first_custom()));
+        assert!(kinds.iter().all(|kind| kind.place() < StoreIndex::first_custom()));
     }
 }

@@ -1,7 +1,7 @@
 //! The kinds of a watch cache: any that another server has. Those that are built in keep their columns and field
 //! selectors.
 
-use super::{BUILT_IN, Form, Kind, KindId, Place, Scope, Writes};
+use super::{BUILT_IN, Form, Kind, KindId, Scope, StoreIndex, Writes};
 
 /// A kind that is read from another server and served again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub struct WatchCacheKind {
 
 impl WatchCacheKind {
     /// The kind with its objects at a place.
-    pub(crate) fn at(&self, place: Place) -> KindId {
+    pub(crate) fn at(&self, place: StoreIndex) -> KindId {
         KindId::new(self.described(place))
     }
 
-    fn described(&self, place: Place) -> Kind {
+    fn described(&self, place: StoreIndex) -> Kind {
         let known = BUILT_IN.iter().map(|kind| kind.description()).find(|description| {
             description.group == self.group
                 && description.version == self.version

@@ -6,7 +6,7 @@ use super::{check_count, check_immutable, child, default, list, text};
 use crate::causes::Causes;
 use crate::names;
 use crate::names::check_labels;
-use crate::selector::Labels;
+use crate::selector::LabelSelector;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let spec = child(new, "spec");
@@ -125,7 +125,7 @@ pub(super) fn check_selector(spec: &Value, causes: &mut Causes) -> bool {
         causes.invalid(FIELD, selector, "empty selector is invalid for deployment");
         return true;
     }
-    match Labels::from_object(selector) {
+    match LabelSelector::from_object(selector) {
         _ if causes.0.len() > before => {
             causes.invalid(FIELD, selector, "invalid label selector");
             return false;

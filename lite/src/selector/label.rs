@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// All of these must hold.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Labels(Vec<Requirement>);
+pub(crate) struct LabelSelector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
@@ -20,7 +20,7 @@ enum Test {
     NotIn(Vec<String>),
 }
 
-impl Labels {
+impl LabelSelector {
     /// Reads the text form; the error says why it is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         split(text)?.into_iter().map(requirement).collect::<Result<_, _>>().map(Self)
@@ -72,7 +72,7 @@ impl Labels {
 }
 
 /// The text form, as the scale subresource shows it.
-impl std::fmt::Display for Labels {
+impl std::fmt::Display for LabelSelector {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (nth, Requirement { key, test }) in self.0.iter().enumerate() {
             let comma = if nth == 0 { "" } else { "," };
@@ -194,7 +194,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: bool) {
         let labels = json!({"app": "web", "tier": "front", "empty": "", "example.com/a": "1"});
-        assert_eq!(Labels::parse(text).unwrap().matches(&labels), expected, "{text}");
+        assert_eq!(LabelSelector::parse(text).unwrap().matches(&labels), expected, "{text}");
     }
 
     #[test]
@@ -217,17 +217,17 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for text in ["a=b,", "a in b", "a in (b", "a)(", "-a=b", "a=b c", "a like (b)", "in (b)", "!", "a=b=c"] {
-            assert!(Labels::parse(text).is_err(), "{text}");
+            assert!(LabelSelector::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn selector_objects_select() {
         let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}]});
-        let labels = Labels::from_object(&selector).unwrap();
+        let labels = LabelSelector::from_object(&selector).unwrap();
         assert!(labels.matches(&json!({"app": "web", "tier": "a"})));
         assert!(!labels.matches(&json!({"app": "web", "tier": "c"})));
         assert_eq!(labels.to_string(), "app=web,tier in (a,b)");
-        assert!(Labels::from_object(&json!({"matchExpressions": [{"key": "a", "operator": "x"}]})).is_err());
+        assert!(LabelSelector::from_object(&json!({"matchExpressions": [{"key": "a", "operator": "x"}]})).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::clock;
-use crate::selector::Labels;
+use crate::selector::LabelSelector;
 
 /// The maximum number of addresses or hosts in a cell; the rest is counted.
 const SHOWN_MAX: usize = 3;
@@ -167,10 +167,10 @@ pub(super) fn endpoints(one: &Value) -> String {
 pub(super) fn job_status(job: &Value) -> String {
     let holds =
         |kind: &str| list(&job["status"]["conditions"]).any(|one| one["type"] == kind && one["status"] == "True");
-    let told = ["Complete", "Failed"].into_iter().find(|kind| holds(kind));
+    let finished = ["Complete", "Failed"].into_iter().find(|kind| holds(kind));
     let going = || job["metadata"]["deletionTimestamp"].is_string().then_some("Terminating");
     let later = || ["Suspended", "FailureTarget", "SuccessCriteriaMet"].into_iter().find(|kind| holds(kind));
-    told.or_else(going).or_else(later).unwrap_or("Running").to_owned()
+    finished.or_else(going).or_else(later).unwrap_or("Running").to_owned()
 }
 
 pub(super) fn job_completions(job: &Value) -> String {
@@ -250,7 +250,7 @@ pub(super) fn amount(value: &Value) -> String {
 
 /// A label selector in its text form.
 pub(super) fn selector(value: &Value) -> String {
-    let text = Labels::from_object(value).map(|labels| labels.to_string()).unwrap_or_default();
+    let text = LabelSelector::from_object(value).map(|labels| labels.to_string()).unwrap_or_default();
     if text.is_empty() { "<none>".to_owned() } else { text }
 }
 

@@ -77,7 +77,7 @@ fn redirect(edit: &mut Value) {
 }
 
 /// A response of the core group in the newer form.
-pub(super) fn told(answer: Response<LiteBody>) -> Response<LiteBody> {
+pub(super) fn in_newer_form(answer: Response<LiteBody>) -> Response<LiteBody> {
     answer.map(|body| body.map(shown))
 }
 

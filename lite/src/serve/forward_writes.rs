@@ -126,10 +126,10 @@ mod tests {
 
     /// The forwarded parts of a request with these headers, or the status of the refusal.
     async fn sent(path: &str, headers: &[(&str, &str)]) -> Result<Vec<String>, u16> {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let forwarder = WriteForwarder::to(move |request| {
             let names = request.headers().keys().map(ToString::to_string);
-            tell.send([request.uri().to_string()].into_iter().chain(names).collect()).unwrap();
+            sender.send([request.uri().to_string()].into_iter().chain(names).collect()).unwrap();
             Box::pin(async { Ok(Response::builder().status(201).header("set-cookie", "a").body("{}".into()).unwrap()) })
         });
         let mut request = Request::builder().method("POST").uri(path);
@@ -139,7 +139,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let answer = forwarder.forward(&parts, &Bytes::new()).await.map_err(|failure| failure.code.as_u16())?;
         assert_eq!((answer.status(), answer.headers().len()), (StatusCode::CREATED, 0));
-        Ok(told.recv().unwrap())
+        Ok(receiver.recv().unwrap())
     }
 
     #[tokio::test]

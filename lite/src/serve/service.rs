@@ -113,7 +113,7 @@ where
 
 async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
     match events::asked(parts, body) {
-        Some((parts, body)) => route(lite, &parts, &body).await.map(events::told),
+        Some((parts, body)) => route(lite, &parts, &body).await.map(events::in_newer_form),
         None => route(lite, parts, body).await,
     }
 }

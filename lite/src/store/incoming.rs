@@ -17,7 +17,7 @@ pub(super) type Objects = BTreeMap<Key, Arc<Object>>;
 pub(super) struct Incoming {
     items: BTreeMap<Key, Item>,
     /// The last state in watch events of an object since the list began; `None` for a deleted one.
-    told: BTreeMap<Key, Option<Arc<Object>>>,
+    watched: BTreeMap<Key, Option<Arc<Object>>>,
     /// The size of the items that are kept until the end.
     pub(super) bytes: usize,
 }
@@ -41,7 +41,7 @@ pub(crate) struct ListEnd {
     pub(crate) wins: bool,
     /// The share of the objects that may be removed without confirmation by another list, and the number that may be
     /// removed whatever their share.
-    pub(crate) sweep: (f64, usize),
+    pub(crate) removals: (f64, usize),
 }
 
 /// A change found by a list: its version, and the object unless it was deleted.
@@ -71,13 +71,13 @@ impl Incoming {
 
     /// A watch event: an object, or its deletion.
     pub(super) fn event(&mut self, key: Key, object: Option<Arc<Object>>) {
-        self.told.insert(key, object);
+        self.watched.insert(key, object);
     }
 
     /// Makes what watches told since the list began a part of it, which is as new as they are then. For a state that
     /// has not taken what they told.
     pub(super) fn overlay(&mut self, end: ListEnd) -> ListEnd {
-        for (key, object) in std::mem::take(&mut self.told).into_iter().filter(|_| !end.wins) {
+        for (key, object) in std::mem::take(&mut self.watched).into_iter().filter(|_| !end.wins) {
             match object {
                 Some(object) => drop(self.items.insert(key, Item::Other(object))),
                 None => drop(self.items.remove(&key)),
@@ -88,7 +88,7 @@ impl Incoming {
 
     /// The objects that the list lacks, if it names everything.
     pub(super) fn gone(&self, objects: &Objects, end: ListEnd) -> Vec<Key> {
-        let stays = |key: &Key| self.items.contains_key(key) || !end.wins && self.told.contains_key(key);
+        let stays = |key: &Key| self.items.contains_key(key) || !end.wins && self.watched.contains_key(key);
         objects.keys().filter(|key| end.complete && !stays(key)).cloned().collect()
     }
 
@@ -131,11 +131,11 @@ impl Incoming {
 
     /// Returns `true` if a watch was faster than the list with an object.
     fn overtaken(&self, key: &Key, object: &Object, objects: &Objects, end: ListEnd) -> bool {
-        let told = self.told.get(key);
+        let watched = self.watched.get(key);
         if end.wins {
-            return told.and_then(Option::as_ref).is_some_and(|told| told.version() >= object.version());
+            return watched.and_then(Option::as_ref).is_some_and(|watched| watched.version() >= object.version());
         }
-        told.is_some() || objects.get(key).is_some_and(|known| known.version() > object.version())
+        watched.is_some() || objects.get(key).is_some_and(|known| known.version() > object.version())
     }
 
     /// The items that complete known objects, unless those have changed since.
@@ -150,7 +150,7 @@ impl Incoming {
 
     /// All objects as of the list; nothing else of `before` remains.
     pub(super) fn objects(self, mut before: Objects, end: ListEnd) -> Objects {
-        let Self { items, told, .. } = self;
+        let Self { items, watched, .. } = self;
         let mut objects = Objects::new();
         for (key, item) in items {
             let object = match item {
@@ -159,7 +159,7 @@ impl Incoming {
             };
             objects.extend(object.map(|object| (key, object)));
         }
-        for (key, object) in told.into_iter().filter(|_| !end.wins) {
+        for (key, object) in watched.into_iter().filter(|_| !end.wins) {
             match object {
                 Some(object) => drop(objects.insert(key, object)),
                 None => drop(objects.remove(&key)),

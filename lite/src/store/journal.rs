@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::writer::Task;
 use super::{Key, Object, State};
 use crate::disk::{Batch, Name};
-use crate::kind::{KindId, Place};
+use crate::kind::{KindId, StoreIndex};
 
 /// The pending changes, and their writer.
 pub(super) struct Journal {
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Records the removal of the objects of all other places.
-    pub(super) fn note_dropped(&mut self, kept: impl Fn(Place) -> bool) {
+    pub(super) fn note_dropped(&mut self, kept: impl Fn(StoreIndex) -> bool) {
         if self.journal.is_none() {
             return;
         }
@@ -85,7 +85,7 @@ impl State {
     }
 
     /// Puts an object in its place as it was, under its version, without notifying watches.
-    pub(crate) fn restore(&mut self, place: Place, key: Key, object: Arc<Object>) {
+    pub(crate) fn restore(&mut self, place: StoreIndex, key: Key, object: Arc<Object>) {
         let expires = self.kinds.iter().any(|kind| kind.place() == place && kind.description().kept.is_some());
         let Some(collection) = self.collections.get_mut(&place) else { return };
         if expires {

@@ -29,7 +29,7 @@ pub(crate) use self::watch_cache::Unready;
 use self::watch_cache::Upstream;
 pub(crate) use self::writer::Writer;
 use crate::definition::Defined;
-use crate::kind::{KindId, Kinds, Place};
+use crate::kind::{KindId, Kinds, StoreIndex};
 
 /// The maximum number of changes waiting for a slow watch; beyond it, the watch ends and its client resumes.
 const WATCH_DEPTH: usize = 1_024;
@@ -45,16 +45,16 @@ pub(crate) struct Store {
 pub(crate) struct State {
     version: u64,
     /// The number of events received from the upstream server, if this is a watch cache.
-    told: u64,
+    upstream_events: u64,
     /// The version before the first change.
     began: u64,
     kinds: Kinds,
     /// One of each kind, under the place that all its versions share.
-    collections: BTreeMap<Place, Collection>,
+    collections: BTreeMap<StoreIndex, Collection>,
     /// The dependents of each owner.
     owned: Owned,
     /// The place of the next kind that a definition adds.
-    next_place: Place,
+    next_place: StoreIndex,
     /// The custom kinds by the name of their definition.
     pub(crate) defined: BTreeMap<String, Defined>,
     /// The changes that are not on disk yet, if objects are kept on disk.
@@ -126,9 +126,9 @@ impl Store {
         let collection =
             |kind: &KindId| (kind.place(), Collection::after_version(version).named(&kind.description().qualified()));
         let collections = kinds.iter().map(collection).collect();
-        let (owned, next_place, defined) = (Owned::default(), Place::first_custom(), BTreeMap::new());
-        let (told, began, journal) = (0, version, None);
-        let state = State { version, told, began, kinds, collections, owned, next_place, defined, journal };
+        let (owned, next_place, defined) = (Owned::default(), StoreIndex::first_custom(), BTreeMap::new());
+        let (upstream_events, began, journal) = (0, version, None);
+        let state = State { version, upstream_events, began, kinds, collections, owned, next_place, defined, journal };
         Self { state: Mutex::new(state), pulse: watch::Sender::new(version) }
     }
 
@@ -142,7 +142,7 @@ impl Store {
     pub(crate) fn write<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.read();
         let done = act(&mut state);
-        let pulse = state.version + state.told;
+        let pulse = state.version + state.upstream_events;
         self.pulse.send_if_modified(|seen| std::mem::replace(seen, pulse) != pulse);
         done
     }
@@ -182,7 +182,7 @@ impl State {
     }
 
     /// A place for a kind that is about to be served.
-    pub(crate) fn new_place(&mut self) -> Place {
+    pub(crate) fn new_place(&mut self) -> StoreIndex {
         let place = self.next_place;
         self.next_place = place.next();
         place
@@ -194,7 +194,7 @@ impl State {
         // A definition without a served version keeps its objects.
         let defined = self.defined.iter().map(|(name, defined)| (defined.place, name.clone()));
         let served = kinds.iter().map(|kind| (kind.place(), kind.description().qualified()));
-        let served: BTreeMap<Place, String> = served.chain(defined).collect();
+        let served: BTreeMap<StoreIndex, String> = served.chain(defined).collect();
         self.note_dropped(|place| served.contains_key(&place));
         self.collections.retain(|place, _| served.contains_key(place));
         self.owned.retain(|place| served.contains_key(&place));
@@ -287,7 +287,7 @@ impl State {
         self.owned.note(kind.place(), &key, previous.as_deref().map(Object::value), Some(object.value()));
         self.note(kind, &key, Some(&object));
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
-        self.tell(kind, Event::new(key, change, object.clone(), previous), at);
+        self.publish(kind, Event::new(key, change, object.clone(), previous), at);
         object
     }
 
@@ -298,11 +298,11 @@ impl State {
         self.note(kind, key, None);
         self.owned.note(kind.place(), key, Some(previous.value()), None);
         let last = Arc::new(Object::new(previous.value().clone(), self.version));
-        self.tell(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);
+        self.publish(kind, Event::new(key.clone(), Change::Deleted, last.clone(), Some(previous)), at);
         Some(last)
     }
 
-    fn tell(&mut self, kind: &KindId, event: Event, at: Duration) {
+    fn publish(&mut self, kind: &KindId, event: Event, at: Duration) {
         let Some(collection) = self.collections.get_mut(&kind.place()) else { return };
         let selected = collection.watchers.iter().any(|watcher| watcher.selects && watcher.part.has(&event.key));
         let event = Arc::new(if selected { event.selectable(&kind.description().fields) } else { event });

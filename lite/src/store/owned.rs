@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Key, State};
-use crate::kind::{KindId, Place};
+use crate::kind::{KindId, StoreIndex};
 
 /// The objects that name an owner, by the owner's uid.
 #[derive(Default)]
-pub(super) struct Owned(BTreeMap<String, BTreeSet<(Place, Key)>>);
+pub(super) struct Owned(BTreeMap<String, BTreeSet<(StoreIndex, Key)>>);
 
 impl Owned {
     /// Records a change of one object.
-    pub(super) fn note(&mut self, place: Place, key: &Key, before: Option<&Value>, after: Option<&Value>) {
+    pub(super) fn note(&mut self, place: StoreIndex, key: &Key, before: Option<&Value>, after: Option<&Value>) {
         for uid in before.into_iter().flat_map(owners) {
             let Some(owned) = self.0.get_mut(uid) else { continue };
             owned.remove(&(place, key.clone()));
@@ -27,7 +27,7 @@ impl Owned {
     }
 
     /// Forgets the objects of places that are not kept.
-    pub(super) fn retain(&mut self, keep: impl Fn(Place) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(StoreIndex) -> bool) {
         self.0.retain(|_, owned| {
             owned.retain(|(place, _)| keep(*place));
             !owned.is_empty()
@@ -38,7 +38,7 @@ impl Owned {
 impl State {
     /// The objects that name this owner.
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<(KindId, Key)> {
-        let kind = |place: &Place| self.kinds.iter().find(|kind| kind.place() == *place).cloned();
+        let kind = |place: &StoreIndex| self.kinds.iter().find(|kind| kind.place() == *place).cloned();
         let owned = self.owned.0.get(uid).into_iter().flatten();
         owned.filter_map(|(place, key)| Some((kind(place)?, key.clone()))).collect()
     }

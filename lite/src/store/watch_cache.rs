@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::incoming::{Incoming, ListEnd};
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
-use crate::kind::{KindId, Kinds, Place, WatchCacheKind};
+use crate::kind::{KindId, Kinds, StoreIndex, WatchCacheKind};
 
 /// The history of one kind takes at most this fraction of the memory of a watch cache: one in this number.
 const HISTORY_SHARE: usize = 8;
@@ -30,7 +30,7 @@ pub(super) struct Upstream {
     list: Option<Incoming>,
     /// Whether the last list lacked so much that another one has to confirm it. Until then nothing is taken: what
     /// watches tell goes on from that list, and the state here would claim a version whose changes it lacks.
-    doubted: bool,
+    unconfirmed: bool,
     /// Bytes of existing objects, and the limit for all of the store.
     bytes: usize,
     bytes_max: usize,
@@ -62,7 +62,7 @@ impl Upstream {
 
     /// Whether the events of watches continue the known state.
     fn follows(&self) -> bool {
-        self.state == Standing::Known && !self.doubted
+        self.state == Standing::Known && !self.unconfirmed
     }
 }
 
@@ -99,7 +99,7 @@ impl State {
         let id = kind.at(self.new_place());
         self.kinds = self.kinds.with(id.clone());
         self.collections.insert(id.place(), fed(bytes_max));
-        self.told += 1;
+        self.upstream_events += 1;
         id
     }
 
@@ -107,7 +107,7 @@ impl State {
     pub(crate) fn unfollow(&mut self, kind: &KindId) {
         self.kinds = self.kinds.without(kind);
         self.collections.remove(&kind.place());
-        self.told += 1;
+        self.upstream_events += 1;
     }
 
     /// The version that a kind has reached: that of everything, or that of the upstream server.
@@ -126,7 +126,7 @@ impl State {
 
     /// Whether another list of a kind is needed: it exceeds the memory limit, or its last list is in doubt.
     pub(crate) fn lacks(&self, kind: &KindId) -> bool {
-        self.upstream(kind.place()).is_some_and(|upstream| upstream.doubted || upstream.state == Standing::TooLarge)
+        self.upstream(kind.place()).is_some_and(|upstream| upstream.unconfirmed || upstream.state == Standing::TooLarge)
     }
 
     /// The refusal of a version from before the upstream server was set back, which will never be reached; `None` for
@@ -149,13 +149,13 @@ impl State {
         (collection.objects.len(), collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes), watches)
     }
 
-    fn upstream(&self, place: Place) -> Option<&Upstream> {
+    fn upstream(&self, place: StoreIndex) -> Option<&Upstream> {
         self.collections.get(&place)?.upstream.as_ref()
     }
 
     fn parts(&mut self, kind: &KindId) -> Option<(&mut BTreeMap<Key, Arc<Object>>, &mut Upstream)> {
         let Collection { objects, upstream, .. } = self.collections.get_mut(&kind.place())?;
-        self.told += 1;
+        self.upstream_events += 1;
         Some((objects, upstream.as_mut()?))
     }
 
@@ -212,12 +212,12 @@ impl State {
     pub(crate) fn list_done(&mut self, kind: &KindId, end: ListEnd, at: Duration) {
         let Some((objects, upstream)) = self.parts(kind) else { return };
         let Some(mut list) = upstream.list.take() else { return };
-        let (confirms, known) = (std::mem::take(&mut upstream.doubted), upstream.state == Standing::Known);
+        let (confirms, known) = (std::mem::take(&mut upstream.unconfirmed), upstream.state == Standing::Known);
         // Nothing that was told since the list in doubt is part of the state yet.
         let end = if confirms { list.overlay(end) } else { end };
         let gone = list.gone(objects, end);
-        if known && !confirms && doubtful(gone.len(), objects.len(), end.sweep) {
-            upstream.doubted = true;
+        if known && !confirms && needs_confirmation(gone.len(), objects.len(), end.removals) {
+            upstream.unconfirmed = true;
             return;
         }
         let differences = list.differences(objects, upstream.version, gone, end).filter(|_| known);
@@ -266,7 +266,7 @@ impl State {
             (false, None) => Change::Added,
             (false, Some(_)) => Change::Modified,
         };
-        self.tell(kind, Event::new(key, change, object, previous), at);
+        self.publish(kind, Event::new(key, change, object, previous), at);
     }
 
     fn vanish(&mut self, kind: &KindId, key: Key, version: u64, at: Duration) {
@@ -306,6 +306,6 @@ impl State {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-fn doubtful(gone: usize, held: usize, (share_max, free): (f64, usize)) -> bool {
+fn needs_confirmation(gone: usize, held: usize, (share_max, free): (f64, usize)) -> bool {
     gone as f64 > share_max * held as f64 && (gone > free || gone == held)
 }

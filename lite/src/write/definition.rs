@@ -9,7 +9,7 @@ use super::{Preconditions, Target, WriteOptions, is_held};
 use crate::clock::Moment;
 use crate::definition::{self, CLEANUP, Defined, Names, Used};
 use crate::failure::Failure;
-use crate::kind::{Kind, KindId, Kinds, Place};
+use crate::kind::{Kind, KindId, Kinds, StoreIndex};
 use crate::store::{Key, Object, Part, State};
 
 /// The maximum number of definitions.
@@ -146,7 +146,7 @@ fn serve(state: &mut State, kind: &KindId) {
         let defined = match known {
             Some(known) if known.generation == generation && has_names(&known, definition) => known,
             known => {
-                let place: Place = known.map_or_else(|| state.new_place(), |known| known.place);
+                let place: StoreIndex = known.map_or_else(|| state.new_place(), |known| known.place);
                 read_anew.push(place);
                 Defined { kinds: definition::kinds(definition, place), uid, generation, place }
             }

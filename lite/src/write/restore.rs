@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::definition;
 use crate::clock::Moment;
 use crate::disk::{Batch, DataDirError, Name};
-use crate::kind::{KindId, Place};
+use crate::kind::{KindId, StoreIndex};
 use crate::store::{Key, Object, State};
 
 /// Puts everything in its place under its versions. Objects of a custom kind are read by its schema, as after a change
@@ -32,7 +32,7 @@ pub(crate) fn restore(state: &mut State, found: &Batch, moment: &Moment) -> Resu
 }
 
 /// The place of the objects of each kind, and the schema that reads them, by the name of the kind on disk.
-fn places(state: &State) -> BTreeMap<String, (Place, Option<KindId>)> {
+fn places(state: &State) -> BTreeMap<String, (StoreIndex, Option<KindId>)> {
     let defined = state.defined.iter().map(|(name, defined)| {
         let kind = defined.kinds.iter().find(|kind| kind.shows_stored()).cloned();
         (name.clone(), (defined.place, kind))
@@ -43,7 +43,7 @@ fn places(state: &State) -> BTreeMap<String, (Place, Option<KindId>)> {
 
 fn put(
     state: &mut State,
-    places: &BTreeMap<String, (Place, Option<KindId>)>,
+    places: &BTreeMap<String, (StoreIndex, Option<KindId>)>,
     name: &Name,
     json: &[u8],
 ) -> Result<(), DataDirError> {

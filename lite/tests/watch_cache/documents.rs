@@ -16,7 +16,8 @@ async fn openapi_includes_kinds_without_a_schema() {
         kind("", "limitranges", "LimitRange", true),
         kind("gateway.networking.k8s.io", "httproutes", "HTTPRoute", true),
     ];
-    let limits = WatchCacheLimits { bytes_max: 1 << 20, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits =
+        WatchCacheLimits { bytes_max: 1 << 20, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 2 };
     let (lite, _) = Lite::watch_cache(&kinds, limits);
     let client = Client::new(lite.service(), "default");
     let index = document(&client, "/openapi/v3").await;

@@ -37,7 +37,7 @@ struct Bed {
 
 fn bed(bytes_max: usize) -> Bed {
     let kinds = [kind("", "services", "Service", true), kind("", "pods", "Pod", true)];
-    let limits = WatchCacheLimits { bytes_max, sweep_share_max: 0.5, sweep_free: 2 };
+    let limits = WatchCacheLimits { bytes_max, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: 2 };
     let (lite, feeds) = Lite::watch_cache(&kinds, limits);
     let client = Client::new(lite.service(), "default");
     let feed = feeds[&(String::new(), "services".to_owned())].clone();

@@ -45,7 +45,7 @@ struct Oracle {
     real: State,
     real_version: u64,
     /// Whether the last list lacked most objects, so that another one has to confirm it.
-    doubted: bool,
+    unconfirmed: bool,
     /// The state at each version at which it changed, the first one at the beginning of the history.
     states: BTreeMap<u64, State>,
     events: Vec<Event>,
@@ -121,7 +121,8 @@ fn frame(line: &str) -> Value {
 }
 
 async fn play(seed: u64) {
-    let limits = WatchCacheLimits { bytes_max: 1 << 24, sweep_share_max: 0.5, sweep_free: FREE };
+    let limits =
+        WatchCacheLimits { bytes_max: 1 << 24, unconfirmed_removals_share: 0.5, unconfirmed_removals_count: FREE };
     let [version, plural, kind] = ["v1", "services", "Service"].map(str::to_owned);
     let kind = WatchCacheKind {
         group: String::new(),

@@ -1,4 +1,4 @@
-//! Changes upstream: watch events, lists after and concurrent with them, doubted lists, and other histories.
+//! Changes upstream: watch events, lists after and concurrent with them, unconfirmed lists, and other histories.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(super) fn change(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
         0 => {
             oracle.real_version += rng.u64(1..4);
             feed.reached(&oracle.real_version.to_string());
-            if !oracle.doubted {
+            if !oracle.unconfirmed {
                 oracle.version = oracle.real_version;
             }
         }
@@ -36,12 +36,12 @@ fn draw(oracle: &Oracle, rng: &mut Rng) -> Drawn {
     (version, name, (!goes).then(|| rng.bool()))
 }
 
-/// A watch event of a change. Events after a doubted list are not served.
+/// A watch event of a change. Events after an unconfirmed list are not served.
 fn tell(feed: &Feed, oracle: &mut Oracle, (version, name, after): Drawn) {
     let last = after.or(oracle.real.get(name).map(|(_, odd)| *odd)).unwrap();
     feed.event("shop", name, &raw(name, version, last), after.is_none());
     oracle.real_change(version, name, after);
-    if !oracle.doubted {
+    if !oracle.unconfirmed {
         oracle.change(version, name, after);
     }
 }
@@ -116,8 +116,8 @@ fn listed(oracle: &mut Oracle, reached: u64) {
     let served = oracle.now();
     let gone: Vec<_> = served.keys().filter(|name| !oracle.real.contains_key(*name)).copied().collect();
     let most = 2 * gone.len() > served.len() && (gone.len() > FREE || gone.len() == served.len());
-    oracle.doubted = most && !std::mem::take(&mut oracle.doubted);
-    if oracle.doubted {
+    oracle.unconfirmed = most && !std::mem::take(&mut oracle.unconfirmed);
+    if oracle.unconfirmed {
         return;
     }
     let mut changes: Vec<Drawn> = Vec::new();
@@ -151,6 +151,6 @@ fn set_back(feed: &Feed, oracle: &mut Oracle, rng: &mut Rng) {
     }
     feed.list_done(&reached.to_string(), true, true);
     oracle.void = oracle.void.max(oracle.version);
-    (oracle.real, oracle.real_version, oracle.doubted) = (state.clone(), reached, false);
+    (oracle.real, oracle.real_version, oracle.unconfirmed) = (state.clone(), reached, false);
     (oracle.version, oracle.events, oracle.states) = (reached, Vec::new(), [(reached, state)].into());
 }

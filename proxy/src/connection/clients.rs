@@ -41,12 +41,12 @@ struct ClientUse {
 
 /// A kind of place in [`ClientUse::places`]: connections are counted in the lower half and flows in the upper one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PlaceKind {
+enum PermitKind {
     Connection,
     Flow,
 }
 
-impl PlaceKind {
+impl PermitKind {
     const fn one(self) -> u64 {
         match self {
             Self::Connection => 1,
@@ -65,7 +65,7 @@ impl PlaceKind {
 
 /// A flow of datagrams of a client, counted until this is dropped. Flows do not count as connections of the client.
 #[derive(Debug)]
-pub(crate) struct FlowPlace {
+pub(crate) struct FlowPermit {
     clients: Arc<Clients>,
     address: IpAddr,
     held: Arc<ClientUse>,
@@ -81,7 +81,7 @@ enum CountOutcome {
 
 /// A connection of a client, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct ClientPlace {
+pub(crate) struct ClientPermit {
     clients: Arc<Clients>,
     address: IpAddr,
     held: Arc<ClientUse>,
@@ -109,22 +109,22 @@ impl Clients {
     }
 
     /// Counts a connection of a client; `None` if the client has too many already.
-    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPlace> {
+    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPermit> {
         let address = subscriber(peer);
-        let held = self.counted(address, PlaceKind::Connection, |connections| connections <= self.connections_max)?;
+        let held = self.counted(address, PermitKind::Connection, |connections| connections <= self.connections_max)?;
         // From here on, dropping the place removes the connection.
-        let place = ClientPlace { clients: Arc::clone(self), address, held, cost };
+        let place = ClientPermit { clients: Arc::clone(self), address, held, cost };
         self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
     }
 
     /// Counts a flow of a client; `None` if `may` refuses the new number of flows.
-    pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPlace> {
+    pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPermit> {
         let address = subscriber(peer);
-        let held = self.counted(address, PlaceKind::Flow, may)?;
-        Some(FlowPlace { clients: Arc::clone(self), address, held })
+        let held = self.counted(address, PermitKind::Flow, may)?;
+        Some(FlowPermit { clients: Arc::clone(self), address, held })
     }
 
-    fn counted(&self, address: IpAddr, place: PlaceKind, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
+    fn counted(&self, address: IpAddr, place: PermitKind, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
         let clients = self.by_address.pin();
         loop {
             let held = clients.get_or_insert_with(address, Arc::default);
@@ -137,7 +137,7 @@ impl Clients {
     }
 
     /// Removes a place from the count.
-    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PlaceKind) {
+    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PermitKind) {
         let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
         if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
             self.by_address.pin().remove_if(address, |_, held| held.is_forgotten()).ok();
@@ -151,7 +151,7 @@ impl Clients {
 }
 
 impl ClientUse {
-    fn count(&self, place: PlaceKind, may: impl Fn(u32) -> bool) -> CountOutcome {
+    fn count(&self, place: PermitKind, may: impl Fn(u32) -> bool) -> CountOutcome {
         let more = |places: u64| {
             let count = u32::try_from(place.among(places)).unwrap_or(u32::MAX).saturating_add(1);
             (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + place.one())
@@ -173,7 +173,7 @@ impl ClientUse {
     }
 }
 
-impl ClientPlace {
+impl ClientPermit {
     /// Charges a request to its client, unless the client holds too much already. Returns `true` if it was charged; the
     /// caller must return it with [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
@@ -222,16 +222,16 @@ impl Drop for ClientCharge {
     }
 }
 
-impl Drop for FlowPlace {
+impl Drop for FlowPermit {
     fn drop(&mut self) {
-        self.clients.leave(&self.address, &self.held, PlaceKind::Flow);
+        self.clients.leave(&self.address, &self.held, PermitKind::Flow);
     }
 }
 
-impl Drop for ClientPlace {
+impl Drop for ClientPermit {
     fn drop(&mut self) {
         self.held.taken.sub(self.cost);
-        self.clients.leave(&self.address, &self.held, PlaceKind::Connection);
+        self.clients.leave(&self.address, &self.held, PermitKind::Connection);
     }
 }
 
@@ -301,7 +301,7 @@ mod tests {
         assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
         let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         assert!(!place.held.is_forgotten());
-        assert_eq!(PlaceKind::Connection.among(place.held.places.load(Relaxed)), 1);
+        assert_eq!(PermitKind::Connection.among(place.held.places.load(Relaxed)), 1);
     }
 
     #[test]

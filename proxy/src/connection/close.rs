@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 
-use super::Conn;
+use super::ClientIo;
 use crate::http::names::SERVER_NAME;
 
 /// An answer to a client whose request did not get as far as a driver.
@@ -77,7 +77,7 @@ impl Refusal {
 }
 
 /// Answers and closes; each step has `within`. `server` adds a `Server` header.
-pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, server: bool, within: Duration) {
+pub(crate) async fn refuse(mut conn: Box<ClientIo>, refusal: Refusal, server: bool, within: Duration) {
     conn.pass_all();
     let answer = refusal.answer();
     let line = if server { format!("\r\nServer: {SERVER_NAME}") } else { String::new() };
@@ -89,7 +89,7 @@ pub(crate) async fn refuse(mut conn: Box<Conn>, refusal: Refusal, server: bool, 
 }
 
 /// Sends the end of the stream, so that the client can read the bytes before it.
-pub(crate) async fn close(conn: &mut Conn, within: Duration) {
+pub(crate) async fn close(conn: &mut ClientIo, within: Duration) {
     tokio::time::timeout(within, conn.shutdown()).await.ok();
 }
 

@@ -41,9 +41,9 @@ impl EarlyTls {
         let session = match accepted.into_connection(config) {
             Ok(session) => session,
             Err((error, mut alert)) => {
-                let mut told = Vec::new();
-                if alert.write_all(&mut told).is_ok() {
-                    stream.write_all(&told).await.ok();
+                let mut bytes = Vec::new();
+                if alert.write_all(&mut bytes).is_ok() {
+                    stream.write_all(&bytes).await.ok();
                 }
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }

@@ -52,9 +52,9 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, HandshakeFailu
                 return Ok(Hello { accepted, bytes, server_name });
             }
             Err((error, mut alert)) => {
-                let mut told = Vec::new();
-                if alert.write_all(&mut told).is_ok() {
-                    tell(stream, &told).await;
+                let mut bytes = Vec::new();
+                if alert.write_all(&mut bytes).is_ok() {
+                    send_alert(stream, &bytes).await;
                 }
                 return Err(HandshakeFailure::of_tls(&error));
             }
@@ -64,11 +64,11 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, HandshakeFailu
 
 /// Sends the alert that no listener has the server name.
 pub(super) async fn refuse_name(stream: &mut TcpStream) {
-    tell(stream, &UNRECOGNIZED_NAME).await;
+    send_alert(stream, &UNRECOGNIZED_NAME).await;
 }
 
 /// Sends an alert. A new connection has room for it; an error is ignored, because the client may be gone.
-async fn tell(stream: &mut TcpStream, alert: &[u8]) {
+async fn send_alert(stream: &mut TcpStream, alert: &[u8]) {
     if stream.write_all(alert).await.is_ok() {
         stream.shutdown().await.ok();
     }

@@ -158,7 +158,7 @@ impl Entry {
     }
 
     /// Returns `true` if [`give_way`] has closed it.
-    pub(crate) fn gave_way(&self) -> bool {
+    pub(crate) fn evicted(&self) -> bool {
         let there = self.charged.list().with(|connections| connections.open.contains_key(&self.number));
         there == Some(false)
     }
@@ -193,7 +193,7 @@ impl Drop for Entry {
 
 /// Closes the longest idle connection or flow of this thread. Returns its charged cost, which the caller must return to
 /// the budget, or `None` if none is idle.
-pub(crate) fn give_way(list: List) -> Option<Cost> {
+pub(crate) fn evict(list: List) -> Option<Cost> {
     let freed = list.with(|connections| {
         if connections.found.is_empty() {
             connections.look();
@@ -265,19 +265,19 @@ mod tests {
         all[4].activity.begin();
         all[3].entry = None;
         let busy = all[1].activity.enter();
-        assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
+        assert_eq!(evict(List::Connections), Some(Cost::PLAIN));
         assert!((&mut all[2].task).await.unwrap_err().is_cancelled());
         // This one was found too, and has had a request since.
         all[0].activity.wait(at(20));
-        assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
+        assert_eq!(evict(List::Connections), Some(Cost::PLAIN));
         assert!((&mut all[0].task).await.unwrap_err().is_cancelled());
-        assert_eq!(give_way(List::Connections), None);
+        assert_eq!(evict(List::Connections), None);
         drop(busy);
         all[4].activity.wait(at(30));
         assert!(
-            give_way(List::Connections).is_some()
-                && give_way(List::Connections).is_some()
-                && give_way(List::Connections).is_none()
+            evict(List::Connections).is_some()
+                && evict(List::Connections).is_some()
+                && evict(List::Connections).is_none()
         );
         assert!((&mut all[1].task).await.unwrap_err().is_cancelled());
         assert!((&mut all[4].task).await.unwrap_err().is_cancelled());
@@ -288,12 +288,12 @@ mod tests {
     async fn a_connection_is_released_once() {
         let (epoch, budget) = (clock::now(), budget());
         let (one, other) = (connection(&budget, epoch, 1), connection(&budget, epoch, 2));
-        let cost = give_way(List::Connections).unwrap();
+        let cost = evict(List::Connections).unwrap();
         budget.release(cost);
         drop(one);
         assert_eq!(budget.taken(), Cost::PLAIN);
         drop(other);
-        assert_eq!((budget.taken(), give_way(List::Connections)), (Cost::default(), None));
+        assert_eq!((budget.taken(), evict(List::Connections)), (Cost::default(), None));
     }
 
     #[tokio::test]
@@ -302,10 +302,10 @@ mod tests {
         let count = FOUND_MAX as u64 + 10;
         let mut all: Vec<Connection> = (0..count).map(|number| connection(&budget, epoch, count - number)).collect();
         while let Some(oldest) = all.pop() {
-            assert_eq!(give_way(List::Connections), Some(Cost::PLAIN));
+            assert_eq!(evict(List::Connections), Some(Cost::PLAIN));
             assert!(oldest.task.await.unwrap_err().is_cancelled());
             assert!(all.iter().all(|younger| !younger.task.is_finished()));
         }
-        assert_eq!(give_way(List::Connections), None);
+        assert_eq!(evict(List::Connections), None);
     }
 }

@@ -39,7 +39,7 @@ enum Reads {
 }
 
 /// A connection between requests and during them: Pingora's `IO`, and the stream of the native driver.
-pub(crate) struct Conn {
+pub(crate) struct ClientIo {
     transport: Transport,
     /// Read from the transport, but not by a driver yet.
     unread: Buffer,
@@ -64,14 +64,14 @@ pub(crate) struct Conn {
     pub(crate) socket_digest: OnceLock<Arc<SocketDigest>>,
 }
 
-impl fmt::Debug for Conn {
+impl fmt::Debug for ClientIo {
     /// Without the bytes, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conn").field("facts", &self.facts).field("reads", &self.reads).finish_non_exhaustive()
+        f.debug_struct("ClientIo").field("facts", &self.facts).field("reads", &self.reads).finish_non_exhaustive()
     }
 }
 
-impl Conn {
+impl ClientIo {
     /// A connection from which nothing was read yet.
     pub(crate) fn new(
         transport: Transport,
@@ -334,7 +334,7 @@ impl Conn {
     }
 }
 
-impl AsyncRead for Conn {
+impl AsyncRead for ClientIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.chunks.as_ref().map_or(Ok(()), Chunks::check)?;
         let read = match self.reads {
@@ -355,7 +355,7 @@ impl AsyncRead for Conn {
     }
 }
 
-impl AsyncWrite for Conn {
+impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.unwritten.len() + bytes.len() > WRITE_BUFFER_BYTES {
             ready!(self.poll_write_out(cx))?;

@@ -23,7 +23,7 @@ pub(crate) mod transport;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use close::{MALFORMED, Refusal};
-pub(crate) use io::Conn;
+pub(crate) use io::ClientIo;
 pub(crate) use proxy_header::HeaderFailure as ProxyHeaderFailure;
 pub(crate) use stream_counts::Abuse;
 use stream_counts::StreamCounts;
@@ -44,7 +44,7 @@ use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, Snapshot, TlsListener};
 use tokio::time::sleep_until;
 
-use crate::connection::clients::ClientPlace;
+use crate::connection::clients::ClientPermit;
 use crate::connection::idle::Activity;
 
 /// The length of the head at the beginning of these bytes, if drivers may get it: all its lines end with CRLF.
@@ -75,7 +75,7 @@ pub(crate) struct ConnectionFacts {
     /// `true` when its bind drains: the next response is its last.
     pub(crate) ending: ShutdownWatch,
     /// Its place among the connections of its client; `None` for trusted proxies, which act for many.
-    pub(crate) client: Option<ClientPlace>,
+    pub(crate) client: Option<ClientPermit>,
     /// Whether it is idle.
     pub(crate) activity: Arc<Activity>,
     /// Its streams, for HTTP/2.

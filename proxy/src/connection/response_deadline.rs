@@ -69,9 +69,9 @@ impl ResponseDeadline {
 
     /// Waits until the deadline has passed.
     pub(crate) async fn elapsed(self) {
-        let mut told = self.0.subscribe();
+        let mut changes = self.0.subscribe();
         loop {
-            let at = told.borrow_and_update().at;
+            let at = changes.borrow_and_update().at;
             let at = async {
                 match at {
                     Some(at) => sleep_until(at.into()).await,
@@ -81,7 +81,7 @@ impl ResponseDeadline {
             tokio::select! {
                 biased;
                 // This value holds the sender, so it exists.
-                _ = told.changed() => {}
+                _ = changes.changed() => {}
                 () = at => return,
             }
         }

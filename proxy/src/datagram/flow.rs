@@ -18,7 +18,7 @@ use tokio::time::sleep_until;
 use super::SCRATCH;
 use super::socket::{self, ClientSocket};
 use crate::clock;
-use crate::connection::clients::FlowPlace;
+use crate::connection::clients::FlowPermit;
 use crate::connection::idle::{Activity, Entry};
 use crate::driver::Traffic;
 use crate::observe::access_log::StreamEntry;
@@ -60,7 +60,7 @@ pub(super) struct Flow {
     began: Instant,
     passed: [DirectionCounters; 2],
     end: OnceLock<FlowEnd>,
-    told: Notify,
+    ended: Notify,
 }
 
 /// The counters of one direction.
@@ -134,7 +134,7 @@ impl Flow {
             began: now,
             passed: Default::default(),
             end: OnceLock::new(),
-            told: Notify::new(),
+            ended: Notify::new(),
         })
     }
 
@@ -146,7 +146,7 @@ impl Flow {
     pub(super) fn over(&self, end: FlowEnd) -> bool {
         let first = self.end.set(end).is_ok();
         if first {
-            self.told.notify_one();
+            self.ended.notify_one();
         }
         first
     }
@@ -202,7 +202,7 @@ pub(super) struct LocalFlow {
     pub(super) flow: Arc<Flow>,
     pub(super) attempts: Attempts,
     /// The flow's place among those of its client.
-    pub(super) _client: Option<FlowPlace>,
+    pub(super) _client: Option<FlowPermit>,
     pub(super) entry: Entry,
     pub(super) series: Arc<BindSeries>,
     pub(super) traffic: Arc<Traffic>,
@@ -214,7 +214,7 @@ pub(super) async fn carry(mut running: LocalFlow, socket: Arc<ClientSocket>, mut
     let flow = Arc::clone(&running.flow);
     let short = running.traffic.options.drain.flow_silence;
     tokio::select! {
-        () = flow.told.notified() => {}
+        () = flow.ended.notified() => {}
         () = answers(&mut running, &socket) => flow.refused(&running.traffic.shared.endpoints),
         () = silence(&flow, short, &mut draining) => drop(flow.over(FlowEnd::Idle)),
     }
@@ -279,7 +279,7 @@ impl LocalFlow {
 impl Drop for LocalFlow {
     fn drop(&mut self) {
         // The task was aborted, unless the flow has ended by itself.
-        let aborted = if self.entry.gave_way() { FlowEnd::Evicted } else { FlowEnd::Cut };
+        let aborted = if self.entry.evicted() { FlowEnd::Evicted } else { FlowEnd::Cut };
         self.flow.over(aborted);
         self.all.leave(&self.flow);
         let end = self.flow.end.get().copied().unwrap_or(aborted);

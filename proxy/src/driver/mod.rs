@@ -8,7 +8,7 @@ mod serve;
 mod streams;
 mod traffic;
 
-pub(crate) use open::{Accepted, ConnectionState, Origin, open};
+pub(crate) use open::{Accepted, ConnectionOrigin, ConnectionState, open};
 pub(crate) use serve::{TlsBytes, serve};
 pub(crate) use streams::Streams;
 pub(crate) use traffic::{HeadBounds, Traffic};

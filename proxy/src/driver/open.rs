@@ -12,7 +12,7 @@ use super::Traffic;
 use crate::budget::Cost;
 use crate::clock;
 use crate::connection::Shutdown;
-use crate::connection::clients::ClientPlace;
+use crate::connection::clients::ClientPermit;
 use crate::connection::idle::Activity;
 use crate::connection::proxy_header::{self, ConnectionAddresses, HeaderFailure};
 use crate::connection::transport::has_arrived;
@@ -36,7 +36,7 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     /// Its place among those of its client, if the client is known and counted.
-    pub(crate) client: Option<ClientPlace>,
+    pub(crate) client: Option<ClientPermit>,
     /// Whether it is idle.
     pub(crate) activity: Arc<Activity>,
 }
@@ -46,11 +46,11 @@ pub(crate) struct ClientConnection {
     /// Its stream, after the PROXY header.
     pub(crate) stream: TcpStream,
     /// The client's address and the connection's destination.
-    pub(crate) origin: Origin,
+    pub(crate) origin: ConnectionOrigin,
 }
 
 /// The client's address and the connection's destination.
-pub(crate) struct Origin {
+pub(crate) struct ConnectionOrigin {
     /// The address of the client.
     pub(crate) peer: SocketAddr,
     /// The address that it came in over.
@@ -60,13 +60,13 @@ pub(crate) struct Origin {
     /// See [`ConnectionFacts::forwards`](crate::connection::ConnectionFacts::forwards).
     pub(crate) forwards: bool,
     /// Its place among those of its client.
-    pub(crate) client: Option<ClientPlace>,
+    pub(crate) client: Option<ClientPermit>,
 }
 
 /// Reads the bytes before the client's first one; `None` if the connection must be closed.
 pub(crate) async fn open(
     accepted: Accepted,
-    mut client: Option<ClientPlace>,
+    mut client: Option<ClientPermit>,
     traffic: &Traffic,
     shutdown: &Shutdown,
 ) -> Option<ClientConnection> {
@@ -80,26 +80,26 @@ pub(crate) async fn open(
         return None;
     }
     // Boxed, because most connections have no such header.
-    let told = if proxy_header { Box::pin(ends(&mut stream, peer, until, traffic)).await } else { Ok(None) };
-    let told = match told {
-        Ok(told) => told,
+    let addresses = if proxy_header { Box::pin(ends(&mut stream, peer, until, traffic)).await } else { Ok(None) };
+    let addresses = match addresses {
+        Ok(addresses) => addresses,
         Err(failure) => {
             traffic.metrics.proxy_header_failed(failure);
             tracing::debug!(%peer, reason = failure.as_str(), "a connection is closed: it does not begin with a valid PROXY header");
             return None;
         }
     };
-    let forwards = told.is_some() || !proxy_header;
+    let forwards = addresses.is_some() || !proxy_header;
     let reached = || SocketAddr::new(local.ip(), traffic.port_of(&bind).unwrap_or(local.port()));
     let ConnectionAddresses { source: peer, destination } =
-        told.unwrap_or_else(|| ConnectionAddresses { source: peer, destination: reached() });
+        addresses.unwrap_or_else(|| ConnectionAddresses { source: peer, destination: reached() });
     if proxy_header {
         client = traffic
             .client(peer.ip(), Cost::of_connection(bind.protocol))
             .map_err(|why| traffic.metrics.refused(why))
             .ok()?;
     }
-    Some(ClientConnection { stream, origin: Origin { peer, local, destination, forwards, client } })
+    Some(ClientConnection { stream, origin: ConnectionOrigin { peer, local, destination, forwards, client } })
 }
 
 /// The addresses in a connection's PROXY header, if its peer is trusted. The header is read in any case.

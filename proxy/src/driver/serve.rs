@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::open::{Accepted, ClientConnection, ConnectionState, Origin, begins, open};
+use super::open::{Accepted, ClientConnection, ConnectionOrigin, ConnectionState, begins, open};
 use super::{HeadBounds, Traffic};
 use crate::budget::Cost;
 use crate::clock;
@@ -24,7 +24,7 @@ use crate::connection::close::{MALFORMED, Refusal, close, refuse};
 use crate::connection::head_scan::{FirstBytes, Follows, HeadScan, WholeHead, opening};
 use crate::connection::tls;
 use crate::connection::transport::Transport;
-use crate::connection::{AddressText, Conn, ConnectionFacts, Shutdown};
+use crate::connection::{AddressText, ClientIo, ConnectionFacts, Shutdown};
 use crate::driver::native::{self, Next};
 
 /// How long a new HTTP/2 connection may send requests while its bind drains, before it gets a GOAWAY. A client with a
@@ -58,7 +58,7 @@ enum Arrival {
 /// A connection with a known protocol.
 enum Established {
     /// Requests. The connection is boxed: it is large, and the Pingora driver takes and returns boxes.
-    Requests(Box<Conn>, Expected),
+    Requests(Box<ClientIo>, Expected),
     /// Bytes that are passed on.
     Bytes(Box<TlsBytes>),
 }
@@ -66,7 +66,7 @@ enum Established {
 /// A TLS connection whose bytes go on by a stream route.
 pub(crate) struct TlsBytes {
     /// The client's address and the connection's destination.
-    pub(crate) from: Origin,
+    pub(crate) from: ConnectionOrigin,
     /// Its stream, or the stream inside TLS.
     pub(crate) stream: Transport,
     /// The bytes that were already read.
@@ -103,8 +103,8 @@ async fn establish(
     let ConnectionState { client, activity } = known;
     let (bind, at) = (accepted.bind, accepted.at);
     let ClientConnection { stream, origin } = open(accepted, client, traffic, shutdown).await?;
-    let Origin { peer, local, destination, forwards, client } = origin;
-    let passed_on = |client| Origin { peer, local, destination, forwards, client };
+    let ConnectionOrigin { peer, local, destination, forwards, client } = origin;
+    let passed_on = |client| ConnectionOrigin { peer, local, destination, forwards, client };
     let text = AddressText::new(peer, destination.port());
     let mut facts = ConnectionFacts::new(bind, (peer, local), text, shutdown.draining.clone(), activity, at);
     (facts.forwards, facts.client) = (forwards, client);
@@ -112,7 +112,8 @@ async fn establish(
         // The bytes of these binds are passed on before anything is read.
         BindProtocol::Tcp | BindProtocol::Udp => None,
         BindProtocol::Http => {
-            let conn = Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
+            let conn =
+                Box::new(ClientIo::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
             Some(Established::Requests(conn, Expected::Either))
         }
         // Boxed, because a connection in plain text should not have room for a handshake.
@@ -127,7 +128,7 @@ async fn establish(
                     "TLS handshake"
                 );
                 facts.tls = Some(agreed);
-                let conn = Box::new(Conn::new(stream, Arc::new(facts), limits, &traffic.shared.budget));
+                let conn = Box::new(ClientIo::new(stream, Arc::new(facts), limits, &traffic.shared.budget));
                 Some(Established::Requests(conn, if http2 { Expected::Http2 } else { Expected::Http1 }))
             }
             // Both may be idle for long while the edge waits for neither, so they never give way to another connection.
@@ -144,7 +145,7 @@ async fn establish(
             tls::Handshake::PlainHttp(stream) => {
                 traffic.metrics.handshake_failed(tls::HandshakeFailure::PlainHttp);
                 let conn =
-                    Box::new(Conn::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
+                    Box::new(ClientIo::new(Transport::Plain(stream), Arc::new(facts), limits, &traffic.shared.budget));
                 refuse(conn, Refusal::PlainOnTls, traffic.options.server_header, limits.body_discard).await;
                 None
             }
@@ -171,7 +172,7 @@ async fn handshake(
     Some(tls::handshake(&traffic.tls, bind, stream, until).await)
 }
 
-async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic, shutdown: Shutdown) {
+async fn requests(mut conn: Box<ClientIo>, mut expected: Expected, traffic: &Traffic, shutdown: Shutdown) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
     // One future for all requests, because subscribing costs more than polling again.
@@ -207,7 +208,7 @@ async fn requests(mut conn: Box<Conn>, mut expected: Expected, traffic: &Traffic
 
 /// Waits for the next request: `idle` for its first byte, then the head deadline.
 async fn arrival(
-    conn: &mut Conn,
+    conn: &mut ClientIo,
     expected: Expected,
     idle: Duration,
     traffic: &Traffic,
@@ -243,7 +244,7 @@ async fn arrival(
 
 /// Waits for bytes until a time, or until the connection must end. Returns `true` if there are any.
 async fn first_bytes(
-    conn: &mut Conn,
+    conn: &mut ClientIo,
     until: Instant,
     mut ended: Pin<&mut MaybeDone<impl Future<Output = ()>>>,
 ) -> bool {
@@ -259,7 +260,7 @@ async fn first_bytes(
 }
 
 /// Waits for more bytes until a time. Returns `true` if there are any, or `None` at the time.
-async fn more_bytes(conn: &mut Conn, until: Instant) -> Option<bool> {
+async fn more_bytes(conn: &mut ClientIo, until: Instant) -> Option<bool> {
     poll_fn(|cx| match conn.poll_read_ahead(cx) {
         Poll::Ready(read) => Poll::Ready(Some(matches!(read, Ok(1..)))),
         Poll::Pending => conn.poll_alarm(until, cx).map(|()| None),
@@ -295,7 +296,12 @@ fn doubtful(head: &WholeHead) -> Option<Arrival> {
 }
 
 /// Serves one request with Pingora. Returns the connection if another may follow.
-async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, shutdown: &Shutdown) -> Option<Box<Conn>> {
+async fn http1(
+    mut conn: Box<ClientIo>,
+    head: &WholeHead,
+    traffic: &Traffic,
+    shutdown: &Shutdown,
+) -> Option<Box<ClientIo>> {
     match head.follows {
         Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
         Follows::Chunks => conn.pass_body(Chunks::behind(head.len)),
@@ -311,7 +317,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, shutdow
         traffic.metrics.head_refused(MALFORMED);
     }
     let (stream, _) = served?.consume();
-    let mut conn = stream.into_any().downcast::<Conn>().ok()?;
+    let mut conn = stream.into_any().downcast::<ClientIo>().ok()?;
     conn.watch(None);
     if !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
@@ -322,7 +328,7 @@ async fn http1(mut conn: Box<Conn>, head: &WholeHead, traffic: &Traffic, shutdow
 
 /// Serves all requests of an HTTP/2 connection, until it is idle for too long, the client disconnects, or, while the
 /// bind drains, the streams opened before the GOAWAY are complete.
-async fn http2(mut conn: Box<Conn>, traffic: &Traffic, shutdown: &Shutdown) {
+async fn http2(mut conn: Box<ClientIo>, traffic: &Traffic, shutdown: &Shutdown) {
     let Some(_room) = traffic.room_for(conn.facts().client.as_ref(), Cost::HTTP2) else { return };
     conn.http2 = true;
     conn.pass_all();
@@ -330,15 +336,15 @@ async fn http2(mut conn: Box<Conn>, traffic: &Traffic, shutdown: &Shutdown) {
         traffic.streams.serve(conn, &shutdown.draining).await;
         return;
     }
-    let (tell, told) = watch::channel(false);
+    let (sender, receiver) = watch::channel(false);
     let mut closed = shutdown.closed.clone();
     let telling = async {
         drop(timeout(HTTP2_WELCOME, closed.wait_for(|closed| *closed)).await);
-        tell.send_replace(true);
+        sender.send_replace(true);
         pending().await
     };
     tokio::select! {
-        () = traffic.streams.serve(conn, &told) => {}
+        () = traffic.streams.serve(conn, &receiver) => {}
         () = telling => {}
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use crate::connection::idle::ActiveRequest;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::connection::stream_counts::{Abuse, OpenStream};
-use crate::connection::{Conn, ConnectionFacts};
+use crate::connection::{ClientIo, ConnectionFacts};
 use crate::driver::native;
 use crate::driver::pingora::PingoraDriver;
 use crate::observe::connection_metrics::ConnectionMetrics;
@@ -68,7 +68,7 @@ impl Streams {
 
     /// Serves a connection until its client disconnects, is idle for too long, or is disconnected for abuse. After
     /// `shutdown` the client gets a GOAWAY, and the streams that it opened before are served.
-    pub(super) async fn serve(self: &Arc<Self>, conn: Box<Conn>, shutdown: &ShutdownWatch) {
+    pub(super) async fn serve(self: &Arc<Self>, conn: Box<ClientIo>, shutdown: &ShutdownWatch) {
         let facts = Arc::clone(conn.facts());
         let digest = Arc::new(Digest {
             ssl_digest: None,
@@ -100,12 +100,12 @@ impl Streams {
         digest: &Arc<Digest>,
         shutdown: &ShutdownWatch,
     ) -> Option<Abuse> {
-        let mut told = shutdown.clone();
+        let mut signal = shutdown.clone();
         let mut leaving = false;
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = told.changed(), if !leaving => {
+                _ = signal.changed(), if !leaving => {
                     connection.graceful_shutdown();
                     leaving = true;
                     continue;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::pingora::PingoraDriver;
 use super::streams::Streams;
 use crate::budget::Cost;
-use crate::connection::clients::{ClientPlace, FlowPlace};
+use crate::connection::clients::{ClientPermit, FlowPermit};
 use crate::connection::idle::{self, List};
 use crate::connection::tls::Tls;
 use crate::observe::connection_metrics::{ConnectionMetrics, RefusalReason};
@@ -79,7 +79,7 @@ impl Traffic {
     ///
     /// # Errors
     /// If the client holds too much already.
-    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPlace>, RefusalReason> {
+    pub(crate) fn client(&self, peer: IpAddr, cost: Cost) -> Result<Option<ClientPermit>, RefusalReason> {
         let peer = peer.to_canonical();
         if self.trusts(peer) {
             return Ok(None);
@@ -89,7 +89,7 @@ impl Traffic {
 
     /// Charges a further cost of a connection to the process and its client, until the returned value is dropped.
     /// `None` if one of them has no room: the connection is counted as refused.
-    pub(crate) fn room_for(&self, client: Option<&ClientPlace>, cost: Cost) -> Option<ChargedCost> {
+    pub(crate) fn room_for(&self, client: Option<&ClientPermit>, cost: Cost) -> Option<ChargedCost> {
         self.shared.room_for(client, cost).inspect_err(|refused| self.metrics.refused(*refused)).ok()
     }
 
@@ -97,7 +97,7 @@ impl Traffic {
     ///
     /// # Errors
     /// If the client holds too much already.
-    pub(crate) fn flow_client(&self, peer: IpAddr) -> Result<Option<FlowPlace>, Dropped> {
+    pub(crate) fn flow_client(&self, peer: IpAddr) -> Result<Option<FlowPermit>, Dropped> {
         let peer = peer.to_canonical();
         if self.trusts(peer) {
             return Ok(None);
@@ -113,7 +113,7 @@ impl Traffic {
         let mut must_give_way = self.shared.budget.is_exhausted();
         while must_give_way || !self.shared.flow_budget.charge() {
             must_give_way = false;
-            if idle::give_way(List::Flows).is_none() {
+            if idle::evict(List::Flows).is_none() {
                 return false;
             }
             self.metrics.datagrams.evicted.inc();

@@ -14,7 +14,7 @@ use crate::budget::Cost;
 use crate::clock;
 use crate::connection::Shutdown;
 use crate::connection::bind_end::{Ending, wait};
-use crate::connection::clients::ClientPlace;
+use crate::connection::clients::ClientPermit;
 use crate::connection::idle::{self, Activity};
 use crate::driver::Traffic;
 use crate::driver::{Accepted, ConnectionState, serve};
@@ -135,7 +135,7 @@ fn start(connections: &mut JoinSet<()>, accepted: Accepted, traffic: &Arc<Traffi
 }
 
 /// Charges a connection. Returns its place among those of its client.
-fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPlace>, RefusalReason> {
+fn admit(accepted: &Accepted, traffic: &Traffic, cost: Cost) -> Result<Option<ClientPermit>, RefusalReason> {
     // With the PROXY protocol the client is not known yet.
     let client = match accepted.proxy_header {
         true => None,

@@ -238,18 +238,18 @@ impl Sockets<'_> {
 
     fn opened(&mut self, key: BindKey) -> io::Result<OpenBind> {
         let socket = self.binder.open(self.thread, key)?;
-        let ((ending, told), traffic) = (watch::channel(None), Arc::clone(self.traffic));
+        let ((ending, end), traffic) = (watch::channel(None), Arc::clone(self.traffic));
         let (socket, address, task) = match key.protocol {
             BindProtocol::Http | BindProtocol::Https | BindProtocol::Tcp => {
                 let listener = Arc::new(TcpListener::from_std(socket.into())?);
                 let bind_socket = BindSocket::Connections(Arc::downgrade(&listener));
-                (bind_socket, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, told)))
+                (bind_socket, listener.local_addr()?, self.tasks.spawn(accept(listener, key, traffic, end)))
             }
             BindProtocol::Udp => {
                 let socket = Arc::new(ClientSocket::new(socket)?);
                 let bind_socket = BindSocket::Datagrams(Arc::downgrade(&socket));
                 let flows = Arc::clone(&self.binder.flows);
-                (bind_socket, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, told)))
+                (bind_socket, socket.address(), self.tasks.spawn(datagram::serve(socket, key, traffic, flows, end)))
             }
         };
         Ok(OpenBind { socket, address, ending, task, _counted: self.traffic.shared.budget.listen() })

@@ -79,7 +79,7 @@ pub(crate) struct Metrics {
     /// Access log lines that were dropped because the writer was slow.
     pub(crate) log_lines_dropped: IntCounter,
     /// Idle connections that were closed for others.
-    pub(crate) gave_way: IntCounter,
+    pub(crate) evicted: IntCounter,
     /// The metrics of connections that are passed on as bytes.
     pub(crate) streams: StreamMetrics,
     /// UDP flows.
@@ -162,7 +162,7 @@ impl Metrics {
                 registry,
                 IntCounter::new("tidegate_access_log_dropped_total", "Access log lines dropped: the writer was slow.")?,
             )?,
-            gave_way: add(
+            evicted: add(
                 registry,
                 IntCounter::new(
                     "tidegate_connections_evicted_total",

@@ -67,7 +67,7 @@ impl<'a> Filters<'a> {
 
 /// The facts about the request and the edge for every response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Labels<'a> {
+pub(crate) struct ReplyFacts<'a> {
     /// The id of the request.
     pub(crate) request_id: &'a RequestId,
     /// The correlation ids, if the route sends both to clients.
@@ -96,7 +96,7 @@ pub(crate) struct Received<I> {
 /// [`Reason::UpstreamBroken`] if the endpoint lists more than [`NOMINATIONS_MAX`] headers in `Connection`.
 pub(crate) fn response<'v>(
     filters: &Filters<'_>,
-    labels: &Labels<'_>,
+    labels: &ReplyFacts<'_>,
     received: Received<impl Iterator<Item = &'v [u8]>>,
     edits: &mut Edits,
 ) -> Result<(), Reason> {
@@ -157,7 +157,7 @@ pub(crate) struct Rendered {
 
 /// Renders an answer: the direct response of the route; else status, reason and request id, so that a user can report
 /// the request to the operator, in the form for the client. The filters and the grants apply last.
-pub(crate) fn render(reply: &LocalReply, labels: &Labels<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
+pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, filters: &Filters<'_>) -> Rendered {
     let status = reply.status;
     let is_grpc = labels.form == ReplyFormat::Grpc && status >= 400;
     let (mut headers, body) = match &reply.content {
@@ -208,7 +208,7 @@ fn trailers_only(
     status: u16,
     reason: Reason,
     content: &Content,
-    labels: &Labels<'_>,
+    labels: &ReplyFacts<'_>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers: Vec<_> = grpc::fields(status, reason).into_iter().chain(ids(labels)).collect();
     let own = headers.len();
@@ -224,7 +224,7 @@ fn trailers_only(
     headers
 }
 
-fn explained(reply: &LocalReply, labels: &Labels<'_>) -> Parts {
+fn explained(reply: &LocalReply, labels: &ReplyFacts<'_>) -> Parts {
     let (status, reason, request) = (reply.status, reply.reason.as_str(), labels.request_id.as_str());
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
     let mut headers = Vec::with_capacity(8);
@@ -246,7 +246,7 @@ fn explained(reply: &LocalReply, labels: &Labels<'_>) -> Parts {
 }
 
 /// The headers with the id of the request.
-fn ids(labels: &Labels<'_>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+fn ids(labels: &ReplyFacts<'_>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let own = HeaderValue::from_str(labels.request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id));
     own.into_iter().chain(labels.correlation.map(|ids| (X_CORRELATION_ID.clone(), ids.clone())))
 }

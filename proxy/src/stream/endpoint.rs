@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::clock;
-use crate::driver::Origin;
+use crate::driver::ConnectionOrigin;
 use crate::observe::stream_metrics::Outcome;
 use crate::reason::Reason;
 use crate::shared::Shared;
@@ -40,7 +40,7 @@ pub(super) enum Endpoint {
 pub(super) async fn connect(
     route: &StreamRoute,
     snapshot: &Snapshot,
-    from: &Origin,
+    from: &ConnectionOrigin,
     shared: &Shared,
 ) -> Result<(Endpoint, Attempts), Outcome> {
     let mut draw = Random::new(fastrand::u64(..));
@@ -85,7 +85,7 @@ async fn opening(
     address: SocketAddr,
     within: Duration,
     target: &StreamTarget,
-    from: &Origin,
+    from: &ConnectionOrigin,
 ) -> Result<Endpoint, Reason> {
     let end = clock::now() + within;
     let mut stream = connect::connect(address, within).await?;

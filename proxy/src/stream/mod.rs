@@ -19,7 +19,7 @@ use crate::budget::Cost;
 use crate::clock;
 use crate::connection::Shutdown;
 use crate::connection::copy::both_ways;
-use crate::driver::{Accepted, ConnectionState, Origin, TlsBytes, Traffic, open};
+use crate::driver::{Accepted, ConnectionOrigin, ConnectionState, TlsBytes, Traffic, open};
 use crate::observe::access_log::StreamEntry;
 use crate::observe::stream_metrics::Outcome;
 
@@ -83,7 +83,7 @@ fn finish(
 async fn carry<C: AsyncRead + AsyncWrite + Unpin>(
     client: &mut C,
     read: &[u8],
-    from: &Origin,
+    from: &ConnectionOrigin,
     route: &StreamRoute,
     traffic: &Traffic,
 ) -> StreamEnd {

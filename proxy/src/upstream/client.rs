@@ -77,13 +77,13 @@ struct Key {
     authority: Box<str>,
 }
 
-struct Kept {
+struct CachedClient {
     client: EndpointClient,
     used: Instant,
 }
 
 thread_local! {
-    static CLIENTS: RefCell<HashMap<Key, Kept, foldhash::fast::RandomState>> = RefCell::default();
+    static CLIENTS: RefCell<HashMap<Key, CachedClient, foldhash::fast::RandomState>> = RefCell::default();
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -136,13 +136,13 @@ pub(crate) fn of(
             .pool_timer(TokioTimer::new())
             .set_host(false)
             .build(Connector::new(&key, endpoint.address, limits));
-        clients.insert(key, Kept { client: client.clone(), used: now });
+        clients.insert(key, CachedClient { client: client.clone(), used: now });
         client
     })
 }
 
 /// Removes the longest unused client at the limit: of the same endpoint, or of all.
-fn make_room(clients: &mut HashMap<Key, Kept, foldhash::fast::RandomState>, new: &Key) {
+fn make_room(clients: &mut HashMap<Key, CachedClient, foldhash::fast::RandomState>, new: &Key) {
     let same = |key: &Key| key.purpose == new.purpose && key.target == new.target && key.endpoint == new.endpoint;
     let is_full = clients.keys().filter(|key| same(key)).count() >= AUTHORITIES_MAX;
     if is_full || clients.len() >= CLIENTS_MAX {

@@ -282,15 +282,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = Endpoint::tcp(listener.local_addr().unwrap(), None);
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::H2c, tls: None, fixed: None };
-        let (tell, open) = watch::channel(0);
+        let (sender, open) = watch::channel(0);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let tell = tell.clone();
-                tell.send_modify(|open| *open += 1);
+                let sender = sender.clone();
+                sender.send_modify(|open| *open += 1);
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     while connection.accept().await.is_some() {}
-                    tell.send_modify(|open| *open -= 1);
+                    sender.send_modify(|open| *open -= 1);
                 });
             }
         });

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, HandshakeKind};
 use tidegate_config::model::{
-    Authorities, Bind, BindKey, Certificate, ClientVerification, HostPattern, HostRoutes, Listener, ListenerName,
+    Bind, BindKey, CaBundle, Certificate, ClientVerification, HostPattern, HostRoutes, Listener, ListenerName,
     ListenerTls, TableName, TlsMode, VerificationMode, VirtualHost, WildcardDepth,
 };
 use tidegate_config::object::ObjectName;
@@ -33,8 +33,8 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    pub fn bundle(&self) -> Authorities {
-        Authorities::from_pem(&[self.pem.as_bytes()]).unwrap()
+    pub fn bundle(&self) -> CaBundle {
+        CaBundle::from_pem(&[self.pem.as_bytes()]).unwrap()
     }
 
     pub fn issue(&self, name: &str) -> (String, KeyPair) {

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{HandshakeKind, ServerConfig};
 use tidegate_config::model::{
-    Action, AppProtocol, Authorities, BackendKey, HostPattern, HostRoutes, Route, SubjectName, Target, UpstreamTls,
+    Action, AppProtocol, BackendKey, CaBundle, HostPattern, HostRoutes, Route, SubjectName, Target, UpstreamTls,
     UpstreamVerification, WeightedTarget,
 };
 use tidegate_config::object::ObjectName;
@@ -100,7 +100,7 @@ async fn answer(mut stream: TlsStream<TcpStream>, closes: bool) {
     }
 }
 
-pub fn verified(authorities: Option<Authorities>, names: &[SubjectName]) -> UpstreamTls {
+pub fn verified(authorities: Option<CaBundle>, names: &[SubjectName]) -> UpstreamTls {
     let verification = Some(Arc::new(UpstreamVerification { authorities, names: names.into() }));
     UpstreamTls { server_name: Some("a.example".into()), verification, client: None }
 }

@@ -185,9 +185,9 @@ async fn replicas_beyond_the_maximum_are_refused_with_a_message() {
         let conditions = deployments.get("web").await.unwrap().status?.conditions?;
         conditions.into_iter().find(|one| one.type_ == "ReplicaFailure")
     };
-    let told = until("a condition", failure).await;
+    let condition = until("a condition", failure).await;
     let message = "3 Pods were not created: `tidegate dev` runs at most 100 processes";
-    assert_eq!((told.reason.as_deref(), told.message.as_deref()), (Some("FailedCreate"), Some(message)));
+    assert_eq!((condition.reason.as_deref(), condition.message.as_deref()), (Some("FailedCreate"), Some(message)));
     let all = ListParams::default();
     until("an Event", async || {
         let events = events.list(&all).await.unwrap().items;

@@ -13,7 +13,7 @@ use tidegate_config::object::ObjectName;
 use super::Fleet;
 use crate::clock;
 use crate::dev::events::{About, Kind};
-use crate::dev::keeper::Kept;
+use crate::dev::keeper::OwnedKind;
 use crate::dev::objects::{self, REVISION};
 use crate::dev::slice;
 use crate::dev::status::status;
@@ -33,7 +33,7 @@ impl Fleet {
         let gone: Vec<ObjectName> = self.written.keys().filter(|name| !wanted.contains_key(name)).cloned().collect();
         for name in gone {
             let deleted = self.api::<EndpointSlice>(&name).delete(&name.name, &DeleteParams::default()).await;
-            let done = told(deleted.map(|_| ()), true, &name);
+            let done = is_written(deleted.map(|_| ()), true, &name);
             settled &= done;
             if done {
                 self.written.remove(&name);
@@ -65,23 +65,23 @@ impl Fleet {
         let name = |replica: &Replica| ObjectName::new(&*replica.workload.namespace, &*replica.pod);
         let wanted: BTreeSet<ObjectName> = replicas.iter().map(|replica| name(replica)).collect();
         // Pods whose processes have ended go first: with the strategy Recreate, no old Pod is there beside a new one.
-        let mut settled = self.keeper.retain(Kept::Pod, &wanted).await;
+        let mut settled = self.keeper.retain(OwnedKind::Pod, &wanted).await;
         // A new Pod is shown as ready before the one that it replaces is shown as ending.
         replicas.sort_by_key(|replica| replica.is_ending());
         for replica in replicas {
             let name = name(replica);
             let set = objects::set_name(&replica.workload.name, replica.revision);
             let set_name = ObjectName::new(&*replica.workload.namespace, set);
-            let set = self.keeper.uid(Kept::ReplicaSet, &set_name);
+            let set = self.keeper.uid(OwnedKind::ReplicaSet, &set_name);
             // A replica that ends has its Pod already, or never gets one.
-            let known = self.keeper.uid(Kept::Pod, &name).is_some();
+            let known = self.keeper.uid(OwnedKind::Pod, &name).is_some();
             if let Some(set) = set.map(str::to_owned).filter(|_| known || !replica.is_ending()) {
                 let (object, status) = objects::pod(replica, &set);
-                settled &= told(self.keeper.put(Kept::Pod, &name, object, status).await, false, &name);
+                settled &= is_written(self.keeper.put(OwnedKind::Pod, &name, object, status).await, false, &name);
                 if replica.is_ending() {
-                    settled &= told(self.keeper.end(Kept::Pod, &name).await, true, &name);
+                    settled &= is_written(self.keeper.end(OwnedKind::Pod, &name).await, true, &name);
                 }
-                let uid = self.keeper.uid(Kept::Pod, &name);
+                let uid = self.keeper.uid(OwnedKind::Pod, &name);
                 replica.uid = uid.map_or_else(|| replica.uid.clone(), Into::into);
                 if !known && uid.is_some() {
                     let created = format!("Created pod: {}", name.name);
@@ -104,7 +104,7 @@ impl Fleet {
             }
             created => created,
         };
-        let done = told(created.map(|_| ()), false, name);
+        let done = is_written(created.map(|_| ()), false, name);
         if done {
             self.written.insert(name.clone(), slice.clone());
         }
@@ -130,12 +130,12 @@ impl Fleet {
         });
         let patch = json!({ "status": crate::dev::folder::patch(Some(&cleared), &json!(status)) });
         let patched = deployments.patch_status(&desired.name.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        told(patched.map(|_| ()), true, &desired.name)
+        is_written(patched.map(|_| ()), true, &desired.name)
     }
 }
 
 /// Returns `true` if a write succeeded, or has become pointless because the object is gone.
-pub(in crate::dev) fn told(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
+pub(in crate::dev) fn is_written(written: kube::Result<()>, gone_is_fine: bool, name: &ObjectName) -> bool {
     match written {
         Ok(()) => true,
         Err(kube::Error::Api(status)) if gone_is_fine && status.is_not_found() => true,

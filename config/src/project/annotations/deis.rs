@@ -21,7 +21,7 @@ use crate::finding::Finding;
 use crate::model::{Compression, EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::field::FindingList;
-use crate::project::source::{Annotations, annotation_field};
+use crate::project::raw_object::{Annotations, annotation_field};
 
 pub(super) const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
 pub(super) const OF_BUILDER: Dialect = Dialect { prefix: "router.deis.io/nginx.", name: "Deis builder" };
@@ -175,11 +175,11 @@ impl Default for DeisBuilder {
 }
 
 /// Reads the annotations of a builder; `None` if there are none.
-pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, found: &mut FindingList) -> Option<DeisBuilder> {
+pub(in crate::project) fn of_builder(annotations: &Annotations<'_>, findings: &mut FindingList) -> Option<DeisBuilder> {
     let mut builder = Builder::default();
-    read(OF_BUILDER, BUILDER, &mut builder, annotations, found);
+    read(OF_BUILDER, BUILDER, &mut builder, annotations, findings);
     let usual = DeisBuilder::default();
-    let is_there = builder != Builder::default() || !found.is_empty();
+    let is_there = builder != Builder::default() || !findings.is_empty();
     is_there.then(|| DeisBuilder {
         connect_timeout: builder.connect_timeout.unwrap_or(usual.connect_timeout),
         tcp_timeout: builder.tcp_timeout.unwrap_or(usual.tcp_timeout),
@@ -192,18 +192,18 @@ pub(in crate::project) fn of_app(
     age: Age,
     label: Option<&str>,
     annotations: &Annotations<'_>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> DeisApp {
     let name = label.unwrap_or(&age.name.name);
     let namespace = &age.name.namespace;
     let log_name = if *name == **namespace { name.into() } else { format!("{namespace}/{name}").into() };
     let mut app = App::default();
-    let fallbacks = read(OF_APP, APP, &mut app, annotations, found);
+    let fallbacks = read(OF_APP, APP, &mut app, annotations, findings);
     let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
-    let domains = domains(app.domains.as_deref(), found);
-    let expression = expression(age.created_s, &domains, app.regex_domain.as_deref(), found);
-    let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, found);
-    let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), found);
+    let domains = domains(app.domains.as_deref(), findings);
+    let expression = expression(age.created_s, &domains, app.regex_domain.as_deref(), findings);
+    let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, findings);
+    let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), findings);
     DeisApp {
         age,
         log_name,
@@ -223,73 +223,73 @@ pub(in crate::project) fn of_app(
 }
 
 /// The entries of a comma-separated list; a list that is too long is cut, with a finding.
-fn bounded<'l>(list: &'l str, field: &str, found: &mut FindingList) -> Vec<&'l str> {
+fn bounded<'l>(list: &'l str, field: &str, findings: &mut FindingList) -> Vec<&'l str> {
     let mut all: Vec<&str> = entries(list).collect();
     if let Some(entry) = all.get(LIST_MAX) {
-        found.dropped(field, entry, format_args!("exceeds the limit of {LIST_MAX} entries"));
+        findings.dropped(field, entry, format_args!("exceeds the limit of {LIST_MAX} entries"));
     }
     all.truncate(LIST_MAX);
     all
 }
 
 /// The domains that can be read, each once. An invalid domain does not affect the others.
-fn domains(list: Option<&str>, found: &mut FindingList) -> Box<[DeisDomain]> {
+fn domains(list: Option<&str>, findings: &mut FindingList) -> Box<[DeisDomain]> {
     let field = annotation_field("router.deis.io/domains");
     let Some(list) = list else {
-        found.no_host(&field, "is missing, although the Service is labelled routable");
+        findings.no_host(&field, "is missing, although the Service is labelled routable");
         return Box::default();
     };
     let mut domains = BTreeSet::new();
-    for entry in bounded(list, &field, found) {
+    for entry in bounded(list, &field, findings) {
         match domain(entry) {
             Ok(domain) => drop(domains.insert(domain)),
-            Err(why) => found.dropped(&field, entry, why),
+            Err(why) => findings.dropped(&field, entry, why),
         }
     }
     if domains.is_empty() {
-        found.no_host(&field, "names no valid domain");
+        findings.no_host(&field, "names no valid domain");
     }
     domains.into_iter().collect()
 }
 
-fn certificates(list: &str, app: &ObjectName, found: &mut FindingList) -> Box<[(Arc<str>, ObjectName)]> {
+fn certificates(list: &str, app: &ObjectName, findings: &mut FindingList) -> Box<[(Arc<str>, ObjectName)]> {
     let field = annotation_field("router.deis.io/certificates");
     let mut certificates = BTreeMap::new();
-    for entry in bounded(list, &field, found) {
+    for entry in bounded(list, &field, findings) {
         match certificate(entry) {
             // The first of two entries for one domain counts.
             Ok((domain, name)) => {
                 certificates.entry(domain).or_insert_with(|| app.beside(format!("{name}-cert")));
             }
-            Err(why) => found.dropped(&field, entry, why),
+            Err(why) => findings.dropped(&field, entry, why),
         }
     }
     certificates.into_iter().collect()
 }
 
 /// Paths on another application's host. An invalid path does not affect the others.
-fn locations(other: Option<&str>, paths: Option<&str>, found: &mut FindingList) -> Option<DeisLocations> {
+fn locations(other: Option<&str>, paths: Option<&str>, findings: &mut FindingList) -> Option<DeisLocations> {
     let [of_domain, of_paths] = ["router.deis.io/proxyDomain", "router.deis.io/proxyLocations"].map(annotation_field);
     let (other, list) = match (other, paths) {
         (Some(other), Some(paths)) => (other, paths),
         (Some(other), None) => {
-            found.without_effect(&of_domain, other, "there are no proxyLocations");
+            findings.without_effect(&of_domain, other, "there are no proxyLocations");
             return None;
         }
         (None, Some(paths)) => {
-            found.without_effect(&of_paths, paths, "there is no proxyDomain");
+            findings.without_effect(&of_paths, paths, "there is no proxyDomain");
             return None;
         }
         (None, None) => return None,
     };
-    let domain = domain(other).map_err(|why| found.dropped(&of_domain, other, why)).ok()?;
+    let domain = domain(other).map_err(|why| findings.dropped(&of_domain, other, why)).ok()?;
     let mut paths: Vec<PathMatch> = Vec::new();
-    for entry in bounded(list, &of_paths, found) {
+    for entry in bounded(list, &of_paths, findings) {
         let expressions = paths.iter().filter(|path| matches!(path, PathMatch::Regex(..))).count();
         match location(entry, expressions < EXPRESSIONS_MAX) {
             Ok(path) if paths.contains(&path) => {}
             Ok(path) => paths.push(path),
-            Err(why) => found.dropped(&of_paths, entry, why),
+            Err(why) => findings.dropped(&of_paths, entry, why),
         }
     }
     (!paths.is_empty()).then(|| DeisLocations { domain, paths: paths.into() })
@@ -320,9 +320,9 @@ pub(super) struct Router {
 }
 
 /// Reads the annotations of the router's Deployment.
-pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut FindingList) -> DeisRouter {
+pub(in crate::project) fn of_router(annotations: &Annotations<'_>, findings: &mut FindingList) -> DeisRouter {
     let mut router = Router::default();
-    let fallbacks = read(OF_ROUTER, &OF_DEPLOYMENT, &mut router, annotations, found);
+    let fallbacks = read(OF_ROUTER, &OF_DEPLOYMENT, &mut router, annotations, findings);
     let dropped = |key: &str| fallbacks.dropped.iter().any(|it| it == key);
     let hsts = hsts(&router);
     let whitelist = router.default_whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
@@ -344,9 +344,9 @@ pub(in crate::project) fn of_router(annotations: &Annotations<'_>, found: &mut F
             .trusted_proxies
             .or_else(|| dropped("proxyRealIpCidrs").then(Box::default))
             .map(Into::into),
-        default_service: router.default_service.settings(found),
+        default_service: router.default_service.settings(findings),
         regex_domains: router.regex_domains.unwrap_or_default(),
-        edge: router.edge.settings(found),
+        edge: router.edge.settings(findings),
         compression: router.gzip.compression(),
     }
 }

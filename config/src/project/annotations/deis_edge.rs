@@ -10,7 +10,7 @@ use super::cipher_list::{cipher_list, is_tls13};
 use super::deis_value::{one_of, positive, size};
 use crate::model::{ConnectionsMax, EdgeSettings, LogFormat, RequestHeadLimits, TlsSettings, TlsVersions};
 use crate::project::field::FindingList;
-use crate::project::source::annotation_field;
+use crate::project::raw_object::annotation_field;
 
 pub(super) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
@@ -123,18 +123,22 @@ pub(super) fn log_format(text: &str) -> Result<Arc<LogFormat>, String> {
 
 impl Edge {
     /// The settings of all connections, with findings about unsupported entries of lists.
-    pub(super) fn settings(self, found: &mut FindingList) -> EdgeSettings {
-        let mut tell = |key: &str, gone: Vec<String>, why: &str| {
+    pub(super) fn settings(self, findings: &mut FindingList) -> EdgeSettings {
+        let mut report = |key: &str, gone: Vec<String>, why: &str| {
             if !gone.is_empty() {
-                found.without_effect(&annotation_field(&format!("router.deis.io/nginx.{key}")), &gone.join(" "), why);
+                findings.without_effect(
+                    &annotation_field(&format!("router.deis.io/nginx.{key}")),
+                    &gone.join(" "),
+                    why,
+                );
             }
         };
         let versions = self.protocols.map(|Named { value, gone }| {
-            tell("ssl.protocols", gone, "versions before TLSv1.2 are not supported (RFC 8996)");
+            report("ssl.protocols", gone, "versions before TLSv1.2 are not supported (RFC 8996)");
             value
         });
         let suites = self.ciphers.map(|Named { value, gone }| {
-            tell(
+            report(
                 "ssl.ciphers",
                 gone,
                 "cipher suites without forward secrecy or authenticated encryption are not supported",
@@ -151,7 +155,7 @@ impl Edge {
         let useless = suites.as_deref().filter(|suites| !suites.iter().any(serves));
         if let Some(useless) = useless {
             let named = useless.iter().filter_map(|suite| suite.as_str()).map(str::to_owned).collect();
-            tell(
+            report(
                 "ssl.ciphers",
                 named,
                 "none of them belongs to a version in ssl.protocols, so all suites of those versions apply",
@@ -189,13 +193,13 @@ pub(super) struct DefaultService {
 
 impl DefaultService {
     /// The destination of those requests, and its name in reports.
-    pub(super) fn settings(self, found: &mut FindingList) -> Option<(IpAddr, Arc<str>)> {
+    pub(super) fn settings(self, findings: &mut FindingList) -> Option<(IpAddr, Arc<str>)> {
         if self.enabled != Some(true) {
             return None;
         }
         if self.address.is_none() {
             let field = annotation_field("router.deis.io/nginx.defaultServiceEnabled");
-            found.without_effect(&field, "true", "there is no valid defaultServiceIP");
+            findings.without_effect(&field, "true", "there is no valid defaultServiceIP");
         }
         Some((self.address?, self.name.filter(|name| !name.is_empty()).unwrap_or_else(|| "default-service".into())))
     }
@@ -225,9 +229,10 @@ mod tests {
     fn a_version_without_a_listed_cipher_suite_gets_all_of_its_suites() {
         let edge = |versions: &str, list: &str| {
             let (protocols, ciphers) = (protocols(versions).ok(), ciphers(list).ok());
-            let mut found = FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
-            let tls = Edge { protocols, ciphers, ..Edge::default() }.settings(&mut found).tls;
-            (tls.cipher_suites.is_some(), found.into_findings().len())
+            let mut findings =
+                FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let tls = Edge { protocols, ciphers, ..Edge::default() }.settings(&mut findings).tls;
+            (tls.cipher_suites.is_some(), findings.into_findings().len())
         };
         assert_eq!(edge("TLSv1.2", "TLS_AES_128_GCM_SHA256"), (false, 1));
         assert_eq!(
@@ -242,8 +247,9 @@ mod tests {
     fn the_connection_limit_is_per_worker() {
         let check = |per_worker: &str, number: &str, want: Option<u64>| {
             let (connections, workers) = (connections(per_worker).ok(), workers(number).ok());
-            let mut found = FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
-            let edge = Edge { connections, workers, ..Edge::default() }.settings(&mut found);
+            let mut findings =
+                FindingList::new(ObjectRef::new(Kind::Deployment, ObjectName::new("deis", "deis-router")));
+            let edge = Edge { connections, workers, ..Edge::default() }.settings(&mut findings);
             assert_eq!(edge.connections_max.map(|max| max.in_all(4)), want, "{per_worker} of {number}");
         };
         check("768", "auto", Some(4 * 768));

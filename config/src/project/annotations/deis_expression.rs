@@ -3,7 +3,7 @@
 use super::deis_value::{DeisDomain, EXPRESSION_BYTES_MAX, no_expression};
 use crate::model::HostExpression;
 use crate::project::field::FindingList;
-use crate::project::source::annotation_field;
+use crate::project::raw_object::annotation_field;
 
 /// The maximum length of its text in bytes, and the maximum number of domains that it replaces. The compiled size has a
 /// limit too.
@@ -26,19 +26,19 @@ pub(super) fn expression(
     created_s: i64,
     domains: &[DeisDomain],
     text: Option<&str>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Option<DeisExpression> {
     let text = text.filter(|text| !text.trim().is_empty())?;
     let field = annotation_field("router.deis.io/regexDomain");
     if text.len() > TEXT_BYTES_MAX {
-        found.dropped(&field, text, format_args!("is longer than {TEXT_BYTES_MAX} bytes"));
+        findings.dropped(&field, text, format_args!("is longer than {TEXT_BYTES_MAX} bytes"));
         return None;
     }
     let lower = text.to_ascii_lowercase();
     let mut about = domains.iter().filter(|domain| lower.contains(&domain.to_string()));
     let meant: Vec<DeisDomain> = about.by_ref().take(DOMAINS_MAX).cloned().collect();
     if let Some(more) = about.next() {
-        found.dropped(
+        findings.dropped(
             &field,
             &more.to_string(),
             format_args!("exceeds the limit of {DOMAINS_MAX} domains in the expression"),
@@ -53,8 +53,8 @@ pub(super) fn expression(
     match host {
         Ok(host) if !meant.is_empty() => return Some(DeisExpression { domains: meant.into(), host }),
         Ok(_) if domains.is_empty() => {}
-        Ok(_) => found.without_effect(&field, text, "it contains none of the domains"),
-        Err(why) => found.dropped(&field, text, no_expression(&why)),
+        Ok(_) => findings.without_effect(&field, text, "it contains none of the domains"),
+        Err(why) => findings.dropped(&field, text, no_expression(&why)),
     }
     None
 }

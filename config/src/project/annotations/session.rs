@@ -7,7 +7,7 @@ use super::TIDEGATE;
 use crate::model::{SameSite, SessionCarrier, SessionCookie, SessionKey, SessionPersistence};
 use crate::object::Uid;
 use crate::project::field::FindingList;
-use crate::project::source::annotation_field;
+use crate::project::raw_object::annotation_field;
 
 /// The values of the annotations. `name` enables sessions, and the others are attributes of its cookie.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct SessionDraft {
 impl SessionDraft {
     /// The sessions of an Ingress with this uid. Its rules share one key: a rule to the same Service as another accepts
     /// its tokens.
-    pub(super) fn persistence(self, uid: Option<Uid>, found: &mut FindingList) -> Option<Arc<SessionPersistence>> {
+    pub(super) fn persistence(self, uid: Option<Uid>, findings: &mut FindingList) -> Option<Arc<SessionPersistence>> {
         let Self { name, max_age, path, same_site, secure, change_on_failure } = self;
         let field = |key: &str| annotation_field(&format!("{}{key}", TIDEGATE.prefix));
         let Some(name) = name else {
@@ -35,12 +35,12 @@ impl SessionDraft {
                 ("session-cookie-change-on-failure", change_on_failure.is_some()),
             ];
             for (key, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
-                found.without_effect(&field(key), "", "there are no sessions without tidegate.io/session-cookie");
+                findings.without_effect(&field(key), "", "there are no sessions without tidegate.io/session-cookie");
             }
             return None;
         };
         let Some(uid) = uid else {
-            found.ignored(&field("session-cookie"), &name, "needs an object with a uid");
+            findings.ignored(&field("session-cookie"), &name, "needs an object with a uid");
             return None;
         };
         let (permanent, same_site) = (max_age.is_some(), same_site.unwrap_or_default());

@@ -65,12 +65,12 @@ struct AllowedJson<'a> {
 
 impl AllowedNamespaces {
     /// Reads `namespaces`; if it is absent or has no `from`, the default applies.
-    pub(super) fn read(raw: Option<&RawValue>, field: &str, default: Self, found: &mut FindingList) -> Self {
+    pub(super) fn read(raw: Option<&RawValue>, field: &str, default: Self, findings: &mut FindingList) -> Self {
         let Some(raw) = raw else { return default };
         let json: NamespacesJson<'_> = match read(raw, field) {
             Ok(json) => json,
             Err(invalid) => {
-                found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
+                findings.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                 return Self::None;
             }
         };
@@ -82,16 +82,20 @@ impl AllowedNamespaces {
             (Some("Selector"), Some(raw)) => match LabelSelector::read(raw, &format!("{field}.selector")) {
                 Ok(selector) => Self::Selected(selector),
                 Err(invalid) => {
-                    found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
+                    findings.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                     Self::None
                 }
             },
             (Some("Selector"), None) => {
-                found.attachment_refused(&format!("{field}.selector"), "", "is missing, so no namespace is selected");
+                findings.attachment_refused(
+                    &format!("{field}.selector"),
+                    "",
+                    "is missing, so no namespace is selected",
+                );
                 Self::None
             }
             (Some(text), _) => {
-                found.attachment_refused(&format!("{field}.from"), text, "is not All, Same, Selector or None");
+                findings.attachment_refused(&format!("{field}.from"), text, "is not All, Same, Selector or None");
                 Self::None
             }
         }
@@ -100,37 +104,37 @@ impl AllowedNamespaces {
 
 impl AllowedRoutes {
     /// Reads `allowedRoutes`; the default is routes of the same namespace.
-    pub(super) fn read(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Self {
+    pub(super) fn read(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Self {
         let json: AllowedJson<'_> = match raw.map(|raw| read(raw, field)).transpose() {
             Ok(json) => json.unwrap_or_default(),
             Err(invalid) => {
-                found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
+                findings.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
                 return Self { namespaces: AllowedNamespaces::None, kinds: None };
             }
         };
         let namespaces = format!("{field}.namespaces");
         Self {
-            namespaces: AllowedNamespaces::read(json.namespaces, &namespaces, AllowedNamespaces::Same, found),
-            kinds: json.kinds.and_then(|raw| kinds(raw, &format!("{field}.kinds"), found)),
+            namespaces: AllowedNamespaces::read(json.namespaces, &namespaces, AllowedNamespaces::Same, findings),
+            kinds: json.kinds.and_then(|raw| kinds(raw, &format!("{field}.kinds"), findings)),
         }
     }
 }
 
 /// An empty list counts as absent, as the API defines.
-fn kinds(raw: &RawValue, field: &str, found: &mut FindingList) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
+fn kinds(raw: &RawValue, field: &str, findings: &mut FindingList) -> Option<Box<[Result<GroupKind, Unreadable>]>> {
     let list: Vec<&RawValue> = match read(raw, field) {
         Ok(list) => list,
         Err(invalid) => {
-            found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
+            findings.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
             return Some([Err(Unreadable)].into());
         }
     };
     if list.is_empty() {
         return None;
     }
-    let entries = found.entries(Some(list), KINDS_MAX, field);
+    let entries = findings.entries(Some(list), KINDS_MAX, field);
     let kinds = entries.map(|(field, raw)| {
-        group_kind(raw, &field, Some(Kind::GatewayClass)).map_err(|invalid| found.invalid(&invalid))
+        group_kind(raw, &field, Some(Kind::GatewayClass)).map_err(|invalid| findings.invalid(&invalid))
     });
     Some(kinds.collect())
 }

@@ -62,51 +62,51 @@ pub(super) fn backend_ref(raw: &RawValue, field: &str, own: &ObjectName) -> Resu
 }
 
 /// Adds the finding about an unreadable backend: its consequence depends on the kind of route.
-pub(super) type Tell = fn(&mut FindingList, &InvalidValue) -> Unreadable;
+pub(super) type Report = fn(&mut FindingList, &InvalidValue) -> Unreadable;
 
 /// Reads a share.
 pub(super) fn weighted(
     raw: &RawValue,
     field: &str,
     own: &ObjectName,
-    found: &mut FindingList,
-    tell: Tell,
+    findings: &mut FindingList,
+    report: Report,
 ) -> WeightedBackend {
-    let to = backend_ref(raw, field, own).map_err(|invalid| tell(found, &invalid));
-    WeightedBackend { field: field_name(field), to, weight: weight(raw, field, found) }
+    let to = backend_ref(raw, field, own).map_err(|invalid| report(findings, &invalid));
+    WeightedBackend { field: field_name(field), to, weight: weight(raw, field, findings) }
 }
 
 /// The entries of `backendRefs`. A value that is not a list counts as one backend that cannot be read.
 pub(super) fn backends<T: From<WeightedBackend>>(
     raw: Option<&RawValue>,
     field: &str,
-    found: &mut FindingList,
-    tell: Tell,
+    findings: &mut FindingList,
+    report: Report,
     mut entry: impl FnMut(&RawValue, &str, &mut FindingList) -> T,
 ) -> Box<[T]> {
     let Some(raw) = raw else { return Box::default() };
     match read(raw, field) {
         Ok(list) => {
-            let entries = found.entries(Some(list), BACKENDS_MAX, field);
-            entries.map(|(field, raw)| entry(raw, &field, found)).collect()
+            let entries = findings.entries(Some(list), BACKENDS_MAX, field);
+            entries.map(|(field, raw)| entry(raw, &field, findings)).collect()
         }
         Err(invalid) => {
-            let to = Err(tell(found, &invalid));
+            let to = Err(report(findings, &invalid));
             [WeightedBackend { field: field_name(field), to, weight: 1 }.into()].into()
         }
     }
 }
 
 /// A weight that cannot be read takes the default. An entry that is not an object has a finding already.
-fn weight(raw: &RawValue, field: &str, found: &mut FindingList) -> u32 {
+fn weight(raw: &RawValue, field: &str, findings: &mut FindingList) -> u32 {
     let Some(raw) = read::<WeightJson<'_>>(raw, field).ok().and_then(|json| json.weight) else { return 1 };
     let field = format!("{field}.weight");
     match read::<i64>(raw, &field) {
         Ok(number) => match u32::try_from(number) {
             Ok(weight) if number <= WEIGHT_MAX => return weight,
-            _ => found.ignored(&field, &number.to_string(), format_args!("is not between 0 and {WEIGHT_MAX}")),
+            _ => findings.ignored(&field, &number.to_string(), format_args!("is not between 0 and {WEIGHT_MAX}")),
         },
-        Err(invalid) => found.ignored(&invalid.field, &invalid.value, &invalid.why),
+        Err(invalid) => findings.ignored(&invalid.field, &invalid.value, &invalid.why),
     }
     1
 }

@@ -13,7 +13,7 @@ use crate::finding::printable;
 use crate::model::HostPattern;
 use crate::object::{Age, ObjectName};
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The maximum number of targets read of one policy.
 const TARGETS_MAX: usize = 16;
@@ -50,7 +50,7 @@ pub struct PolicyTarget {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BackendValidation {
     /// The trusted authorities.
-    pub authorities: Authorities,
+    pub authorities: CaBundle,
     /// The server name of handshakes; verified if `names` is empty.
     pub hostname: Arc<str>,
     /// The names of which a certificate must have one instead.
@@ -59,7 +59,7 @@ pub struct BackendValidation {
 
 /// The trusted authorities.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Authorities {
+pub enum CaBundle {
     /// Those of the system.
     System,
     /// Those in these objects. A reference that cannot be read counts as one to a missing object.
@@ -114,22 +114,22 @@ struct NameJson {
 }
 
 pub(in crate::project) fn project(
-    source: &Source<'_>,
-    found: &mut FindingList,
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
 ) -> Result<BackendTlsPolicy, InvalidValue> {
     const FIELD: &str = "spec.validation";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
-    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
-    let targets = found.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
-    let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, found)).collect();
+    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+    let targets = findings.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
+    let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, findings)).collect();
     let missing = || fault(FIELD.to_owned(), "", "is required but missing");
-    let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, found));
+    let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, findings));
     let validation = validation.map_err(|invalid| {
-        found.closed(&invalid.field, &invalid.value, &invalid.why);
+        findings.closed(&invalid.field, &invalid.value, &invalid.why);
         Unreadable
     });
-    Ok(BackendTlsPolicy { age, targets, validation, options: options(spec.options, "spec.options", found) })
+    Ok(BackendTlsPolicy { age, targets, validation, options: options(spec.options, "spec.options", findings) })
 }
 
 fn fault(field: String, value: &str, why: &str) -> InvalidValue {
@@ -137,15 +137,15 @@ fn fault(field: String, value: &str, why: &str) -> InvalidValue {
 }
 
 /// A section name that cannot be read selects every port, so that no port is left without TLS.
-fn target(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Option<PolicyTarget> {
-    let object = reference(raw, field, own, Form::LOCAL).map_err(|invalid| found.invalid(&invalid)).ok()?;
-    let json: TargetJson<'_> = found.entry(raw, field)?;
+fn target(raw: &RawValue, field: &str, own: &ObjectName, findings: &mut FindingList) -> Option<PolicyTarget> {
+    let object = reference(raw, field, own, Form::LOCAL).map_err(|invalid| findings.invalid(&invalid)).ok()?;
+    let json: TargetJson<'_> = findings.entry(raw, field)?;
     let section = json.section_name.and_then(|raw| {
         let field = format!("{field}.sectionName");
         match read(raw, &field) {
             Ok(name) => Some(name),
             Err(invalid) => {
-                found.ignored(&invalid.field, &invalid.value, &invalid.why);
+                findings.ignored(&invalid.field, &invalid.value, &invalid.why);
                 None
             }
         }
@@ -158,7 +158,7 @@ fn validation(
     raw: &RawValue,
     field: &str,
     own: &ObjectName,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<BackendValidation, InvalidValue> {
     let json: ValidationJson<'_> = read(raw, field)?;
     let hostname = checked(json.hostname, field, "hostname", |text| precise_hostname(text).map(|_| ()))?;
@@ -168,7 +168,7 @@ fn validation(
     let names = names.collect::<Result<_, _>>()?;
     let refs = json.ca_certificate_refs.unwrap_or_default();
     let authorities = match (json.well_known.as_deref().filter(|text| !text.is_empty()), refs.is_empty()) {
-        (Some("System"), true) => Authorities::System,
+        (Some("System"), true) => CaBundle::System,
         (Some(text), true) => return Err(fault(format!("{field}.wellKnownCACertificates"), text, "is not System")),
         (Some(text), false) => {
             let why = "cannot be combined with caCertificateRefs";
@@ -179,11 +179,11 @@ fn validation(
             return Err(fault(format!("{field}.caCertificateRefs"), "", why));
         }
         (None, false) => {
-            let entries = found.entries(Some(refs), AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
+            let entries = findings.entries(Some(refs), AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
             let read = entries.map(|(field, raw)| {
-                reference(raw, &field, own, Form::LOCAL).map_err(|invalid| found.invalid(&invalid))
+                reference(raw, &field, own, Form::LOCAL).map_err(|invalid| findings.invalid(&invalid))
             });
-            Authorities::These(read.collect())
+            CaBundle::These(read.collect())
         }
     };
     Ok(BackendValidation { authorities, hostname: hostname.to_ascii_lowercase().into(), names })

@@ -38,9 +38,9 @@ struct CorsJson<'a> {
 
 /// Reads a CORS filter. An entry that cannot be read allows nothing, nor does a star beside other entries, except among
 /// exposed headers, where the API permits it.
-pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<Cors, InvalidValue> {
+pub(super) fn cors(raw: &RawValue, field: &str, findings: &mut FindingList) -> Result<Cors, InvalidValue> {
     let json: CorsJson<'_> = read(raw, field)?;
-    let mut lists = Lists { field, found };
+    let mut lists = Lists { field, findings };
     let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).map_err(|_| "is not the name of a header");
     let cors = Cors {
         origins: lists.read(json.allow_origins, ENTRIES_MAX, "allowOrigins", origin),
@@ -54,7 +54,7 @@ pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Resu
         None => MAX_AGE_S,
         Some((Ok(seconds @ 1..), _)) => seconds,
         Some((_, number)) => {
-            found.ignored(&format!("{field}.maxAge"), &number.to_string(), "is not a number of seconds from 1");
+            findings.ignored(&format!("{field}.maxAge"), &number.to_string(), "is not a number of seconds from 1");
             MAX_AGE_S
         }
     };
@@ -63,7 +63,7 @@ pub(super) fn cors(raw: &RawValue, field: &str, found: &mut FindingList) -> Resu
 
 struct Lists<'l> {
     field: &'l str,
-    found: &'l mut FindingList,
+    findings: &'l mut FindingList,
 }
 
 impl Lists<'_> {
@@ -76,13 +76,13 @@ impl Lists<'_> {
     ) -> AnyOr<T> {
         let alone = below == "exposeHeaders" || list.as_ref().is_some_and(|list| list.len() == 1);
         let mut entries = Vec::new();
-        for (field, raw) in self.found.entries(list, limit, &format!("{}.{below}", self.field)) {
-            let Some(text) = self.found.entry::<String>(raw, &field) else { continue };
+        for (field, raw) in self.findings.entries(list, limit, &format!("{}.{below}", self.field)) {
+            let Some(text) = self.findings.entry::<String>(raw, &field) else { continue };
             match parse(&text) {
                 _ if text == "*" && alone => return AnyOr::Any,
-                _ if text == "*" => self.found.dropped(&field, &text, "cannot be combined with other entries"),
+                _ if text == "*" => self.findings.dropped(&field, &text, "cannot be combined with other entries"),
                 Ok(entry) => entries.push(entry),
-                Err(why) => self.found.dropped(&field, &text, why),
+                Err(why) => self.findings.dropped(&field, &text, why),
             }
         }
         AnyOr::These(entries.into())

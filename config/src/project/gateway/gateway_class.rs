@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::ObjectName;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
-use crate::project::source::Source;
+use crate::project::raw_object::RawObject;
 
 /// The parts of a GatewayClass that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,11 +30,14 @@ struct SpecJson<'a> {
     parameters_ref: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GatewayClass, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<GatewayClass, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     let parameters = spec
         .parameters_ref
-        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|invalid| found.invalid(&invalid)));
+        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|invalid| findings.invalid(&invalid)));
     Ok(GatewayClass { name: name.clone(), controller: spec.controller_name.unwrap_or_default(), parameters })
 }

@@ -14,7 +14,7 @@ use super::reference::{Form, ObjectReference, Unreadable, reference};
 use super::status::assigned;
 use crate::object::{Age, ObjectName};
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The maximum number of addresses read of one Gateway.
 const ADDRESSES_MAX: usize = 16;
@@ -113,27 +113,27 @@ struct AllowedListenersJson<'a> {
     namespaces: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Gateway, InvalidValue> {
+pub(in crate::project) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Gateway, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let name = source.name();
     Ok(Gateway {
-        age: Age { created_s: created_s(source.created, found), name: name.clone() },
+        age: Age { created_s: created_s(source.created, findings), name: name.clone() },
         class: ObjectName::new("", spec.gateway_class_name.unwrap_or_default()),
-        listeners: listeners(spec.listeners, name, found),
-        addresses: addresses(spec.addresses, found),
-        infrastructure: infrastructure(spec.infrastructure, name, found),
-        allowed_listeners: allowed_listeners(spec.allowed_listeners, found),
-        tls: gateway_tls(spec.tls, name, found),
+        listeners: listeners(spec.listeners, name, findings),
+        addresses: addresses(spec.addresses, findings),
+        infrastructure: infrastructure(spec.infrastructure, name, findings),
+        allowed_listeners: allowed_listeners(spec.allowed_listeners, findings),
+        tls: gateway_tls(spec.tls, name, findings),
         assigned: assigned(source.status),
     })
 }
 
-fn addresses(list: Option<Vec<&RawValue>>, found: &mut FindingList) -> Box<[GatewayAddress]> {
-    let entries = found.entries(list, ADDRESSES_MAX, "spec.addresses");
-    entries.filter_map(|(field, raw)| Some(address(found.entry(raw, &field)?, &field, found))).collect()
+fn addresses(list: Option<Vec<&RawValue>>, findings: &mut FindingList) -> Box<[GatewayAddress]> {
+    let entries = findings.entries(list, ADDRESSES_MAX, "spec.addresses");
+    entries.filter_map(|(field, raw)| Some(address(findings.entry(raw, &field)?, &field, findings))).collect()
 }
 
-fn address(json: AddressJson, field: &str, found: &mut FindingList) -> GatewayAddress {
+fn address(json: AddressJson, field: &str, findings: &mut FindingList) -> GatewayAddress {
     let value = json.value.unwrap_or_default();
     let kind = json.kind.unwrap_or_else(|| "IPAddress".into());
     let why = match (&*kind, &*value) {
@@ -150,40 +150,40 @@ fn address(json: AddressJson, field: &str, found: &mut FindingList) -> GatewayAd
         // This is not an error: the type belongs to another implementation.
         _ => return GatewayAddress::Unsupported { kind, value },
     };
-    found.dropped(&format!("{field}.value"), &value, why);
+    findings.dropped(&format!("{field}.value"), &value, why);
     GatewayAddress::Unsupported { kind, value }
 }
 
-fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, found: &mut FindingList) -> Infrastructure {
+fn infrastructure(raw: Option<&RawValue>, own: &ObjectName, findings: &mut FindingList) -> Infrastructure {
     const FIELD: &str = "spec.infrastructure";
     let Some(raw) = raw else { return Infrastructure::default() };
     let json: InfrastructureJson<'_> = match read(raw, FIELD) {
         Ok(json) => json,
         Err(invalid) => {
-            found.invalid(&invalid);
+            findings.invalid(&invalid);
             return Infrastructure { parameters: Some(Err(Unreadable)), ..Infrastructure::default() };
         }
     };
     let parameters = json.parameters_ref.map(|raw| {
         let read = reference(raw, &format!("{FIELD}.parametersRef"), own, Form::LOCAL);
-        read.map_err(|invalid| found.invalid(&invalid))
+        read.map_err(|invalid| findings.invalid(&invalid))
     });
     Infrastructure {
-        labels: texts(json.labels, &format!("{FIELD}.labels"), LABELS_MAX, found),
-        annotations: texts(json.annotations, &format!("{FIELD}.annotations"), ANNOTATIONS_MAX, found),
+        labels: texts(json.labels, &format!("{FIELD}.labels"), LABELS_MAX, findings),
+        annotations: texts(json.annotations, &format!("{FIELD}.annotations"), ANNOTATIONS_MAX, findings),
         parameters,
     }
 }
 
-fn allowed_listeners(raw: Option<&RawValue>, found: &mut FindingList) -> AllowedNamespaces {
+fn allowed_listeners(raw: Option<&RawValue>, findings: &mut FindingList) -> AllowedNamespaces {
     const FIELD: &str = "spec.allowedListeners";
     let Some(raw) = raw else { return AllowedNamespaces::None };
     match read::<AllowedListenersJson<'_>>(raw, FIELD) {
         Ok(json) => {
-            AllowedNamespaces::read(json.namespaces, &format!("{FIELD}.namespaces"), AllowedNamespaces::None, found)
+            AllowedNamespaces::read(json.namespaces, &format!("{FIELD}.namespaces"), AllowedNamespaces::None, findings)
         }
         Err(invalid) => {
-            found.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
+            findings.attachment_refused(&invalid.field, &invalid.value, &invalid.why);
             AllowedNamespaces::None
         }
     }

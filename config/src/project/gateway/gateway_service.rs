@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use crate::model::Transport;
 use crate::object::{Kind, Uid};
 use crate::project::public_address::{self, PublicAddress};
+use crate::project::raw_object::RawObject;
 use crate::project::service::{PORTS_MAX, port_number, transport};
-use crate::project::source::Source;
 
 /// The annotation with the controller that created a Service for a Gateway: its `controllerName`.
 pub const CONTROLLER_ANNOTATION: &str = "tidegate.io/gateway-controller";
@@ -61,7 +61,7 @@ struct PortJson {
 
 /// Reads the Service of a Gateway. Any author of a Service can write these fields, so they are only a request: the
 /// caller checks whether the ports are free. Fields that cannot be read count as absent.
-pub(in crate::project) fn of(source: &Source<'_>) -> Option<GatewayService> {
+pub(in crate::project) fn of(source: &RawObject<'_>) -> Option<GatewayService> {
     let owners: Vec<&RawValue> = serde_json::from_str(source.owners?.get()).ok()?;
     let owners = owners.into_iter().filter_map(|raw| serde_json::from_str::<OwnerJson>(raw.get()).ok());
     let group = |owner: &OwnerJson| owner.api_version.split('/').next() == Some(Kind::Gateway.group());
@@ -97,7 +97,7 @@ mod tests {
     fn read(metadata: &str, rest: &str) -> Option<GatewayService> {
         let text =
             format!(r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"1",{metadata}}},{rest}}}"#);
-        of(&Source::identify(Kind::Service, text.as_bytes()).unwrap())
+        of(&RawObject::identify(Kind::Service, text.as_bytes()).unwrap())
     }
 
     fn owned_by(kind: &str, group: &str, controller: bool) -> String {

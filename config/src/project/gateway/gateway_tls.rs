@@ -112,8 +112,8 @@ struct BackendJson<'a> {
 }
 
 /// Reads `spec.tls`.
-pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, found: &mut FindingList) -> GatewayTls {
-    let mut reader = Reader { own, found };
+pub(super) fn gateway_tls(raw: Option<&RawValue>, own: &ObjectName, findings: &mut FindingList) -> GatewayTls {
+    let mut reader = Reader { own, findings };
     let Some(raw) = raw else { return GatewayTls::default() };
     let mut tls = GatewayTls::default();
     match read::<TlsJson<'_>>(raw, "spec.tls") {
@@ -135,12 +135,12 @@ type Frontend = (Option<ClientValidation>, Box<[(u16, Option<ClientValidation>)]
 
 struct Reader<'r> {
     own: &'r ObjectName,
-    found: &'r mut FindingList,
+    findings: &'r mut FindingList,
 }
 
 impl Reader<'_> {
     fn closed(&mut self, invalid: &InvalidValue) {
-        self.found.closed(&invalid.field, &invalid.value, &invalid.why);
+        self.findings.closed(&invalid.field, &invalid.value, &invalid.why);
     }
 
     /// An entry whose port cannot be read could be for any port, so every port is closed.
@@ -203,14 +203,14 @@ impl Reader<'_> {
             Some("AllowInsecureFallback") => ValidationMode::AllowInsecureFallback,
             Some(text) => {
                 let why = "is neither AllowValidOnly nor AllowInsecureFallback";
-                self.found.ignored(&format!("{field}.mode"), text, why);
+                self.findings.ignored(&format!("{field}.mode"), text, why);
                 ValidationMode::AllowValidOnly
             }
         };
         let refs = json.ca_certificate_refs;
-        let entries = self.found.entries(refs, AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
+        let entries = self.findings.entries(refs, AUTHORITIES_MAX, &format!("{field}.caCertificateRefs"));
         let authorities = entries.map(|(field, raw)| {
-            reference(raw, &field, self.own, Form::ANY).map_err(|invalid| self.found.invalid(&invalid))
+            reference(raw, &field, self.own, Form::ANY).map_err(|invalid| self.findings.invalid(&invalid))
         });
         ClientValidation { mode, authorities: authorities.collect() }
     }
@@ -221,9 +221,9 @@ impl Reader<'_> {
             Ok(json) => json.client_certificate_ref.map(|raw| {
                 let field = format!("{FIELD}.clientCertificateRef");
                 let read = reference(raw, &field, self.own, Form::of(Kind::Secret));
-                read.map_err(|invalid| self.found.invalid(&invalid))
+                read.map_err(|invalid| self.findings.invalid(&invalid))
             }),
-            Err(invalid) => Some(Err(self.found.invalid(&invalid))),
+            Err(invalid) => Some(Err(self.findings.invalid(&invalid))),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
 use crate::object::Age;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The maximum length in bytes of the name of a service or method.
 const NAME_BYTES_MAX: usize = 1024;
@@ -92,13 +92,16 @@ struct MethodJson {
     method: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<GrpcRoute, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<GrpcRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
-    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
-    let parents = parents(spec.parent_refs, own, found);
-    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
-    let (rules, dropped) = Rules::of(&source.meta, found).read(spec.rules, rule);
+    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+    let parents = parents(spec.parent_refs, own, findings);
+    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
+    let (rules, dropped) = Rules::of(&source.meta, findings).read(spec.rules, rule);
     Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
 }
 
@@ -107,16 +110,16 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
     let within = FilterContext { own: rules.own, grpc: true, one_prefix: false, backends: false };
-    let name = rule_name(json.name, field, rules.found);
+    let name = rule_name(json.name, field, rules.findings);
     let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
-    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
-    let found = &mut *rules.found;
+    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.findings);
+    let findings = &mut *rules.findings;
     Ok(GrpcRule {
         place,
         name,
         matches,
-        filters: filters(json.filters, &format!("{field}.filters"), within, found),
-        backends: shares(json.backend_refs, field, within, found),
+        filters: filters(json.filters, &format!("{field}.filters"), within, findings),
+        backends: shares(json.backend_refs, field, within, findings),
         session,
     })
 }
@@ -130,10 +133,10 @@ fn grpc_match(
     raw: &RawValue,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<GrpcMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;
-    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;
+    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, findings)?;
     let Some(MethodJson { kind, service, method }) = json.method else {
         return Ok(GrpcMatch { headers, ..every_call() });
     };

@@ -30,12 +30,16 @@ struct HeaderJson {
 }
 
 /// Reads edits, whole or not at all.
-pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList) -> Result<HeaderEdits, InvalidValue> {
+pub(super) fn header_edits(
+    raw: &RawValue,
+    field: &str,
+    findings: &mut FindingList,
+) -> Result<HeaderEdits, InvalidValue> {
     let json: EditsJson = read(raw, field)?;
     let edits = HeaderEdits {
         remove: header_names(json.remove, HEADERS_MAX, &format!("{field}.remove"))?,
-        set: headers(json.set, &format!("{field}.set"), found)?,
-        add: headers(json.add, &format!("{field}.add"), found)?,
+        set: headers(json.set, &format!("{field}.set"), findings)?,
+        add: headers(json.add, &format!("{field}.add"), findings)?,
     };
     let [set, add] = [&edits.set, &edits.add].map(|list| list.iter().map(|(name, _)| name).collect::<Vec<_>>());
     for (below, names) in [("remove", edits.remove.iter().collect()), ("set", set), ("add", add)] {
@@ -53,7 +57,7 @@ pub(super) fn header_edits(raw: &RawValue, field: &str, found: &mut FindingList)
 fn headers(
     list: Option<Vec<HeaderJson>>,
     field: &str,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<Box<[(HeaderName, HeaderValue)]>, InvalidValue> {
     let list = within(list, HEADERS_MAX, field)?;
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(list.len());
@@ -68,7 +72,7 @@ fn headers(
         })?;
         if headers.iter().any(|(known, _)| *known == name) {
             let why = "an earlier entry has the same name, and only the first counts";
-            found.without_effect(&format!("{field}.name"), name.as_str(), why);
+            findings.without_effect(&format!("{field}.name"), name.as_str(), why);
         } else {
             headers.push((name, value));
         }

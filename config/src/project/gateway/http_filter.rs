@@ -68,18 +68,18 @@ pub(super) struct FilterContext<'p> {
 }
 
 /// A fault and its place.
-pub(super) struct Fault {
+pub(super) struct InvalidFilter {
     invalid: InvalidValue,
     fault: FilterFault,
 }
 
-impl Fault {
+impl InvalidFilter {
     pub(super) const fn incompatible(invalid: InvalidValue) -> Self {
         Self { invalid, fault: FilterFault::Incompatible }
     }
 }
 
-impl From<InvalidValue> for Fault {
+impl From<InvalidValue> for InvalidFilter {
     fn from(invalid: InvalidValue) -> Self {
         Self { invalid, fault: FilterFault::Unsupported }
     }
@@ -130,21 +130,21 @@ pub(super) fn filters(
     raw: Option<&RawValue>,
     field: &str,
     place: FilterContext<'_>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> HttpFilters {
     let Some(raw) = raw else { return HttpFilters::default() };
-    let mut reader = Reader { place, seen: BTreeSet::new(), fault: None, found };
+    let mut reader = Reader { place, seen: BTreeSet::new(), fault: None, findings };
     let mut all = Vec::new();
     match read(raw, field).and_then(|list: Vec<&RawValue>| within(Some(list), FILTERS_MAX, field)) {
         Ok(list) => {
             for (number, raw) in list.into_iter().enumerate() {
                 match reader.filter(raw, &format!("{field}[{number}]")) {
                     Ok(filters) => all.extend(filters),
-                    Err(fault) => reader.tell(fault),
+                    Err(fault) => reader.report(fault),
                 }
             }
         }
-        Err(invalid) => reader.tell(invalid.into()),
+        Err(invalid) => reader.report(invalid.into()),
     }
     HttpFilters { list: all.into(), fault: reader.fault }
 }
@@ -153,17 +153,17 @@ struct Reader<'r> {
     place: FilterContext<'r>,
     seen: BTreeSet<&'static str>,
     fault: Option<FilterFault>,
-    found: &'r mut FindingList,
+    findings: &'r mut FindingList,
 }
 
 impl Reader<'_> {
     /// The first of several faults is the reason.
-    fn tell(&mut self, Fault { invalid, fault }: Fault) {
+    fn report(&mut self, InvalidFilter { invalid, fault }: InvalidFilter) {
         self.fault.get_or_insert(fault);
-        self.found.filter_or_backend_invalid(&invalid);
+        self.findings.filter_or_backend_invalid(&invalid);
     }
 
-    fn filter(&mut self, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, Fault> {
+    fn filter(&mut self, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, InvalidFilter> {
         let json: FilterJson<'_> = read(raw, field)?;
         let text = json.kind.as_deref().unwrap_or_default();
         let fault = |below: &str, value: &str, why: &str| InvalidValue {
@@ -186,14 +186,14 @@ impl Reader<'_> {
             return Err(fault("type", text, "is not a type of filter for a GRPCRoute").into());
         }
         if !self.seen.insert(kind) && !REPEATED_KINDS.contains(&kind) {
-            return Err(Fault::incompatible(fault(
+            return Err(InvalidFilter::incompatible(fault(
                 "type",
                 text,
                 "is the type of an earlier filter, and may occur once",
             )));
         }
         if ["RequestRedirect", "URLRewrite"].iter().all(|kind| self.seen.contains(kind)) {
-            return Err(Fault::incompatible(fault(
+            return Err(InvalidFilter::incompatible(fault(
                 "type",
                 text,
                 "cannot be combined: a rule either redirects or rewrites",
@@ -202,12 +202,14 @@ impl Reader<'_> {
         self.of_kind(kind, raw, &format!("{field}.{below}"))
     }
 
-    fn of_kind(&mut self, kind: &str, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, Fault> {
+    fn of_kind(&mut self, kind: &str, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, InvalidFilter> {
         let own = self.place.own;
         let filter = match kind {
-            "RequestHeaderModifier" => HttpFilter::Edit(Filter::RequestHeaders(header_edits(raw, field, self.found)?)),
+            "RequestHeaderModifier" => {
+                HttpFilter::Edit(Filter::RequestHeaders(header_edits(raw, field, self.findings)?))
+            }
             "ResponseHeaderModifier" => {
-                let edits = header_edits(raw, field, self.found)?;
+                let edits = header_edits(raw, field, self.findings)?;
                 HttpFilter::Edit(Filter::ResponseHeaders(ResponseEdits::proxied(edits)))
             }
             "RequestMirror" => HttpFilter::Mirror(mirror(raw, field, own)?),
@@ -216,7 +218,7 @@ impl Reader<'_> {
                 self.check_prefix(redirect.path.as_ref(), field)?;
                 if self.place.backends {
                     let why = "cannot be combined with backends: redirected requests go to none".to_owned();
-                    return Err(Fault::incompatible(InvalidValue {
+                    return Err(InvalidFilter::incompatible(InvalidValue {
                         field: field.to_owned(),
                         value: kind.to_owned(),
                         why,
@@ -233,7 +235,7 @@ impl Reader<'_> {
                 }
                 return Ok(edits.into_iter().map(HttpFilter::Edit).collect());
             }
-            "CORS" => HttpFilter::Cors(cors(raw, field, self.found)?),
+            "CORS" => HttpFilter::Cors(cors(raw, field, self.findings)?),
             "ExternalAuth" => HttpFilter::ExternalAuth(external_auth(raw, field, own)?),
             _ => HttpFilter::Extension(reference(raw, field, own, Form::LOCAL)?),
         };
@@ -241,13 +243,15 @@ impl Reader<'_> {
     }
 
     /// A prefix can be replaced only if it is the rule's only path match.
-    fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), Fault> {
+    fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), InvalidFilter> {
         match path {
-            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => Err(Fault::incompatible(InvalidValue {
-                field: format!("{field}.path.replacePrefixMatch"),
-                value: printable(text),
-                why: "replaces a prefix, and the rule does not match by exactly one prefix".to_owned(),
-            })),
+            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => {
+                Err(InvalidFilter::incompatible(InvalidValue {
+                    field: format!("{field}.path.replacePrefixMatch"),
+                    value: printable(text),
+                    why: "replaces a prefix, and the rule does not match by exactly one prefix".to_owned(),
+                }))
+            }
             Some(PathRewrite::Prefix(_) | PathRewrite::Full(_)) | None => Ok(()),
         }
     }

@@ -108,13 +108,13 @@ pub(super) fn http_match(
     raw: &RawValue,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<HttpMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;
     let path = path(json.path.unwrap_or_default(), field, expressions)?;
     let methods = json.method.into_iter().map(|text| method(text, field)).collect::<Result<_, _>>()?;
-    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, found)?;
-    let queries = values(json.query_params, Named::Query, &format!("{field}.queryParams"), expressions, found)?;
+    let headers = values(json.headers, Named::Header, &format!("{field}.headers"), expressions, findings)?;
+    let queries = values(json.query_params, Named::Query, &format!("{field}.queryParams"), expressions, findings)?;
     Ok(HttpMatch { path, conditions: Conditions { methods, headers, queries } })
 }
 
@@ -164,7 +164,7 @@ pub(super) fn values(
     named: Named,
     field: &str,
     expressions: &mut Expressions,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<Box<[ValueMatch]>, InvalidValue> {
     let list = list.unwrap_or_default();
     if list.len() > VALUES_MAX {
@@ -180,7 +180,7 @@ pub(super) fn values(
             values.push(value);
         } else {
             let why = "an earlier entry has the same name, and only the first counts";
-            found.without_effect(&format!("{field}.name"), &value.name, why);
+            findings.without_effect(&format!("{field}.name"), &value.name, why);
         }
     }
     Ok(values.into())

@@ -16,7 +16,7 @@ use super::session::{RuleId, RuleSession, session};
 use crate::model::PathMatch;
 use crate::object::Age;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The maximum number of hostnames of one route.
 pub(super) const HOSTNAMES_MAX: usize = 16;
@@ -115,24 +115,27 @@ struct FiltersJson<'a> {
     filters: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<HttpRoute, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<HttpRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
-    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
-    let parents = parents(spec.parent_refs, own, found);
-    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, found);
+    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+    let parents = parents(spec.parent_refs, own, findings);
+    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
     let (rules, dropped) = match spec.rules {
         // The API server adds this rule to the object as a default.
         None => ([every_rule()].into(), Box::default()),
-        list => Rules::of(&source.meta, found).read(list, rule),
+        list => Rules::of(&source.meta, findings).read(list, rule),
     };
     Ok(HttpRoute { age, parents, hostnames, rules, dropped })
 }
 
 /// The name of a rule. A name that cannot be read counts as absent: traffic does not depend on it.
-pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, found: &mut FindingList) -> Option<Arc<str>> {
+pub(super) fn rule_name(name: Option<Arc<str>>, field: &str, findings: &mut FindingList) -> Option<Arc<str>> {
     let name = name?;
-    section(&name).map_err(|why| found.ignored(&format!("{field}.name"), &name, why)).ok()?;
+    section(&name).map_err(|why| findings.ignored(&format!("{field}.name"), &name, why)).ok()?;
     Some(name)
 }
 
@@ -141,19 +144,20 @@ pub(super) fn shares(
     raw: Option<&RawValue>,
     field: &str,
     within: FilterContext<'_>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Box<[HttpBackend]> {
     let field = format!("{field}.backendRefs");
-    backends(raw, &field, found, FindingList::filter_or_backend_invalid, |raw, field, found| {
-        backend(raw, field, within, found)
+    backends(raw, &field, findings, FindingList::filter_or_backend_invalid, |raw, field, findings| {
+        backend(raw, field, within, findings)
     })
 }
 
 /// A backend with filters of its own. An entry that is not an object has none; it has a finding already.
-fn backend(raw: &RawValue, field: &str, place: FilterContext<'_>, found: &mut FindingList) -> HttpBackend {
-    let share = weighted(raw, field, place.own, found, FindingList::filter_or_backend_invalid);
+fn backend(raw: &RawValue, field: &str, place: FilterContext<'_>, findings: &mut FindingList) -> HttpBackend {
+    let share = weighted(raw, field, place.own, findings, FindingList::filter_or_backend_invalid);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
-    let filters = filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..place }, found);
+    let filters =
+        filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..place }, findings);
     HttpBackend { share, filters }
 }
 
@@ -179,15 +183,15 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         one_prefix: matches!(&*matches, [HttpMatch { path: PathMatch::Prefix(_), .. }]),
         backends: has_backends(json.backend_refs),
     };
-    let name = rule_name(json.name, field, rules.found);
+    let name = rule_name(json.name, field, rules.findings);
     let id = RuleId { uid: rules.uid, name: name.as_deref(), matches: &identity };
-    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.found);
-    let found = &mut *rules.found;
-    let filters = filters(json.filters, &format!("{field}.filters"), within, found);
-    let backends = shares(json.backend_refs, field, within, found);
+    let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.findings);
+    let findings = &mut *rules.findings;
+    let filters = filters(json.filters, &format!("{field}.filters"), within, findings);
+    let backends = shares(json.backend_refs, field, within, findings);
     let settings = RuleSettings {
-        timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), found),
-        retry: retry(json.retry, &format!("{field}.retry"), found),
+        timeouts: timeouts(json.timeouts, &format!("{field}.timeouts"), findings),
+        retry: retry(json.retry, &format!("{field}.retry"), findings),
         session,
     };
     Ok(HttpRule {

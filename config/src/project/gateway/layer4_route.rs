@@ -10,7 +10,7 @@ use super::parent::{ParentRef, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The parts of a TCPRoute or UDPRoute that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,12 +32,15 @@ struct SpecJson<'a> {
     rules: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<Layer4Route, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<Layer4Route, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     Ok(Layer4Route {
-        age: Age { created_s: created_s(source.created, found), name: own.clone() },
-        parents: parents(spec.parent_refs, own, found),
-        rule: stream_rule(spec.rules, own, found),
+        age: Age { created_s: created_s(source.created, findings), name: own.clone() },
+        parents: parents(spec.parent_refs, own, findings),
+        rule: stream_rule(spec.rules, own, findings),
     })
 }

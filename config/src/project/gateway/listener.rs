@@ -131,22 +131,22 @@ struct TlsJson<'a> {
 
 /// The listeners with a valid name, by which status and routes refer to them. The first of two with the same name is
 /// kept.
-pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut FindingList) -> Box<[Listener]> {
+pub(super) fn listeners(list: Option<Vec<&RawValue>>, own: &ObjectName, findings: &mut FindingList) -> Box<[Listener]> {
     let mut listeners: Vec<Listener> = Vec::new();
-    for (field, raw) in found.entries(list, LISTENERS_MAX, "spec.listeners") {
-        let Some(json) = found.entry::<NameJson>(raw, &field) else { continue };
+    for (field, raw) in findings.entries(list, LISTENERS_MAX, "spec.listeners") {
+        let Some(json) = findings.entry::<NameJson>(raw, &field) else { continue };
         let name = match checked(json.name, &field, "name", section) {
             Ok(name) => name,
             Err(invalid) => {
-                found.invalid(&invalid);
+                findings.invalid(&invalid);
                 continue;
             }
         };
         if listeners.iter().any(|listener| listener.name == name) {
-            found.dropped(&format!("{field}.name"), &name, "is the name of an earlier listener");
+            findings.dropped(&format!("{field}.name"), &name, "is the name of an earlier listener");
             continue;
         }
-        let spec = listener(raw, &field, own, found).map_err(|invalid| found.invalid(&invalid));
+        let spec = listener(raw, &field, own, findings).map_err(|invalid| findings.invalid(&invalid));
         listeners.push(Listener { field: field.into(), name, spec });
     }
     listeners.into()
@@ -156,7 +156,7 @@ fn listener(
     raw: &RawValue,
     field: &str,
     own: &ObjectName,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Result<ListenerSpec, InvalidValue> {
     let json: ListenerJson<'_> = read(raw, field)?;
     let host = match json.hostname.filter(|text| !text.is_empty()) {
@@ -179,12 +179,12 @@ fn listener(
         "UDP" => ListenerProtocol::Udp,
         _ => ListenerProtocol::Other(protocol),
     };
-    let tls = json.tls.map(|raw| tls(raw, &format!("{field}.tls"), own, found)).transpose()?;
-    let routes = AllowedRoutes::read(json.allowed_routes, &format!("{field}.allowedRoutes"), found);
+    let tls = json.tls.map(|raw| tls(raw, &format!("{field}.tls"), own, findings)).transpose()?;
+    let routes = AllowedRoutes::read(json.allowed_routes, &format!("{field}.allowedRoutes"), findings);
     Ok(ListenerSpec { host, port, protocol, tls, routes })
 }
 
-fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -> Result<ListenerTls, InvalidValue> {
+fn tls(raw: &RawValue, field: &str, own: &ObjectName, findings: &mut FindingList) -> Result<ListenerTls, InvalidValue> {
     let json: TlsJson<'_> = read(raw, field)?;
     let mode = match json.mode.as_deref() {
         None | Some("Terminate") => TlsMode::Terminate,
@@ -194,33 +194,33 @@ fn tls(raw: &RawValue, field: &str, own: &ObjectName, found: &mut FindingList) -
             return Err(InvalidValue { field: format!("{field}.mode"), value: text.to_owned(), why });
         }
     };
-    let entries = found.entries(json.certificate_refs, CERTIFICATES_MAX, &format!("{field}.certificateRefs"));
+    let entries = findings.entries(json.certificate_refs, CERTIFICATES_MAX, &format!("{field}.certificateRefs"));
     let certificates = entries
         .map(|(field, raw)| {
-            reference(raw, &field, own, Form::of(Kind::Secret)).map_err(|invalid| found.invalid(&invalid))
+            reference(raw, &field, own, Form::of(Kind::Secret)).map_err(|invalid| findings.invalid(&invalid))
         })
         .collect();
-    let options = options(json.options, &format!("{field}.options"), found);
+    let options = options(json.options, &format!("{field}.options"), findings);
     Ok(ListenerTls { mode, certificates, options })
 }
 
 /// Reads texts by key; the first ones in the order of keys if there are too many.
-pub(super) fn options(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Options {
-    texts(raw, field, OPTIONS_MAX, found)
+pub(super) fn options(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Options {
+    texts(raw, field, OPTIONS_MAX, findings)
 }
 
 /// Like [`options`], with a given limit.
-pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, found: &mut FindingList) -> Options {
+pub(super) fn texts(raw: Option<&RawValue>, field: &str, limit: usize, findings: &mut FindingList) -> Options {
     let Some(raw) = raw else { return Options::new() };
     let mut texts: Options = match read(raw, field) {
         Ok(texts) => texts,
         Err(invalid) => {
-            found.ignored(&invalid.field, &invalid.value, &invalid.why);
+            findings.ignored(&invalid.field, &invalid.value, &invalid.why);
             return Options::new();
         }
     };
     if let Some(more @ 1..) = texts.len().checked_sub(limit) {
-        found.dropped(field, &format!("{more} more entries"), format_args!("exceed the limit of {limit}"));
+        findings.dropped(field, &format!("{more} more entries"), format_args!("exceed the limit of {limit}"));
         texts = texts.into_iter().take(limit).collect();
     }
     texts

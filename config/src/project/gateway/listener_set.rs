@@ -7,7 +7,7 @@ use super::listener::{Listener, listeners};
 use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::{Age, Kind};
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The parts of a ListenerSet that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,17 +29,20 @@ struct SpecJson<'a> {
     listeners: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<ListenerSet, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<ListenerSet, InvalidValue> {
     const PARENT: &str = "spec.parentRef";
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
-    let age = Age { created_s: created_s(source.created, found), name: own.clone() };
+    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
     let parent = match spec.parent_ref {
-        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|invalid| found.invalid(&invalid)),
+        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|invalid| findings.invalid(&invalid)),
         None => {
-            found.dropped(PARENT, "", "is required but missing");
+            findings.dropped(PARENT, "", "is required but missing");
             Err(Unreadable)
         }
     };
-    Ok(ListenerSet { age, parent, listeners: listeners(spec.listeners, own, found) })
+    Ok(ListenerSet { age, parent, listeners: listeners(spec.listeners, own, findings) })
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::backend::{BackendRef, backend_ref};
-use super::http_filter::Fault;
+use super::http_filter::InvalidFilter;
 use crate::object::ObjectName;
 use crate::project::field::{InvalidValue, read};
 
@@ -36,7 +36,7 @@ struct FractionJson {
 }
 
 /// Reads a mirror.
-pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<RequestMirror, Fault> {
+pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<RequestMirror, InvalidFilter> {
     let json: MirrorJson<'_> = read(raw, field)?;
     let below = format!("{field}.backendRef");
     let to = match json.backend_ref {
@@ -49,7 +49,7 @@ pub(super) fn mirror(raw: &RawValue, field: &str, own: &ObjectName) -> Result<Re
         (None, Some(FractionJson { numerator, denominator })) => (numerator, denominator.unwrap_or(100), "fraction"),
         (Some(percent), Some(_)) => {
             let invalid = fault(format!("{field}.percent"), percent.to_string(), "cannot be combined with a fraction");
-            return Err(Fault::incompatible(invalid));
+            return Err(InvalidFilter::incompatible(invalid));
         }
     };
     match (u32::try_from(numerator), u32::try_from(denominator)) {

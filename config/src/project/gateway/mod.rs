@@ -41,7 +41,7 @@ pub(super) mod tls_route;
 
 pub use allowed::{AllowedNamespaces, AllowedRoutes};
 pub use backend::{BackendRef, WeightedBackend};
-pub use backend_tls_policy::{Authorities, BackendTlsPolicy, BackendValidation, PolicyTarget, SubjectAltName};
+pub use backend_tls_policy::{BackendTlsPolicy, BackendValidation, CaBundle, PolicyTarget, SubjectAltName};
 pub use cors::{AnyOr, Cors, Origin};
 pub use external_auth::ExternalAuth;
 pub use gateway_class::GatewayClass;

@@ -3,7 +3,7 @@
 use super::label_selector::Labels;
 use crate::object::ObjectName;
 use crate::project::field::{InvalidValue, read_or_default};
-use crate::project::source::Source;
+use crate::project::raw_object::RawObject;
 
 /// The parts of a Namespace that routing reads. One whose labels cannot be read is not selected, because its labels are
 /// unknown.
@@ -15,7 +15,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>) -> Result<Namespace, InvalidValue> {
+pub(in crate::project) fn project(source: &RawObject<'_>) -> Result<Namespace, InvalidValue> {
     let labels = read_or_default(source.labels, "metadata.labels")?;
     Ok(Namespace { name: source.name().clone(), labels })
 }

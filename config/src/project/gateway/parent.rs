@@ -47,16 +47,16 @@ struct ParentJson {
 
 /// The parents of a route, each once. One whose section or port cannot be read is dropped: without it, the route would
 /// attach to more listeners.
-pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, found: &mut FindingList) -> Arc<[ParentRef]> {
+pub(super) fn parents(list: Option<Vec<&RawValue>>, own: &ObjectName, findings: &mut FindingList) -> Arc<[ParentRef]> {
     let mut parents: Vec<ParentRef> = Vec::new();
-    for (field, raw) in found.entries(list, PARENTS_MAX, "spec.parentRefs") {
+    for (field, raw) in findings.entries(list, PARENTS_MAX, "spec.parentRefs") {
         match parent(raw, &field, own) {
             Ok(parent) if parents.contains(&parent) => {
-                found.dropped(&field, &parent.parent.to_string(), "is an earlier entry");
+                findings.dropped(&field, &parent.parent.to_string(), "is an earlier entry");
             }
             Ok(parent) => parents.push(parent),
             Err(invalid) => {
-                found.invalid(&invalid);
+                findings.invalid(&invalid);
             }
         }
     }
@@ -77,14 +77,14 @@ fn section_name(text: &str) -> Result<(), &'static str> {
 }
 
 /// The hostnames of a route, up to a limit.
-pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut FindingList) -> Hostnames {
+pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, findings: &mut FindingList) -> Hostnames {
     let list = list.unwrap_or_default();
     if list.is_empty() {
         return Hostnames::Any;
     }
     let (mut hosts, mut seen) = (Vec::new(), BTreeSet::new());
-    for (field, raw) in found.entries(Some(list), limit, "spec.hostnames") {
-        let Some(text) = found.entry::<String>(raw, &field) else { continue };
+    for (field, raw) in findings.entries(Some(list), limit, "spec.hostnames") {
+        let Some(text) = findings.entry::<String>(raw, &field) else { continue };
         match hostname(&text) {
             // A duplicate has no effect and needs no finding.
             Ok(host) if seen.contains(&host) => {}
@@ -92,7 +92,7 @@ pub(super) fn hostnames(list: Option<Vec<&RawValue>>, limit: usize, found: &mut 
                 seen.insert(host.clone());
                 hosts.push(host);
             }
-            Err(why) => found.dropped(&field, &text, why),
+            Err(why) => findings.dropped(&field, &text, why),
         }
     }
     Hostnames::These(hosts.into())

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use crate::finding::printable;
 use crate::object::{Kind, ObjectName};
 use crate::project::field::{InvalidValue, read};
+use crate::project::raw_object::is_segment;
 use crate::project::service::port_number;
-use crate::project::source::is_segment;
 
 /// The reason for an invalid port.
 const NOT_A_PORT: &str = "is not between 1 and 65535";

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::reference::{GroupKind, ObjectReference, checked, group_kind, label, name};
 use crate::object::ObjectName;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
-use crate::project::source::Source;
+use crate::project::raw_object::RawObject;
 
 /// The maximum number of entries of `from`, and of `to`.
 const ENTRIES_MAX: usize = 16;
@@ -75,15 +75,16 @@ struct ToJson {
 }
 
 pub(in crate::project) fn project(
-    source: &Source<'_>,
-    found: &mut FindingList,
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
 ) -> Result<ReferenceGrant, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let from = found.entries(spec.from, ENTRIES_MAX, "spec.from");
-    let from = from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|invalid| found.invalid(&invalid)).ok());
+    let from = findings.entries(spec.from, ENTRIES_MAX, "spec.from");
+    let from =
+        from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
     let from = from.collect();
-    let to = found.entries(spec.to, ENTRIES_MAX, "spec.to");
-    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|invalid| found.invalid(&invalid)).ok());
+    let to = findings.entries(spec.to, ENTRIES_MAX, "spec.to");
+    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
     Ok(ReferenceGrant { name: source.name().clone(), from, to: to.collect() })
 }
 

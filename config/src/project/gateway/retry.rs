@@ -55,49 +55,49 @@ struct RetryJson<'a> {
 }
 
 /// Reads a setting; if it cannot be read, the default applies.
-fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, found: &mut FindingList) -> Option<T> {
+fn setting<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>, field: &str, findings: &mut FindingList) -> Option<T> {
     let read = raw.map(|raw| read(raw, field)).transpose();
     read.unwrap_or_else(|invalid| {
-        found.ignored(&invalid.field, &invalid.value, &invalid.why);
+        findings.ignored(&invalid.field, &invalid.value, &invalid.why);
         None
     })
 }
 
-fn time(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Option<Duration> {
-    let text: String = setting(raw, field, found)?;
-    duration(&text).map_err(|why| found.ignored(field, &text, why)).ok()
+fn time(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Option<Duration> {
+    let text: String = setting(raw, field, findings)?;
+    duration(&text).map_err(|why| findings.ignored(field, &text, why)).ok()
 }
 
-pub(super) fn timeouts(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Timeouts {
-    let Some(json) = setting::<TimeoutsJson<'_>>(raw, field, found) else { return Timeouts::default() };
+pub(super) fn timeouts(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Timeouts {
+    let Some(json) = setting::<TimeoutsJson<'_>>(raw, field, findings) else { return Timeouts::default() };
     Timeouts {
-        request: time(json.request, &format!("{field}.request"), found),
-        backend_request: time(json.backend_request, &format!("{field}.backendRequest"), found),
+        request: time(json.request, &format!("{field}.request"), findings),
+        backend_request: time(json.backend_request, &format!("{field}.backendRequest"), findings),
     }
 }
 
-pub(super) fn retry(raw: Option<&RawValue>, field: &str, found: &mut FindingList) -> Option<Retry> {
-    let json: RetryJson<'_> = setting(raw, field, found)?;
+pub(super) fn retry(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Option<Retry> {
+    let json: RetryJson<'_> = setting(raw, field, findings)?;
     let mut codes: Vec<u16> = Vec::new();
-    for (field, raw) in found.entries(json.codes, CODES_MAX, &format!("{field}.codes")) {
-        let Some(number) = found.entry::<i64>(raw, &field) else { continue };
+    for (field, raw) in findings.entries(json.codes, CODES_MAX, &format!("{field}.codes")) {
+        let Some(number) = findings.entry::<i64>(raw, &field) else { continue };
         match u16::try_from(number) {
             Ok(code @ 400..=599) => codes.push(code),
-            _ => found.dropped(&field, &number.to_string(), "is not between 400 and 599"),
+            _ => findings.dropped(&field, &number.to_string(), "is not between 400 and 599"),
         }
     }
     codes.sort_unstable();
     codes.dedup();
     let attempts = format!("{field}.attempts");
-    let attempts = setting::<i64>(json.attempts, &attempts, found).and_then(|number| {
+    let attempts = setting::<i64>(json.attempts, &attempts, findings).and_then(|number| {
         u32::try_from(number)
-            .map_err(|_| found.ignored(&attempts, &number.to_string(), "is not a number of attempts"))
+            .map_err(|_| findings.ignored(&attempts, &number.to_string(), "is not a number of attempts"))
             .ok()
     });
     if let Some(number) = attempts.filter(|number| *number > ATTEMPTS_MAX) {
         let why = format!("no request is sent more than ten times, so {ATTEMPTS_MAX} applies");
-        found.without_effect(&format!("{field}.attempts"), &number.to_string(), why);
+        findings.without_effect(&format!("{field}.attempts"), &number.to_string(), why);
     }
-    let backoff = time(json.backoff, &format!("{field}.backoff"), found);
+    let backoff = time(json.backoff, &format!("{field}.backoff"), findings);
     Some(Retry { codes: codes.into(), attempts: attempts.unwrap_or(1), backoff })
 }

@@ -22,14 +22,14 @@ pub(super) struct Rules<'r> {
     pub(super) uid: Option<Uid>,
     expressions: Expressions,
     matches_left: usize,
-    pub(super) found: &'r mut FindingList,
+    pub(super) findings: &'r mut FindingList,
 }
 
 impl<'r> Rules<'r> {
     /// The state before the first rule.
-    pub(super) fn of(route: &'r Meta, found: &'r mut FindingList) -> Self {
+    pub(super) fn of(route: &'r Meta, findings: &'r mut FindingList) -> Self {
         let (own, uid) = (&route.object.name, route.uid);
-        Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, found }
+        Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, findings }
     }
 
     /// The valid rules, and the indexes of the invalid ones.
@@ -39,11 +39,11 @@ impl<'r> Rules<'r> {
         rule: impl Fn(&mut Self, &RawValue, &str, usize) -> Result<R, InvalidValue>,
     ) -> (Box<[R]>, Box<[usize]>) {
         let (mut rules, mut dropped) = (Vec::new(), Vec::new());
-        for (place, (field, raw)) in self.found.entries(list, RULES_MAX, "spec.rules").enumerate() {
+        for (place, (field, raw)) in self.findings.entries(list, RULES_MAX, "spec.rules").enumerate() {
             match rule(&mut self, raw, &field, place) {
                 Ok(rule) => rules.push(rule),
                 Err(invalid) => {
-                    self.found.invalid(&invalid);
+                    self.findings.invalid(&invalid);
                     dropped.push(place);
                 }
             }
@@ -70,9 +70,9 @@ impl<'r> Rules<'r> {
             let why = format!("exceed the limit of {MATCHES_MAX} of all rules");
             return Err(InvalidValue { field, value, why });
         }
-        let entries = self.found.entries(Some(list), limit, &field);
+        let entries = self.findings.entries(Some(list), limit, &field);
         let matches: Vec<M> = entries
-            .map(|(field, raw)| one(raw, &field, &mut self.expressions, self.found))
+            .map(|(field, raw)| one(raw, &field, &mut self.expressions, self.findings))
             .collect::<Result<_, _>>()?;
         self.matches_left = self.matches_left.saturating_sub(matches.len());
         Ok(matches.into())

@@ -90,7 +90,7 @@ pub(super) fn session(
     raw: Option<&RawValue>,
     field: &str,
     rule: RuleId<'_>,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Option<RuleSession> {
     let session = read::<SessionJson<'_>>(raw?, field).and_then(|json| {
         persistence(json, rule).map_err(|(below, value, why)| InvalidValue {
@@ -100,7 +100,7 @@ pub(super) fn session(
         })
     });
     Some(session.map(Arc::new).map_err(|InvalidValue { field, value, why }| {
-        found.ignored(&field, &value, &why);
+        findings.ignored(&field, &value, &why);
         SessionRefused { message: format!("{field}: {:?} {why}", printable(&value)).into() }
     }))
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::object::Kind;
-use crate::project::source::Source;
+use crate::project::raw_object::RawObject;
 
 /// Types of conditions on objects that Tidegate writes. Others are left unchanged.
 pub const OWN_CONDITIONS: [&str; 5] =
@@ -194,7 +194,7 @@ struct ParentJson {
 }
 
 /// The digests of a status. One that cannot be read gives none, and so will be written again.
-pub(in crate::project) fn digests(kind: Kind, source: &Source<'_>) -> StatusDigests {
+pub(in crate::project) fn digests(kind: Kind, source: &RawObject<'_>) -> StatusDigests {
     let in_use = (kind == Kind::GatewayClass).then(|| source.has_finalizer(CLASS_FINALIZER));
     digests_of(kind, source.status, in_use)
 }

@@ -34,23 +34,23 @@ struct RuleJson<'a> {
 pub(super) fn stream_rule(
     list: Option<Vec<&RawValue>>,
     own: &ObjectName,
-    found: &mut FindingList,
+    findings: &mut FindingList,
 ) -> Option<StreamRule> {
-    let (field, raw) = found.entries(list, RULES_MAX, "spec.rules").next()?;
+    let (field, raw) = findings.entries(list, RULES_MAX, "spec.rules").next()?;
     let json: RuleJson<'_> = match read(raw, &field) {
         Ok(json) => json,
         Err(invalid) => {
-            found.invalid(&invalid);
+            findings.invalid(&invalid);
             return None;
         }
     };
-    let name = rule_name(json.name, &field, found);
+    let name = rule_name(json.name, &field, findings);
     let backends = backends(
         json.backend_refs,
         &format!("{field}.backendRefs"),
-        found,
+        findings,
         FindingList::invalid,
-        |raw, field, found| weighted(raw, field, own, found, FindingList::invalid),
+        |raw, field, findings| weighted(raw, field, own, findings, FindingList::invalid),
     );
     Some(StreamRule { name, backends })
 }

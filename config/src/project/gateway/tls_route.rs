@@ -7,7 +7,7 @@ use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
-use crate::project::source::{Source, created_s};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// The maximum number of hostnames of one route.
 const HOSTNAMES_MAX: usize = 1024;
@@ -25,13 +25,16 @@ pub struct TlsRoute {
     pub rule: Option<StreamRule>,
 }
 
-pub(in crate::project) fn project(source: &Source<'_>, found: &mut FindingList) -> Result<TlsRoute, InvalidValue> {
+pub(in crate::project) fn project(
+    source: &RawObject<'_>,
+    findings: &mut FindingList,
+) -> Result<TlsRoute, InvalidValue> {
     let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let own = source.name();
     Ok(TlsRoute {
-        age: Age { created_s: created_s(source.created, found), name: own.clone() },
-        parents: parents(spec.parent_refs, own, found),
-        hostnames: hostnames(spec.hostnames, HOSTNAMES_MAX, found),
-        rule: stream_rule(spec.rules, own, found),
+        age: Age { created_s: created_s(source.created, findings), name: own.clone() },
+        parents: parents(spec.parent_refs, own, findings),
+        hostnames: hostnames(spec.hostnames, HOSTNAMES_MAX, findings),
+        rule: stream_rule(spec.rules, own, findings),
     })
 }

@@ -34,7 +34,7 @@ use tidegate_config::object::Kind;
 use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
-pub use pending::SweepLimit;
+pub use pending::UnconfirmedRemovals;
 pub use restore::{Restored, RestoredCached, RestoredCollection};
 pub use seal::{DecryptionError, Seal};
 pub use sink::Sink;
@@ -52,7 +52,7 @@ pub(crate) use writer::seconds;
 use writer::{Lists, Losses, PartitionState, PendingSince, Writer};
 
 /// The capacity of the writer's queue, in messages.
-const LETTERS_MAX: usize = 1 << 16;
+const MESSAGES_MAX: usize = 1 << 16;
 
 /// The operator's options for the cache.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub struct CacheOptions {
 
 /// The parameters of a collection in the cache.
 #[derive(Clone, Debug)]
-pub struct KeptCollection {
+pub struct StoredCollection {
     /// The collection.
     pub collection: Collection,
     /// The selectors of the collection: objects that were kept with others are not restored.
@@ -84,7 +84,7 @@ pub struct KeptCollection {
     pub whole: bool,
 }
 
-impl KeptCollection {
+impl StoredCollection {
     fn partition(&self) -> Arc<str> {
         self.collection_as(self.whole)
     }
@@ -173,8 +173,8 @@ impl Cache {
     #[must_use]
     pub fn open(
         options: CacheOptions,
-        (mut collections, mut cached): (Vec<KeptCollection>, Vec<CachedKind>),
-        sweep: SweepLimit,
+        (mut collections, mut cached): (Vec<StoredCollection>, Vec<CachedKind>),
+        removals: UnconfirmedRemovals,
         metrics: &CacheMetrics,
     ) -> (Option<Self>, Restored) {
         let folder = options.folder.display().to_string();
@@ -206,17 +206,17 @@ impl Cache {
                 (Err(why), Restored::default())
             }
         };
-        (Some(Self::begin((options, seal), store, (&collections, &cached), (sweep, metrics), &restored)), restored)
+        (Some(Self::begin((options, seal), store, (&collections, &cached), (removals, metrics), &restored)), restored)
     }
 
     fn begin(
         (options, seal): (CacheOptions, Option<Arc<Seal>>),
         store: Result<Store, UnusableStore>,
-        (collections, kinds): (&[KeptCollection], &[CachedKind]),
-        (sweep, metrics): (SweepLimit, &CacheMetrics),
+        (collections, kinds): (&[StoredCollection], &[CachedKind]),
+        (removals, metrics): (UnconfirmedRemovals, &CacheMetrics),
         restored: &Restored,
     ) -> Self {
-        let (messages, received) = sync_channel(LETTERS_MAX);
+        let (messages, received) = sync_channel(MESSAGES_MAX);
         let queued = Arc::new(AtomicUsize::default());
         let mut states = BTreeMap::new();
         let mut partition = |name: Arc<str>, form: Form, (listed, based, sealed): (bool, bool, bool)| {
@@ -245,7 +245,7 @@ impl Cache {
         let writer = Writer {
             budget: Budget::new(options.write_budget, now),
             options,
-            sweep,
+            removals,
             seal,
             metrics: metrics.clone(),
             queued: Arc::clone(&queued),
@@ -316,8 +316,8 @@ impl Cache {
     /// Writes pending changes and closes the cache. Blocks.
     pub fn close(mut self) {
         // An error means that the thread has ended.
-        let told = self.messages.send((Arc::clone(&self.names), Message::Close));
-        if let Some(thread) = self.thread.take().filter(|_| told.is_ok())
+        let closed = self.messages.send((Arc::clone(&self.names), Message::Close));
+        if let Some(thread) = self.thread.take().filter(|_| closed.is_ok())
             && thread.join().is_err()
         {
             tracing::error!("the writer of the cluster cache panicked");

@@ -22,11 +22,11 @@ pub(super) trait Stored {
 /// The limits for accepting a list that lacks known objects without a second list, as those of [`crate::options::Pace`]
 /// for the control loop.
 #[derive(Clone, Copy, Debug)]
-pub struct SweepLimit {
+pub struct UnconfirmedRemovals {
     /// The share of known objects that may be missing.
-    pub share_max: f64,
+    pub share: f64,
     /// The number of objects that may be missing regardless of their share, unless none is left.
-    pub free: usize,
+    pub count: usize,
 }
 
 /// The end of a list.
@@ -56,7 +56,7 @@ pub(super) struct Pending {
     /// The list in progress.
     list: Option<List>,
     /// Whether the last list lacked so many objects that another one must confirm it.
-    doubted: bool,
+    unconfirmed: bool,
     /// Whether a list is written in parts, and the last one is still to come.
     parts: bool,
     /// Whether the last list may have lacked objects: no watch can be resumed after it, because the deletion of such an
@@ -70,7 +70,7 @@ struct List {
     items: BTreeMap<String, Item>,
     bytes: usize,
     /// Events of watches since the list began.
-    told: BTreeMap<String, Option<Vec<u8>>>,
+    watched: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 enum Item {
@@ -98,7 +98,7 @@ impl Pending {
             bytes: 0,
             reached: None,
             list: None,
-            doubted: false,
+            unconfirmed: false,
             parts: false,
             incomplete: false,
             unchanged: 0,
@@ -156,7 +156,7 @@ impl Pending {
             list.items.insert(key.clone(), Item::Value(known));
         }
         if let Some(list) = &mut self.list {
-            list.told.insert(key.clone(), value.clone());
+            list.watched.insert(key.clone(), value.clone());
         }
         if !self.based {
             return;
@@ -192,11 +192,11 @@ impl Pending {
     }
 
     /// The list is complete. Returns whether it is accepted; otherwise another list must follow.
-    pub(super) fn list_done(&mut self, end: Listed, limit: SweepLimit, stored: &impl Stored) -> bool {
+    pub(super) fn list_done(&mut self, end: Listed, limit: UnconfirmedRemovals, stored: &impl Stored) -> bool {
         let Some(list) = self.list.take() else { return true };
-        let List { mut items, told, .. } = list;
-        let told = if end.wins { BTreeMap::new() } else { told };
-        items.retain(|key, _| !told.contains_key(key));
+        let List { mut items, watched, .. } = list;
+        let watched = if end.wins { BTreeMap::new() } else { watched };
+        items.retain(|key, _| !watched.contains_key(key));
         if end.complete {
             let unknown = stored.keys().is_none();
             if unknown && items.values().any(|item| matches!(item, Item::Same)) {
@@ -207,12 +207,12 @@ impl Pending {
             }
             let held = self.keys(stored);
             let gone: Vec<&String> =
-                held.iter().filter(|key| !items.contains_key(*key) && !told.contains_key(*key)).collect();
-            if limit.doubts(gone.len(), held.len()) && !std::mem::replace(&mut self.doubted, true) {
+                held.iter().filter(|key| !items.contains_key(*key) && !watched.contains_key(*key)).collect();
+            if limit.needs_confirmation(gone.len(), held.len()) && !std::mem::replace(&mut self.unconfirmed, true) {
                 self.based = false;
                 return false;
             }
-            self.doubted = false;
+            self.unconfirmed = false;
             gone.into_iter().cloned().for_each(|key| self.put(key, None));
             self.replace |= unknown;
         }
@@ -221,7 +221,7 @@ impl Pending {
                 self.put(key, Some(value));
             }
         }
-        told.into_iter().for_each(|(key, value)| self.put(key, value));
+        watched.into_iter().for_each(|(key, value)| self.put(key, value));
         self.based = true;
         self.parts = false;
         self.incomplete = !end.complete;
@@ -242,7 +242,7 @@ impl Pending {
     /// Drops the state: only a list can continue from here.
     pub(super) fn lose(&mut self) {
         let lost = Self::new(self.sealed, false).exactly(self.exact);
-        *self = Self { unchanged: self.unchanged, doubted: self.doubted, ..lost };
+        *self = Self { unchanged: self.unchanged, unconfirmed: self.unconfirmed, ..lost };
     }
 
     /// Whether values are pending.
@@ -332,11 +332,11 @@ fn taken((key, item): (&String, &mut Item)) -> Option<(String, Vec<u8>)> {
     }
 }
 
-impl SweepLimit {
+impl UnconfirmedRemovals {
     /// Whether another list must confirm that `gone` of `held` objects are missing.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn doubts(self, gone: usize, held: usize) -> bool {
-        gone as f64 > self.share_max * held as f64 && (gone > self.free || gone == held)
+    pub(crate) fn needs_confirmation(self, gone: usize, held: usize) -> bool {
+        gone as f64 > self.share * held as f64 && (gone > self.count || gone == held)
     }
 }
 

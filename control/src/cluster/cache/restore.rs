@@ -12,7 +12,7 @@ use super::folder;
 use super::seal::Seal;
 use super::store::{Batch, Position, Store};
 use super::unusable::UnusableStore;
-use super::{CacheOptions, KeptCollection};
+use super::{CacheOptions, StoredCollection};
 use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Collection;
 
@@ -84,12 +84,12 @@ impl Restored {
 pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
-    (collections, cached): (&[KeptCollection], &[CachedKind]),
+    (collections, cached): (&[StoredCollection], &[CachedKind]),
 ) -> Result<(Store, Restored), UnusableStore> {
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
         let restored = read(&store, options, (collections, cached))?;
         let kinds = cached.iter().map(CachedKind::partition);
-        drop_replaced(&store, &collections.iter().map(KeptCollection::partition).chain(kinds).collect())?;
+        drop_replaced(&store, &collections.iter().map(StoredCollection::partition).chain(kinds).collect())?;
         Ok((store, restored))
     });
     let why = match attempt {
@@ -123,7 +123,7 @@ fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), Unusa
 
 /// The partition that a collection is restored from: its own, or that of the other form if it is newer. No watch can be
 /// resumed from the latter: a list must create the collection's own.
-fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptCollection) -> Option<(Arc<str>, Position, bool)> {
+fn kept_in(positions: &BTreeMap<String, Position>, kept: &StoredCollection) -> Option<(Arc<str>, Position, bool)> {
     let of = |whole: bool| {
         let name = kept.collection_as(whole);
         positions.get(&*name).cloned().map(|position| (name, position, whole))
@@ -138,7 +138,7 @@ fn kept_in(positions: &BTreeMap<String, Position>, kept: &KeptCollection) -> Opt
 fn read(
     store: &Store,
     options: &CacheOptions,
-    (collections, cached): (&[KeptCollection], &[CachedKind]),
+    (collections, cached): (&[StoredCollection], &[CachedKind]),
 ) -> Result<Restored, UnusableStore> {
     let positions = store.partitions()?;
     let mut restored = Restored::default();
@@ -165,7 +165,7 @@ fn read(
     }
     // Reading and projecting dominate the time; kinds are independent.
     restored.collections = std::thread::scope(|scope| {
-        let read = |kept: &KeptCollection| {
+        let read = |kept: &StoredCollection| {
             let (name, position, whole) = kept_in(&positions, kept)?;
             let (collection, own) = (kept.collection.clone(), whole == kept.whole);
             let position = Position { resource_version: position.resource_version.filter(|_| own), ..position };

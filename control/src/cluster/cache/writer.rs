@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::budget::Budget;
 use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
-use super::pending::{Pending, Stored, SweepLimit};
+use super::pending::{Pending, Stored, UnconfirmedRemovals};
 use super::seal::Seal;
 use super::sink::{Form, Message, Partition, PartitionMessage};
 use super::store::{Batch, Store};
@@ -34,12 +34,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// The limit of pending bytes of one partition; beyond it they are dropped until the next list.
 const PENDING_MAX: usize = 128 << 20;
 /// The number of messages taken before the time is checked again.
-const LETTERS_MAX: usize = 1024;
+const BATCH_MESSAGES_MAX: usize = 1024;
 
 /// The state of the writer.
 pub(super) struct Writer {
     pub(super) options: CacheOptions,
-    pub(super) sweep: SweepLimit,
+    pub(super) removals: UnconfirmedRemovals,
     pub(super) seal: Option<Arc<Seal>>,
     pub(super) metrics: CacheMetrics,
     pub(super) queued: Arc<AtomicUsize>,
@@ -132,7 +132,7 @@ impl Writer {
             let wait = wake.map_or(VERSION_EVERY, |wake| wake.saturating_duration_since(now));
             let open = match messages.recv_timeout(wait) {
                 Ok(message) => {
-                    self.take(message) && messages.try_iter().take(LETTERS_MAX).all(|message| self.take(message))
+                    self.take(message) && messages.try_iter().take(BATCH_MESSAGES_MAX).all(|message| self.take(message))
                 }
                 Err(RecvTimeoutError::Timeout) => true,
                 Err(RecvTimeoutError::Disconnected) => false,
@@ -160,7 +160,7 @@ impl Writer {
             }
             Message::ListFailed => pending.list_failed(),
             Message::ListDone(end) => {
-                if !pending.list_done(end, self.sweep, &stored) {
+                if !pending.list_done(end, self.removals, &stored) {
                     tracing::warn!(kind = %partition.name, "a list lacks most of the stored objects; they stay stored until a second list confirms their deletion");
                 }
             }

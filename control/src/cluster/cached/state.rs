@@ -82,7 +82,7 @@ impl StateReporter {
     }
 
     /// Changes the state.
-    pub(crate) fn tell(&self, change: impl FnOnce(&mut CachedState)) {
+    pub(crate) fn report(&self, change: impl FnOnce(&mut CachedState)) {
         self.states.send_if_modified(|states| {
             let state = states.entry(Arc::clone(&self.name)).or_default();
             let before = state.clone();

@@ -20,7 +20,7 @@ use super::pauses::{Pauses, Recovery};
 use super::tee::Tee;
 use super::{Interest, Limits, Resource};
 use crate::clock;
-use crate::cluster::cache::{Sink, SweepLimit};
+use crate::cluster::cache::{Sink, UnconfirmedRemovals};
 use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, StateReporter};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
@@ -33,12 +33,12 @@ pub(crate) struct CachedInformer {
     pub(crate) client: kube::Client,
     pub(crate) wanted: CachedKind,
     pub(crate) limits: Limits,
-    pub(crate) sweep: SweepLimit,
+    pub(crate) removals: UnconfirmedRemovals,
     pub(crate) metrics: CollectionMetrics,
     pub(crate) sink: Option<Sink>,
     pub(crate) copies: Option<Copies<ServedKind>>,
     pub(crate) identity: Identity,
-    pub(crate) tell: StateReporter,
+    pub(crate) reporter: StateReporter,
     /// Signals requests for a list.
     pub(crate) asked: watch::Receiver<u64>,
     pub(crate) rng: fastrand::Rng,
@@ -86,12 +86,12 @@ impl CachedInformer {
             let failure = match look_up(&self.client, &self.limits, &self.wanted).await {
                 Ok(Some(served)) => {
                     pauses.answered();
-                    self.tell.tell(|state| (state.served, state.failing) = (Some(served.clone()), None));
+                    self.reporter.report(|state| (state.served, state.failing) = (Some(served.clone()), None));
                     return served;
                 }
                 Ok(None) => {
                     pauses.answered();
-                    self.tell.tell(|state| state.standing = CachedCondition::Absent);
+                    self.reporter.report(|state| state.standing = CachedCondition::Absent);
                     self.absent()
                 }
                 Err(failure) => failure,
@@ -109,7 +109,7 @@ impl CachedInformer {
                 Ok(now) => {
                     tracing::warn!(kind = %self.wanted, ?now, "the API server no longer serves a cached kind as before");
                     self.tee(before).unserved(false);
-                    self.tell.tell(|state| {
+                    self.reporter.report(|state| {
                         (state.served, state.standing) = (now.clone(), CachedCondition::Unknown);
                     });
                     return now;
@@ -131,7 +131,7 @@ impl CachedInformer {
         let pause = pauses.after(failure, self.rng.u64(..));
         let (why, denied) = (failure.to_string(), failure.is_denied());
         let mut news = false;
-        self.tell.tell(|state| {
+        self.reporter.report(|state| {
             news = state.failing.as_ref() != Some(&why);
             (state.failing, state.denied) = (Some(why), denied);
         });
@@ -170,9 +170,9 @@ impl CachedInformer {
             names,
             resumes: resume.is_some(),
             reached: resume,
-            list_due: clock::now() + self.limits.listed_again(self.rng.u64(..)),
+            list_due: clock::now() + self.limits.relist_after(self.rng.u64(..)),
             page_objects: self.limits.page_objects.max(1),
-            doubted: false,
+            unconfirmed: false,
             lacking: Lacking::new(&self.limits),
             of: self,
         }

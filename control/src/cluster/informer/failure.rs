@@ -73,7 +73,7 @@ pub(super) enum ListReason {
     /// The previous list contained an item without an identity.
     Incomplete,
     /// A periodic list, in case an event was missed.
-    Drift,
+    Periodic,
     /// The server of copies lacks objects.
     Lacking,
     /// The control loop requested it.
@@ -90,7 +90,7 @@ impl ListReason {
             Self::SetBack => "set-back",
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
-            Self::Drift => "drift",
+            Self::Periodic => "periodic",
             Self::Lacking => "missing-objects",
             Self::Asked => "requested",
         }

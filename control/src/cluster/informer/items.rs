@@ -18,7 +18,7 @@ pub(super) struct Items {
     /// The incomplete item.
     item: Vec<u8>,
     /// Whether the next bytes belong to items, and whether one came before.
-    within: Option<Place>,
+    within: Option<ItemPosition>,
     /// The number of open brackets and braces.
     depth: usize,
     text: Text,
@@ -26,7 +26,7 @@ pub(super) struct Items {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum ItemPosition {
     First,
     Later,
 }
@@ -78,7 +78,7 @@ impl Items {
                     if *byte == b'[' && self.depth == 2 {
                         self.keep(&chunk[from..=at])?;
                         from = at + 1;
-                        self.within = self.named_items().then_some(Place::First);
+                        self.within = self.named_items().then_some(ItemPosition::First);
                     }
                 }
                 b'}' | b']' => {
@@ -86,7 +86,7 @@ impl Items {
                     if self.depth == 1 && self.within.is_some() {
                         self.keep(&chunk[from..at])?;
                         from = at;
-                        if self.within == Some(Place::Later) || !self.item.trim_ascii().is_empty() {
+                        if self.within == Some(ItemPosition::Later) || !self.item.trim_ascii().is_empty() {
                             whole(&self.item);
                         }
                         self.item.clear();
@@ -98,7 +98,7 @@ impl Items {
                     from = at + 1;
                     whole(&self.item);
                     self.item.clear();
-                    self.within = Some(Place::Later);
+                    self.within = Some(ItemPosition::Later);
                 }
                 _ => {}
             }

@@ -28,7 +28,7 @@ pub struct Limits {
     pub watch_timeout: RangeInclusive<Duration>,
     /// The delay from one list to the next, up to half as long again. It is made concurrently with the watch and finds
     /// changes whose events were missed.
-    pub list_again: Duration,
+    pub relist_interval: Duration,
     /// The delay before another list for a server of copies that lacks objects: at most the first value, then doubled
     /// each time up to the second.
     pub list_lacking: RangeInclusive<Duration>,
@@ -62,8 +62,8 @@ impl Limits {
 
     /// The delay until the next periodic list; `draw` is a random number. A list ends the concurrent watch, so the
     /// delay is at least a short watch.
-    pub(super) fn listed_again(&self, draw: u64) -> Duration {
-        (self.list_again + share(self.list_again / 2, draw)).max(self.short_watch)
+    pub(super) fn relist_after(&self, draw: u64) -> Duration {
+        (self.relist_interval + share(self.relist_interval / 2, draw)).max(self.short_watch)
     }
 }
 
@@ -77,7 +77,7 @@ impl Default for Limits {
             headers: Duration::from_secs(20),
             list_stall: Duration::from_secs(30),
             watch_timeout: Duration::from_secs(120)..=Duration::from_secs(200),
-            list_again: Duration::from_secs(600),
+            relist_interval: Duration::from_secs(600),
             list_lacking: Duration::from_secs(30)..=Duration::from_secs(600),
             watch_grace: Duration::from_secs(15),
             short_watch: Duration::from_secs(1),

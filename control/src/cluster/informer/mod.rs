@@ -196,7 +196,7 @@ impl Informer {
     #[must_use]
     pub fn resuming(mut self, version: Arc<str>) -> Self {
         let limits = &self.lister.api.limits;
-        self.due = (clock::now() + limits.listed_again(self.rng.u64(..)), ListReason::Drift);
+        self.due = (clock::now() + limits.relist_after(self.rng.u64(..)), ListReason::Periodic);
         (self.reached, self.resumes) = (version, true);
         self
     }
@@ -256,7 +256,7 @@ impl Informer {
             match self.lister.list(reason).await {
                 Ok(list) => {
                     self.reached = Arc::clone(&list.resource_version);
-                    return self.tell(list, true).await;
+                    return self.send_list(list, true).await;
                 }
                 Err(failure) => self.wait_after(&failure).await?,
             }
@@ -268,13 +268,13 @@ impl Informer {
     /// concurrently; one that succeeds is sent and ends its watch, because the next may resume from another version.
     async fn watch_on(&mut self) -> Result<ListReason, Closed> {
         loop {
-            let (listing, mut told) = WatchOverlay::new();
+            let (listing, mut overlay) = WatchOverlay::new();
             let mut beside = pin!(self.lister.clone().beside(self.due, listing, self.rng.fork()));
             let (lister, mut list) = loop {
                 tokio::select! {
                     biased;
                     made = &mut beside => break made,
-                    ended = self.watch(&mut told) => if let Some(reason) = ended? {
+                    ended = self.watch(&mut overlay) => if let Some(reason) = ended? {
                         return Ok(reason);
                     },
                 }
@@ -285,22 +285,22 @@ impl Informer {
             }
             // A watch that lags behind the list adds nothing to it, and would repeat events that the list includes.
             let wins = no_older(&list.resource_version, &self.reached);
-            if wins || told.overtake(&mut list.objects) {
+            if wins || overlay.overtake(&mut list.objects) {
                 self.reached = Arc::clone(&list.resource_version);
             }
-            self.tell(list, wins).await?;
+            self.send_list(list, wins).await?;
         }
     }
 
     /// Sends a list, and sets the time of the next one: an incomplete list may have missed deletions, which no watch
     /// reports, so another one follows within the duration of a watch.
-    async fn tell(&mut self, list: List, wins: bool) -> Result<(), Closed> {
+    async fn send_list(&mut self, list: List, wins: bool) -> Result<(), Closed> {
         self.pauses.answered();
         let List { objects, resource_version, unidentified } = list;
         let (received, draw, complete) = (clock::now(), self.rng.u64(..), unidentified == 0);
         let limits = &self.api().limits;
         self.due = if complete {
-            (received + limits.listed_again(draw), ListReason::Drift)
+            (received + limits.relist_after(draw), ListReason::Periodic)
         } else {
             (received + limits.lasting(draw), ListReason::Incomplete)
         };
@@ -314,13 +314,13 @@ impl Informer {
     }
 
     /// Watches until the watch ends, and waits if it failed. Returns the reason for a list if one is required.
-    async fn watch(&mut self, told: &mut WatchOverlay) -> Result<Option<ListReason>, Closed> {
+    async fn watch(&mut self, overlay: &mut WatchOverlay) -> Result<Option<ListReason>, Closed> {
         let lasting = self.lister.api.limits.lasting(self.rng.u64(..));
         let from = Arc::clone(&self.reached);
         let Self { lister: Lister { api, series, tee, .. }, events, failing, pauses, reached, opened, resumes, .. } =
             self;
         pauses.begin();
-        let mut watch = Watch { api, events, series, failing, reached, told, resumes, tee, objects: 0, opened };
+        let mut watch = Watch { api, events, series, failing, reached, overlay, resumes, tee, objects: 0, opened };
         let end = watch.follow(lasting, pauses).await;
         let objects = watch.objects;
         let lived = self.closed();

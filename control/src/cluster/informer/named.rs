@@ -140,7 +140,7 @@ impl SecretPoller {
                         self.metrics.reads.with_label_values(&[answer.outcome()]).inc();
                         let (delay_max, time) = (self.limits.retry_after_max, (clock::now(), self.rng.u64(..)));
                         if self.following.take(&name, answer, delay_max, time, &mut news) {
-                            self.recovery.tell();
+                            self.recovery.signal();
                         }
                     }
                     // Never an error: the sender is held here.

@@ -26,7 +26,7 @@ impl Recovery {
     }
 
     /// Notifies all informers.
-    pub(super) fn tell(&self) {
+    pub(super) fn signal(&self) {
         self.0.send_replace(());
     }
 }
@@ -116,7 +116,7 @@ impl Pauses {
     /// A request has succeeded.
     pub(super) fn answered(&mut self) {
         if std::mem::take(&mut self.away) {
-            self.recovery.tell();
+            self.recovery.signal();
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
         for _ in 0..5 {
             pauses.begin();
             let pause = pauses.after(&failure(0, false), u64::MAX);
-            recovery.tell();
+            recovery.signal();
             let begun = tokio::time::Instant::now();
             pauses.wait(pause, u64::MAX).await;
             lasted.push(begun.elapsed().as_secs_f64().round() as u64);
@@ -224,18 +224,19 @@ mod tests {
         let mut pauses = Pauses::new(&Limits::default());
         pauses.share(&recovery);
         let mut heard = recovery.hear();
-        let mut told = || std::mem::take(&mut heard.has_changed().unwrap().then(|| heard.mark_unchanged())).is_some();
+        let mut signalled =
+            || std::mem::take(&mut heard.has_changed().unwrap().then(|| heard.mark_unchanged())).is_some();
         pauses.answered();
-        assert!(!told(), "it was never away");
+        assert!(!signalled(), "it was never away");
         pauses.after(&failure(404, false), 0);
         pauses.answered();
-        assert!(!told(), "that was about the kind");
+        assert!(!signalled(), "that was about the kind");
         pauses.after(&failure(0, false), 0);
         pauses.opened(sleep(Duration::from_millis(999))).await;
-        assert!(!told(), "a watch that is cut at once is no answer");
+        assert!(!signalled(), "a watch that is cut at once is no answer");
         pauses.opened(sleep(Duration::from_millis(1001))).await;
-        assert!(told());
+        assert!(signalled());
         pauses.answered();
-        assert!(!told());
+        assert!(!signalled());
     }
 }

@@ -91,11 +91,11 @@ struct Definition {
     /// The time of the next periodic list.
     list_due: Instant,
     /// Whether the last list lacked the definition although it existed before.
-    doubted: bool,
+    unconfirmed: bool,
     /// Whether the last attempt failed.
     failing: bool,
     /// Whether the control loop was notified of the failure.
-    told: bool,
+    logged: bool,
 }
 
 impl Informer {
@@ -137,9 +137,9 @@ impl Informer {
             rng: self.rng.clone(),
             reached: None,
             list_due: clock::now(),
-            doubted: false,
+            unconfirmed: false,
             failing: false,
-            told: false,
+            logged: false,
         };
         WhileServed { informer: self, definition, own }
     }
@@ -167,12 +167,12 @@ impl WhileServed {
     /// it.
     pub async fn run(self, stop: CancellationToken) {
         let Self { informer, mut definition, own } = self;
-        let (tell, presence) = watch::channel(Presence::Unknown);
+        let (presence_tx, presence) = watch::channel(Presence::Unknown);
         let mut pauses = informer.pauses.clone();
         // In one task, so that no event of the informer follows the removal of the kind.
         let both = async {
             tokio::select! {
-                ended = definition.follow(&tell, &mut pauses) => ended,
+                ended = definition.follow(&presence_tx, &mut pauses) => ended,
                 ended = follow_while_served(&informer, presence, own) => ended,
             }
         };
@@ -222,18 +222,22 @@ async fn follow_while_served(
 }
 
 impl Definition {
-    async fn follow(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<Infallible, Closed> {
+    async fn follow(
+        &mut self,
+        presence_tx: &watch::Sender<Presence>,
+        pauses: &mut Pauses,
+    ) -> Result<Infallible, Closed> {
         // Whether a list is made although a watch could be resumed.
         let mut again = false;
         loop {
             pauses.begin();
             let after = self.reached.clone().filter(|_| !again);
             let followed = match &after {
-                None => self.list(tell, pauses).await,
-                Some(version) => self.watch(version, tell, pauses).await,
+                None => self.list(presence_tx, pauses).await,
+                Some(version) => self.watch(version, presence_tx, pauses).await,
             };
             again = match followed {
-                Ok(()) if after.is_none() => self.doubted,
+                Ok(()) if after.is_none() => self.unconfirmed,
                 Ok(()) => clock::now() >= self.list_due,
                 // It was a periodic list: the watch continues, and the list is retried when a watch ends after the
                 // pause.
@@ -247,9 +251,9 @@ impl Definition {
                     if failure.calls_for_list().is_some() {
                         self.reached = None;
                     }
-                    let served = matches!(*tell.borrow(), Presence::Served { .. });
+                    let served = matches!(*presence_tx.borrow(), Presence::Served { .. });
                     if self.optional && failure.is_denied() && !served {
-                        self.go_without(&failure, tell);
+                        self.go_without(&failure, presence_tx);
                     }
                     self.wait_after(&failure, served, pauses).await?;
                     clock::now() >= self.list_due
@@ -258,7 +262,7 @@ impl Definition {
         }
     }
 
-    async fn list(&mut self, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
+    async fn list(&mut self, presence_tx: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let mut found = Ok(None);
         let version = pages(&self.api, self.api.limits.page_objects, |item| match read(item) {
             // A server that ignores field selectors lists others as well.
@@ -266,33 +270,38 @@ impl Definition {
             other => found = other.map(Some),
         });
         let version = match version.await {
-            Err(failure @ Failure::Refused { code: 404, .. }) if !tell.borrow().is_defined() => {
-                return self.look_up(&failure, tell, pauses).await;
+            Err(failure @ Failure::Refused { code: 404, .. }) if !presence_tx.borrow().is_defined() => {
+                return self.look_up(&failure, presence_tx, pauses).await;
             }
             other => other?,
         };
         let found = found?;
         pauses.answered();
         self.sound().await;
-        let served = matches!(*tell.borrow(), Presence::Served { .. });
-        if found.is_none() && served && !std::mem::replace(&mut self.doubted, true) {
+        let served = matches!(*presence_tx.borrow(), Presence::Served { .. });
+        if found.is_none() && served && !std::mem::replace(&mut self.unconfirmed, true) {
             tracing::warn!(definition = %self.name, "a list lacks the definition; listing again to confirm that it was deleted");
             return Ok(());
         }
         self.reached = Some(version);
-        self.list_due = clock::now() + self.api.limits.listed_again(self.rng.u64(..));
-        self.say(found.as_ref(), tell).await;
+        self.list_due = clock::now() + self.api.limits.relist_after(self.rng.u64(..));
+        self.report(found.as_ref(), presence_tx).await;
         Ok(())
     }
 
     /// Watches the definition until the watch ends.
-    async fn watch(&mut self, after: &str, tell: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
+    async fn watch(
+        &mut self,
+        after: &str,
+        presence_tx: &watch::Sender<Presence>,
+        pauses: &mut Pauses,
+    ) -> Result<(), Failure> {
         let lasting = self.api.limits.lasting(self.rng.u64(..));
         let body = self.api.watch(after, lasting).await?;
         let opened = clock::now();
         self.sound().await;
         let silence_max = lasting + self.api.limits.watch_grace;
-        let end = pauses.opened(self.take_all(body, silence_max, tell)).await;
+        let end = pauses.opened(self.take_all(body, silence_max, presence_tx)).await;
         let lived = clock::now().saturating_duration_since(opened);
         pauses.closed(lived);
         let nothing_new = self.reached.as_deref() == Some(after);
@@ -303,19 +312,19 @@ impl Definition {
         &mut self,
         mut body: Body,
         silence_max: Duration,
-        tell: &watch::Sender<Presence>,
+        presence_tx: &watch::Sender<Presence>,
     ) -> Result<(), Failure> {
         let mut frames = Frames::new(self.api.limits.frame_bytes_max);
         while let Some(bytes) = chunk(&mut body, silence_max).await? {
             frames.push(&bytes);
             while let Some(frame) = frames.next().map_err(|TooLong| Failure::FrameTooLong)? {
-                self.take(read_frame(&frame)?, tell).await?;
+                self.take(read_frame(&frame)?, presence_tx).await?;
             }
         }
         Ok(())
     }
 
-    async fn take(&mut self, frame: Frame<'_>, tell: &watch::Sender<Presence>) -> Result<(), Failure> {
+    async fn take(&mut self, frame: Frame<'_>, presence_tx: &watch::Sender<Presence>) -> Result<(), Failure> {
         let (object, there) = match frame {
             Frame::There(object) => (object, true),
             Frame::Gone(object) => (object, false),
@@ -326,15 +335,15 @@ impl Definition {
         };
         let definition = read(object.get().as_bytes())?;
         if definition.metadata.name == *self.name {
-            self.say(Some(&definition).filter(|_| there), tell).await;
+            self.report(Some(&definition).filter(|_| there), presence_tx).await;
         }
         self.reached = Some(definition.metadata.resource_version.into());
         Ok(())
     }
 
     /// Applies the definition, or its absence.
-    async fn say(&mut self, definition: Option<&DefinitionObject>, tell: &watch::Sender<Presence>) {
-        self.doubted = false;
+    async fn report(&mut self, definition: Option<&DefinitionObject>, presence_tx: &watch::Sender<Presence>) {
+        self.unconfirmed = false;
         let release = definition.map(DefinitionObject::release);
         if self.tells_release && self.release != release {
             self.release.clone_from(&release);
@@ -342,12 +351,13 @@ impl Definition {
             // If the receiver is gone, the next event notices.
             drop(self.events.send(event).await);
         }
-        let now = definition.map_or(Presence::Absent, |definition| definition.presence(&self.versions, &tell.borrow()));
-        self.set(now, tell);
+        let now = definition
+            .map_or(Presence::Absent, |definition| definition.presence(&self.versions, &presence_tx.borrow()));
+        self.set(now, presence_tx);
     }
 
-    fn set(&self, now: Presence, tell: &watch::Sender<Presence>) {
-        tell.send_if_modified(|presence| {
+    fn set(&self, now: Presence, presence_tx: &watch::Sender<Presence>) {
+        presence_tx.send_if_modified(|presence| {
             if *presence == now {
                 return false;
             }
@@ -358,19 +368,19 @@ impl Definition {
     }
 
     /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
-    fn go_without(&mut self, failure: &Failure, tell: &watch::Sender<Presence>) {
-        if self.collection.kind == Kind::GatewayClass && *tell.borrow() == Presence::Unknown {
+    fn go_without(&mut self, failure: &Failure, presence_tx: &watch::Sender<Presence>) {
+        if self.collection.kind == Kind::GatewayClass && *presence_tx.borrow() == Presence::Unknown {
             tracing::warn!(error = %failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
                 and --source ingress needs none");
         }
-        (self.failing, self.told, self.doubted) = (true, true, false);
-        self.set(Presence::Denied, tell);
+        (self.failing, self.logged, self.unconfirmed) = (true, true, false);
+        self.set(Presence::Denied, presence_tx);
     }
 
     /// The API server has answered as expected.
     async fn sound(&mut self) {
         self.failing = false;
-        if std::mem::take(&mut self.told) {
+        if std::mem::take(&mut self.logged) {
             // If the receiver is gone, the next event notices.
             drop(self.events.send(Event::Watching { collection: self.collection.clone() }).await);
         }
@@ -386,7 +396,7 @@ impl Definition {
         } else {
             tracing::warn!(definition = %self.name, error = %failure, pause = ?pause.length, "a definition cannot be watched");
         }
-        if !routine && !served && !std::mem::replace(&mut self.told, true) {
+        if !routine && !served && !std::mem::replace(&mut self.logged, true) {
             let (why, denied) = (format!("its definition: {failure}"), failure.is_denied());
             let event = Event::Failing { collection: self.collection.clone(), why, denied };
             self.events.send(event).await.map_err(|_unsent| Closed)?;

@@ -32,7 +32,7 @@ pub(super) struct Watch<'a> {
     /// The latest resourceVersion.
     pub(super) reached: &'a mut Arc<str>,
     /// The events since a concurrent list began.
-    pub(super) told: &'a mut WatchOverlay,
+    pub(super) overlay: &'a mut WatchOverlay,
     /// Whether the resourceVersion was restored, and it is not yet known whether the server can resume from it.
     pub(super) resumes: &'a mut bool,
     /// The receivers of the objects' bytes.
@@ -96,7 +96,7 @@ impl Watch<'_> {
             frames.push(&bytes);
             while let Some(frame) = frames.next()? {
                 self.series.event(clock::wall());
-                self.tell(read_frame(&frame)?, received).await?;
+                self.take_frame(read_frame(&frame)?, received).await?;
             }
         }
         Ok(())
@@ -127,10 +127,10 @@ impl Watch<'_> {
         Ok(())
     }
 
-    async fn tell(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
+    async fn take_frame(&mut self, frame: Frame<'_>, received: Instant) -> Result<(), Stop> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
-        let keeps = self.told.keeps();
+        let keeps = self.overlay.keeps();
         let raw = frame.raw();
         let bookmark = matches!(frame, Frame::Bookmark(_));
         let (event, reached, kept, name) = match frame {
@@ -159,10 +159,10 @@ impl Watch<'_> {
         // A finished list cancels this wait: only sent events are kept and counted as reached.
         self.send(event).await?;
         if let Some((object, is)) = kept {
-            self.told.keep(object, is);
+            self.overlay.keep(object, is);
         }
         if bookmark && keeps {
-            self.told.pass();
+            self.overlay.pass();
         }
         match name.zip(raw) {
             Some((name, (raw, gone))) => self.tee.event(&name, raw.get().as_bytes(), gone, &reached),

@@ -4,7 +4,7 @@
 //! Names are fully qualified: neither search domains nor the hosts file of this machine apply to names in Services.
 
 mod tracked;
-mod turns;
+mod schedule;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +32,8 @@ use crate::clock;
 use crate::cluster::cache::Sink;
 use crate::event::Event;
 use crate::interest::Names;
+use schedule::{LookupSchedule, NameLookup};
 use tracked::{LookupResult, Tracked};
-use turns::{LookupSchedule, NameLookup};
 
 /// The names that are wanted.
 pub type Wanted = watch::Receiver<Arc<Names>>;
@@ -96,7 +96,7 @@ struct ResolverState {
     dns: TokioResolver,
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
-    turns: LookupSchedule,
+    schedule: LookupSchedule,
     lookups: FuturesUnordered<BoxFuture<'static, (NameLookup, [LookupResult; 2])>>,
 }
 
@@ -138,7 +138,7 @@ impl Resolver {
         let mut any = false;
         loop {
             work.begin_lookups(clock::now());
-            let due = work.turns.due();
+            let due = work.schedule.due();
             tokio::select! {
                 changed = self.wanted.changed() => {
                     if changed.is_err() {
@@ -191,8 +191,8 @@ impl Resolver {
 
 impl ResolverState {
     fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
-        let turns = LookupSchedule::new(limits.lookups_max);
-        Self { dns, limits, names: BTreeMap::new(), turns, lookups: FuturesUnordered::new() }
+        let schedule = LookupSchedule::new(limits.lookups_max);
+        Self { dns, limits, names: BTreeMap::new(), schedule, lookups: FuturesUnordered::new() }
     }
 
     /// Replaces the set of names. Returns the restored addresses of the new ones: the control loop drops a name that is
@@ -209,12 +209,12 @@ impl ResolverState {
                 None => Tracked::new(&self.limits),
             });
         }
-        self.turns.want(wanted, now);
+        self.schedule.want(wanted, now);
         recalled
     }
 
     fn begin_lookups(&mut self, now: Instant) {
-        while let Some(turn) = self.turns.begin(now) {
+        while let Some(turn) = self.schedule.begin(now) {
             self.lookups.push(look_up(self.dns.clone(), turn, self.limits.lookup).boxed());
         }
     }
@@ -230,7 +230,7 @@ impl ResolverState {
         // The name may no longer be wanted, or may have been dropped and wanted again during the lookup: in the second
         // case this answer is as good as that of the next lookup, which sets its own due time.
         let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
-        self.turns.end(turn, taken.as_ref().map(|(_, delay)| now + *delay));
+        self.schedule.end(turn, taken.as_ref().map(|(_, delay)| now + *delay));
         taken?.0
     }
 }

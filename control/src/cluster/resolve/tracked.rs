@@ -28,7 +28,7 @@ pub(super) enum LookupResult {
 pub(super) struct Tracked {
     /// IPv4, then IPv6.
     families: [Family; 2],
-    told: Option<Answer>,
+    last_answer: Option<Answer>,
     backoff: Backoff,
 }
 
@@ -43,7 +43,7 @@ struct Family {
 impl Tracked {
     pub(super) fn new(limits: &ResolveLimits) -> Self {
         let (first, max) = (*limits.retry.start(), *limits.retry.end());
-        Self { families: <[Family; 2]>::default(), told: None, backoff: Backoff::new(first, first, max) }
+        Self { families: <[Family; 2]>::default(), last_answer: None, backoff: Backoff::new(first, first, max) }
     }
 
     /// The same, with the addresses from before a restart: the control loop has them, and they are kept like those of
@@ -53,7 +53,7 @@ impl Tracked {
         for (family, addresses) in self.families.iter_mut().zip([v4, v6]) {
             *family = Family { addresses, kept_until: now.checked_add(limits.keep) };
         }
-        self.told = Some(Ok(addresses));
+        self.last_answer = Some(Ok(addresses));
         self
     }
 
@@ -96,10 +96,10 @@ impl Tracked {
             }
             None => self.backoff.next(draw),
         };
-        if self.told.as_ref() == Some(&answer) {
+        if self.last_answer.as_ref() == Some(&answer) {
             return (None, delay);
         }
-        self.told = Some(answer.clone());
+        self.last_answer = Some(answer.clone());
         (Some(answer), delay)
     }
 }
@@ -139,14 +139,14 @@ mod tests {
         let limits = ResolveLimits::default();
         let mut tracked = Tracked::new(&limits);
         let mut now = crate::clock::now();
-        for (n, (after_s, found, told, delay_s)) in steps.iter().enumerate() {
+        for (n, (after_s, found, last_answer, delay_s)) in steps.iter().enumerate() {
             now += SECOND * *after_s;
             let (answer, delay) = tracked.take(found.clone(), &limits, now, 0);
             let answer = answer.map_or(String::new(), |answer| match answer {
                 Ok(addresses) => addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
                 Err(why) => why,
             });
-            assert_eq!((answer.as_str(), delay.as_secs()), (*told, *delay_s), "step {n}");
+            assert_eq!((answer.as_str(), delay.as_secs()), (*last_answer, *delay_s), "step {n}");
         }
     }
 

@@ -51,8 +51,8 @@ pub(crate) struct ClaimIndex {
 #[derive(Debug, Default)]
 pub(crate) struct HostChange {
     claims: BTreeMap<ObjectRef, Option<Claim>>,
-    gone: IndexEntries,
-    come: IndexEntries,
+    removed: IndexEntries,
+    added: IndexEntries,
     /// The serving route among those with the same match as a removed or added one.
     winners: BTreeMap<RankedRoute, Option<RankedRoute>>,
     /// The claim whose fallback serves.
@@ -60,9 +60,9 @@ pub(crate) struct HostChange {
     /// Whether the certificates differ.
     certificates: bool,
     /// Routes that no longer serve.
-    pub(super) routes_gone: Vec<Arc<Route>>,
+    pub(super) routes_removed: Vec<Arc<Route>>,
     /// Routes that serve now, which may replace others.
-    pub(super) routes_come: Vec<Arc<Route>>,
+    pub(super) routes_added: Vec<Arc<Route>>,
     /// The new findings about owners of claims, where they may have changed.
     pub(super) findings: BTreeMap<ObjectRef, Vec<Finding>>,
 }
@@ -94,7 +94,7 @@ impl RankedRoute {
         Self { route: Arc::clone(route), place: None }
     }
 
-    fn is_rival(&self, other: &Self) -> bool {
+    fn has_match(&self, other: &Self) -> bool {
         self.route.same_match(&other.route)
     }
 }
@@ -156,8 +156,8 @@ impl HostChange {
     /// The Service ports of the routes of the changed claims, and of those that serve now.
     pub(super) fn backends_of_host(&self) -> BTreeSet<BackendKey> {
         let claims = self.claims.values().flatten();
-        let come = self.routes_come.iter().flat_map(|route| backends(route));
-        claims.flat_map(|claim| claim.backends()).chain(come).cloned().collect()
+        let added = self.routes_added.iter().flat_map(|route| backends(route));
+        claims.flat_map(|claim| claim.backends()).chain(added).cloned().collect()
     }
 }
 
@@ -209,71 +209,71 @@ impl ClaimIndex {
             count = (count + usize::from(now.is_some())).saturating_sub(usize::from(was.is_some()));
             let [was, now] = [was, now.as_ref()].map(|claim| claim.filter(|claim| self.rights.has_effect(claim)));
             change.certificates |= certified(was) != certified(now);
-            was.into_iter().for_each(|claim| change.gone.add(claim));
-            now.into_iter().for_each(|claim| change.come.add(claim));
+            was.into_iter().for_each(|claim| change.removed.add(claim));
+            now.into_iter().for_each(|claim| change.added.add(claim));
         }
-        drop_unchanged(&mut change.gone.contenders, &mut change.come.contenders);
-        let told = self.settle(&mut change);
-        if count.max((before.len() + change.routes_come.len()).saturating_sub(change.routes_gone.len()))
+        drop_unchanged(&mut change.removed.contenders, &mut change.added.contenders);
+        let affected = self.settle(&mut change);
+        if count.max((before.len() + change.routes_added.len()).saturating_sub(change.routes_removed.len()))
             <= self.whole_max
         {
             return None;
         }
         change.findings =
-            told.into_iter().map(|object| (object.clone(), self.findings(host, &object, &change))).collect();
+            affected.into_iter().map(|object| (object.clone(), self.findings(host, &object, &change))).collect();
         Some(change)
     }
 
     /// Determines the serving routes after a change, once for each affected match. Returns the objects whose findings
     /// may have changed.
     fn settle(&self, change: &mut HostChange) -> BTreeSet<ObjectRef> {
-        let HostChange { claims, gone, come, winners, fallback, routes_gone, routes_come, .. } = change;
-        let mut told: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
-        for contender in gone.contenders.iter().chain(&come.contenders) {
+        let HostChange { claims, removed, added, winners, fallback, routes_removed, routes_added, .. } = change;
+        let mut affected: BTreeSet<ObjectRef> = claims.keys().cloned().collect();
+        for contender in removed.contenders.iter().chain(&added.contenders) {
             let first = RankedRoute::first(&contender.route);
             if winners.contains_key(&first) {
                 continue;
             }
-            let (was, now) = (self.rivals(&first).next(), self.winner_after(gone, come, &first));
+            let (was, now) = (self.contenders_for(&first).next(), self.winner_after(removed, added, &first));
             if was.map(|it| &it.route) != now.map(|it| &it.route) {
-                routes_gone.extend(was.map(|it| Arc::clone(&it.route)));
-                routes_come.extend(now.map(|it| Arc::clone(&it.route)));
+                routes_removed.extend(was.map(|it| Arc::clone(&it.route)));
+                routes_added.extend(now.map(|it| Arc::clone(&it.route)));
             }
             if was.map(|it| &it.route.origin.object) != now.map(|it| &it.route.origin.object) {
-                told.extend(self.rivals(&first).map(|it| it.route.origin.object.clone()));
+                affected.extend(self.contenders_for(&first).map(|it| it.route.origin.object.clone()));
             }
             let now = now.cloned();
             winners.insert(first, now);
         }
-        *fallback = first_of(&self.fallbacks, &gone.fallbacks, &come.fallbacks).cloned();
+        *fallback = first_of(&self.fallbacks, &removed.fallbacks, &added.fallbacks).cloned();
         if fallback.as_ref().map(|it| &it.0.object) != self.fallbacks.first().map(|it| &it.0.object) {
-            told.extend(self.fallbacks.iter().map(|it| it.0.object.clone()));
+            affected.extend(self.fallbacks.iter().map(|it| it.0.object.clone()));
         }
-        told
+        affected
     }
 
     /// The serving contender after a change, among those with the same match.
     fn winner_after<'a>(
         &'a self,
-        gone: &IndexEntries,
-        come: &'a IndexEntries,
+        removed: &IndexEntries,
+        added: &'a IndexEntries,
         first: &'a RankedRoute,
     ) -> Option<&'a RankedRoute> {
-        let stays = self.rivals(first).find(|it| !gone.contenders.contains(*it));
-        let comes = come.contenders.range(first..).next().filter(|it| it.is_rival(first));
-        stays.into_iter().chain(comes).min()
+        let stays = self.contenders_for(first).find(|it| !removed.contenders.contains(*it));
+        let arrives = added.contenders.range(first..).next().filter(|it| it.has_match(first));
+        stays.into_iter().chain(arrives).min()
     }
 
     /// The host after a change.
     pub(super) fn routes(&self, change: &HostChange, before: &HostRoutes) -> HostRoutes {
-        let HostChange { gone, come, routes_gone, routes_come, .. } = change;
+        let HostChange { removed, added, routes_removed, routes_added, .. } = change;
         let route = |it: Option<&AgedClaim>| it.and_then(|it| it.0.fallback.clone());
-        let mut routes = before.changed(routes_gone, routes_come);
+        let mut routes = before.changed(routes_removed, routes_added);
         routes.fallback = route(change.fallback.as_ref());
-        routes.last_resort = route(first_of(&self.last_resorts, &gone.last_resorts, &come.last_resorts));
+        routes.last_resort = route(first_of(&self.last_resorts, &removed.last_resorts, &added.last_resorts));
         if change.certificates {
-            let stay = self.certified.iter().filter(|it| !gone.certified.contains(*it));
-            let all: BTreeSet<&AgedClaim> = stay.chain(&come.certified).collect();
+            let stay = self.certified.iter().filter(|it| !removed.certified.contains(*it));
+            let all: BTreeSet<&AgedClaim> = stay.chain(&added.certified).collect();
             routes.certificates = certificates(all.into_iter().map(|it| &it.0));
         }
         routes
@@ -292,23 +292,23 @@ impl ClaimIndex {
                 None => self.claims.remove(&object),
             };
         }
-        replace(&mut self.contenders, &change.gone.contenders, change.come.contenders);
-        replace(&mut self.fallbacks, &change.gone.fallbacks, change.come.fallbacks);
-        replace(&mut self.last_resorts, &change.gone.last_resorts, change.come.last_resorts);
-        replace(&mut self.certified, &change.gone.certified, change.come.certified);
-        let mut moved: BTreeMap<&BackendKey, [usize; 2]> = BTreeMap::new();
-        for (side, routes, host) in [(0, &change.routes_gone, before), (1, &change.routes_come, after)] {
+        replace(&mut self.contenders, &change.removed.contenders, change.added.contenders);
+        replace(&mut self.fallbacks, &change.removed.fallbacks, change.added.fallbacks);
+        replace(&mut self.last_resorts, &change.removed.last_resorts, change.added.last_resorts);
+        replace(&mut self.certified, &change.removed.certified, change.added.certified);
+        let mut changed_claims: BTreeMap<&BackendKey, [usize; 2]> = BTreeMap::new();
+        for (side, routes, host) in [(0, &change.routes_removed, before), (1, &change.routes_added, after)] {
             let all = routes.iter().chain(&host.fallback).chain(&host.last_resort);
             for key in all.flat_map(|route| backends(route)) {
-                if let Some(count) = moved.entry(key).or_default().get_mut(side) {
+                if let Some(count) = changed_claims.entry(key).or_default().get_mut(side) {
                     *count += 1;
                 }
             }
         }
         let mut sides = [BTreeSet::new(), BTreeSet::new()];
-        for (key, [gone, come]) in moved {
+        for (key, [removed, added]) in changed_claims {
             let was = self.leads.get(key).copied().unwrap_or(0);
-            let now = (was + come).saturating_sub(gone);
+            let now = (was + added).saturating_sub(removed);
             let [left, new] = &mut sides;
             if now == 0 {
                 self.leads.remove(key);
@@ -321,8 +321,8 @@ impl ClaimIndex {
         sides
     }
 
-    fn rivals<'a>(&'a self, first: &'a RankedRoute) -> impl Iterator<Item = &'a RankedRoute> {
-        self.contenders.range(first..).take_while(|it| it.is_rival(first))
+    fn contenders_for<'a>(&'a self, first: &'a RankedRoute) -> impl Iterator<Item = &'a RankedRoute> {
+        self.contenders.range(first..).take_while(|it| it.has_match(first))
     }
 
     /// The findings about a claim after a change.
@@ -340,7 +340,8 @@ impl ClaimIndex {
         );
         for contender in RankedRoute::all_of(claim) {
             let first = RankedRoute::first(&contender.route);
-            let winner = change.winners.get(&first).map_or_else(|| self.rivals(&first).next(), |now| now.as_ref());
+            let winner =
+                change.winners.get(&first).map_or_else(|| self.contenders_for(&first).next(), |now| now.as_ref());
             let winner = winner.filter(|winner| **winner != contender);
             findings.extend(winner.map(|winner| rule_lost(host, &contender.route, &winner.route)));
         }
@@ -354,25 +355,25 @@ fn certified(claim: Option<&Claim>) -> Option<(&Age, &[ServerCertificate])> {
 }
 
 /// Removes the routes that are removed and added unchanged.
-fn drop_unchanged(gone: &mut BTreeSet<RankedRoute>, come: &mut BTreeSet<RankedRoute>) {
-    let alike = |it: &RankedRoute| come.get(it).is_some_and(|other| it.route == other.route);
-    let alike: Vec<RankedRoute> = gone.iter().filter(|it| alike(it)).cloned().collect();
+fn drop_unchanged(removed: &mut BTreeSet<RankedRoute>, added: &mut BTreeSet<RankedRoute>) {
+    let alike = |it: &RankedRoute| added.get(it).is_some_and(|other| it.route == other.route);
+    let alike: Vec<RankedRoute> = removed.iter().filter(|it| alike(it)).cloned().collect();
     for it in alike {
-        gone.remove(&it);
-        come.remove(&it);
+        removed.remove(&it);
+        added.remove(&it);
     }
 }
 
 /// The first of an order after a change.
-fn first_of<'a, T: Ord>(there: &'a BTreeSet<T>, gone: &BTreeSet<T>, come: &'a BTreeSet<T>) -> Option<&'a T> {
-    let stays = there.iter().find(|it| !gone.contains(*it));
-    stays.into_iter().chain(come.first()).min()
+fn first_of<'a, T: Ord>(there: &'a BTreeSet<T>, removed: &BTreeSet<T>, added: &'a BTreeSet<T>) -> Option<&'a T> {
+    let stays = there.iter().find(|it| !removed.contains(*it));
+    stays.into_iter().chain(added.first()).min()
 }
 
 /// Replaces entries: an added one that is equal to a removed one is another object.
-fn replace<T: Ord>(there: &mut BTreeSet<T>, gone: &BTreeSet<T>, come: BTreeSet<T>) {
-    for it in gone {
+fn replace<T: Ord>(there: &mut BTreeSet<T>, removed: &BTreeSet<T>, added: BTreeSet<T>) {
+    for it in removed {
         there.remove(it);
     }
-    there.extend(come);
+    there.extend(added);
 }

@@ -72,7 +72,7 @@ impl UnitKind for Hosts {
         if pass.defers(compiled, &Next::Host(host, &unit)) {
             return false;
         }
-        compiled.moved.remove(host);
+        compiled.changed_claims.remove(host);
         match unit.extent {
             Extent::Whole(findings, index) => put_whole(compiled, host, unit.routes, (findings, index), pass),
             Extent::Changed(change) => unit.routes.is_some_and(|after| put_change(compiled, host, after, change, pass)),
@@ -122,7 +122,7 @@ impl UnitKind for Hosts {
 
     fn invalidate(host: &VirtualHost, compiled: &mut Compiled) {
         compiled.claims.remove(host);
-        compiled.moved.remove(host);
+        compiled.changed_claims.remove(host);
     }
 
     fn weight(host: &VirtualHost, parts: &SnapshotParts) -> usize {
@@ -138,10 +138,11 @@ impl UnitKind for Hosts {
 fn changed(inputs: Inputs<'_>, compiled: &Compiled, host: &VirtualHost) -> Option<HostUnit> {
     let (index, before) = (compiled.claims.get(host)?, compiled.parts.hosts.get(host)?);
     let claim = |object: &ObjectRef| inputs.topology.get(object).and_then(|it| it.claim(host)).cloned();
-    let moved = compiled.moved.get(host).into_iter().flatten();
-    let change = index.change(host, moved.map(|object| (object.clone(), claim(object))).collect(), before)?;
+    let changed_claims = compiled.changed_claims.get(host).into_iter().flatten();
+    let change = index.change(host, changed_claims.map(|object| (object.clone(), claim(object))).collect(), before)?;
     let after = index.routes(&change, before);
-    let same = change.routes_gone.is_empty() && change.routes_come.is_empty() && after.differs_in_routes_alone(before);
+    let same =
+        change.routes_removed.is_empty() && change.routes_added.is_empty() && after.differs_in_routes_alone(before);
     let routes = Some(if same { Arc::clone(before) } else { Arc::new(after) });
     Some(HostUnit { routes, extent: Extent::Changed(change) })
 }
@@ -196,7 +197,7 @@ fn put_change(
         compiled.findings.put_about(&Unit::Host(host.clone()), &object, findings);
     }
     let backends_of_host = change.backends_of_host();
-    let [replaced, added] = [&change.routes_gone, &change.routes_come].map(Vec::len);
+    let [replaced, added] = [&change.routes_removed, &change.routes_added].map(Vec::len);
     let [left, new] = index.apply(change, (&before, &after));
     if Arc::ptr_eq(&before, &after) {
         return false;
@@ -211,9 +212,9 @@ fn put_change(
 
 impl HostUnit {
     /// The added routes compared with `before`, without fallback and last resort.
-    pub(crate) fn routes_come<'u>(&'u self, before: &HostRoutes) -> Vec<&'u Arc<Route>> {
+    pub(crate) fn routes_added<'u>(&'u self, before: &HostRoutes) -> Vec<&'u Arc<Route>> {
         match &self.extent {
-            Extent::Changed(change) => change.routes_come.iter().collect(),
+            Extent::Changed(change) => change.routes_added.iter().collect(),
             Extent::Whole(..) => {
                 let was: BTreeSet<*const Route> = before.all().map(Arc::as_ptr).collect();
                 let after = self.routes.iter().flat_map(|routes| routes.routes());

@@ -13,7 +13,7 @@ use crate::history::{Cause, Changes};
 
 /// Consecutive models, and those that are kept.
 struct Bed {
-    kept: KeptModels,
+    kept: RetainedModels,
     parts: SnapshotParts,
     generation: u64,
     held: Option<Generation>,
@@ -23,7 +23,7 @@ struct Bed {
 
 impl Bed {
     fn keeping(models_max: usize, routes_max: usize) -> Self {
-        let (kept, parts) = (KeptModels::new(models_max, routes_max), SnapshotParts::default());
+        let (kept, parts) = (RetainedModels::new(models_max, routes_max), SnapshotParts::default());
         Self { kept, parts, generation: 0, held: None, changed: Vec::new() }
     }
 
@@ -84,13 +84,13 @@ impl Bed {
     /// Checks the hosts of a restored generation, each with its number of routes.
     #[track_caller]
     fn check(&self, generation: u64, want: Option<&str>) {
-        let told = |parts: &SnapshotParts| {
+        let texts = |parts: &SnapshotParts| {
             let hosts = parts.hosts.iter().map(|(host, routes)| format!("{host}:{}", routes.len()));
             let mut hosts: Vec<String> = hosts.collect();
             hosts.sort();
             hosts.join(" ")
         };
-        assert_eq!(self.kept.parts(Generation(generation)).map(told).as_deref(), want, "generation {generation}");
+        assert_eq!(self.kept.parts(Generation(generation)).map(texts).as_deref(), want, "generation {generation}");
     }
 
     #[track_caller]

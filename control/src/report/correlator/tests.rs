@@ -79,7 +79,7 @@ fn a_standing_finding_is_repeated_at_long_intervals() {
     table.at(20 * MINUTE).check("abc", "a2 b2", Some(30 * MINUTE));
     table.at(30 * MINUTE).check("abc", "c2", Some(40 * MINUTE));
     table.at(41 * MINUTE).check("bc", "b3", Some(50 * MINUTE));
-    assert!(RENEW * 2 < KEPT, "what one leader told just before its end, the next one tells in time");
+    assert!(RENEW * 2 < KEPT, "what one leader writes just before its end, the next one tells in time");
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn a_finding_that_ended_long_ago_is_dropped() {
 fn reports_are_rate_limited() {
     let mut table = Table::new();
     let twenty: String = ('a'..='t').collect();
-    let told: Vec<String> = twenty.chars().map(|letter| format!("+{letter}")).collect();
-    table.check(&twenty, &told.join(" "), Some(20 * MINUTE)).at(1).check(&twenty[5..], "", Some(20 * MINUTE));
+    let writes: Vec<String> = twenty.chars().map(|letter| format!("+{letter}")).collect();
+    table.check(&twenty, &writes.join(" "), Some(20 * MINUTE)).at(1).check(&twenty[5..], "", Some(20 * MINUTE));
     table.check(&twenty, "a2 b2 c2 d2 e2", Some(20 * MINUTE)).check(&twenty[1..], "", Some(20 * MINUTE));
     table.check(&twenty, "", Some(5 * MINUTE)).at(5 * MINUTE - 1).check(&twenty, "", Some(5 * MINUTE));
     table.at(5 * MINUTE).check(&twenty, "a3", Some(20 * MINUTE)).check(&twenty[2..], "", Some(20 * MINUTE));
@@ -207,7 +207,7 @@ fn the_number_of_tracked_objects_is_limited() {
     assert_eq!(
         table.correlator.next(&named(7), one, &[], table.now),
         NextWrite::Rest(None),
-        "of which nothing was told"
+        "of which nothing was writes"
     );
     assert_eq!(table.correlator.next(&further, one, &notices, table.now), NextWrite::Create(&notices[0]));
 }

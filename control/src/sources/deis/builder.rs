@@ -28,9 +28,9 @@ pub(in crate::sources) fn attach_builder(
     address: SocketAddr,
     attachment: &mut Attachment,
 ) {
-    let said = service.deis_builder.as_deref().cloned().unwrap_or_default();
+    let annotations = service.deis_builder.as_deref().cloned().unwrap_or_default();
     let backend = BackendRef { service: object.name.clone(), port: PortRef::Number(BUILDER_PORT) };
-    let mut findings = said.findings.to_vec();
+    let mut findings = annotations.findings.to_vec();
     match reader.target(&backend) {
         Ok(target) => {
             let age = Age { created_s: 0, name: object.name.clone() };
@@ -40,8 +40,8 @@ pub(in crate::sources) fn attach_builder(
                 origin: Arc::new(origin),
                 rule: None,
                 backends: [WeightedBackend { to: Some(to), weight: 1 }].into(),
-                connect_timeout: said.connect_timeout,
-                idle_timeout: said.tcp_timeout,
+                connect_timeout: annotations.connect_timeout,
+                idle_timeout: annotations.tcp_timeout,
             };
             let table = TableName::Named(TABLE.into());
             let listener = Listener { table: table.clone(), ..Listener::for_every_host(TABLE) };
@@ -55,5 +55,5 @@ pub(in crate::sources) fn attach_builder(
             findings.push(Finding::new(object.clone(), "spec.ports", Problem::NoHost { why }));
         }
     }
-    attachment.tell(findings);
+    attachment.add_findings(findings);
 }

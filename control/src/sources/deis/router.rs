@@ -49,7 +49,7 @@ pub(in crate::sources) fn attach_router(reader: &mut Reader<'_>, object: &Object
             None => fallback = Some(default_service(object, SocketAddr::new(*address, PORT), name)),
             Some(why) => {
                 let problem = Problem::AddressRefused { address: address.to_string(), why: why.to_owned() };
-                attachment.tell([Finding::new(object.clone(), DEFAULT_SERVICE, problem)]);
+                attachment.add_findings([Finding::new(object.clone(), DEFAULT_SERVICE, problem)]);
             }
         }
     }

@@ -12,7 +12,7 @@ use tidegate_config::project::PublicAddress;
 use tidegate_config::project::gateway::{Gateway, GatewayAddress, StatusAddress};
 
 use super::infrastructure::{Targets, service_name, service_or_older, targets_of};
-use crate::attachment::Fault;
+use crate::attachment::ConditionReason;
 use crate::options::ToPods;
 use crate::sources::reader::Reader;
 
@@ -26,9 +26,9 @@ pub(super) struct Assigned {
     /// The ports of its sockets by the ports for clients; `None` if they are the same.
     pub(super) targets: Option<Targets>,
     /// The reason why the requested addresses are not supported, so that the Gateway is not accepted.
-    pub(super) unsupported: Option<Fault>,
+    pub(super) unsupported: Option<ConditionReason>,
     /// The reason why some requested addresses were not assigned.
-    pub(super) unusable: Option<Fault>,
+    pub(super) unusable: Option<ConditionReason>,
 }
 
 impl Assigned {
@@ -60,14 +60,14 @@ pub(super) fn assign(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
 }
 
 /// The reason why the requested addresses are not supported.
-pub(super) fn unsupported(gateway: &Gateway) -> Option<Fault> {
+pub(super) fn unsupported(gateway: &Gateway) -> Option<ConditionReason> {
     let address = gateway.addresses.iter().find_map(|address| match address {
         GatewayAddress::Ip(_) => None,
         GatewayAddress::Hostname(name) => Some(format!("Hostname {:?}", name.as_deref().unwrap_or_default())),
         GatewayAddress::Unsupported { kind, value } => Some(format!("{kind} {value:?}")),
     })?;
     let message = format!("spec.addresses has {address}, and only addresses of the type IPAddress can be given");
-    Some(Fault::new("UnsupportedAddress", message))
+    Some(ConditionReason::new("UnsupportedAddress", message))
 }
 
 fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
@@ -83,9 +83,9 @@ fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
                 "is not in the operator's pool of addresses for Gateways"
             };
             let message = format!("{address} {why}");
-            Some(Fault::new("AddressNotUsable", message))
+            Some(ConditionReason::new("AddressNotUsable", message))
         }
-        (None, true) => Some(Fault::new("AddressNotAssigned", "no address is left for this Gateway")),
+        (None, true) => Some(ConditionReason::new("AddressNotAssigned", "no address is left for this Gateway")),
         (None, false) => None,
     };
     let addresses = listening.iter().map(|address| status_address(&address.to_string())).collect();
@@ -96,7 +96,7 @@ fn out_of_pool(reader: &mut Reader<'_>, gateway: &Gateway) -> Assigned {
 fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> Assigned {
     let targets = Some(targets_of(reader, gateway, to_pods.ports));
     let listening = listening_of_operator(reader);
-    let not_assigned = |message: String| Some(Fault::new("AddressNotAssigned", message));
+    let not_assigned = |message: String| Some(ConditionReason::new("AddressNotAssigned", message));
     let (addresses, unusable) = match service_or_older(reader, gateway) {
         Err(taken) => (Vec::new(), not_assigned(taken.to_string())),
         Ok(service) => {
@@ -107,7 +107,7 @@ fn by_service(reader: &mut Reader<'_>, gateway: &Gateway, to_pods: &ToPods) -> A
             let unusable = match wanted(gateway).find(|address| !has(address)) {
                 Some(address) => {
                     let message = format!("Service {name} has not been given {address}");
-                    Some(Fault::new("AddressNotUsable", message))
+                    Some(ConditionReason::new("AddressNotUsable", message))
                 }
                 None if addresses.is_empty() => not_assigned(format!("Service {name} has no address yet")),
                 None => None,

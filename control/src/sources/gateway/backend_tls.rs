@@ -8,12 +8,12 @@ use tidegate_config::model::{
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::{
-    Authorities, BackendTlsPolicy, BackendValidation, GroupKind, ObjectReference, OwnStatus, ParentStatus,
-    PolicyTarget, SubjectAltName, Unreadable, WrittenRef,
+    BackendTlsPolicy, BackendValidation, CaBundle, GroupKind, ObjectReference, OwnStatus, ParentStatus, PolicyTarget,
+    SubjectAltName, Unreadable, WrittenRef,
 };
 
 use super::reader::ExpectedKind;
-use crate::attachment::{Attachment, Conditions, Fault, Key, Report};
+use crate::attachment::{Attachment, ConditionReason, Conditions, Key, Report};
 use crate::sources::reader::Reader;
 use crate::topology::Topology;
 
@@ -86,20 +86,23 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         Err(fault) if fault.reason == "Invalid" => (None, Some(fault)),
         Err(fault) => {
             let message = fault.message.clone();
-            (Some(fault), Some(Fault::new("NoValidCACertificate", message)))
+            (Some(fault), Some(ConditionReason::new("NoValidCACertificate", message)))
         }
     };
     let (out_of_force, in_force): (Vec<_>, Vec<_>) =
         policy.targets.iter().map(|target| out_of_force(reader, policy, target)).partition(Option::is_some);
-    let reasons: Vec<Fault> = out_of_force.into_iter().flatten().collect();
-    let told = reasons.iter().map(|fault| &*fault.message).collect::<Vec<_>>().join("; ");
-    let nowhere = reasons.first().filter(|_| in_force.is_empty()).map(|fault| Fault::new(fault.reason, told.clone()));
+    let reasons: Vec<ConditionReason> = out_of_force.into_iter().flatten().collect();
+    let message = reasons.iter().map(|fault| &*fault.message).collect::<Vec<_>>().join("; ");
+    let nowhere = reasons
+        .first()
+        .filter(|_| in_force.is_empty())
+        .map(|fault| ConditionReason::new(fault.reason, message.clone()));
     let valid = valid.or(nowhere);
     let generation = reader.generation(object);
     let ancestor = |gateway: &ObjectRef| {
         let mut conditions = Conditions::about(generation);
         match &valid {
-            None => conditions.put("Accepted", "True", "Accepted", told.clone()),
+            None => conditions.put("Accepted", "True", "Accepted", message.clone()),
             Some(fault) => conditions.judge("Accepted", "Accepted", Some(fault)),
         }
         conditions.judge("ResolvedRefs", "ResolvedRefs", resolved.as_ref());
@@ -118,9 +121,9 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
 }
 
 /// The reason why a policy is not in force for one of its targets: it does not exist, or an older policy is for it.
-fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &PolicyTarget) -> Option<Fault> {
+fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &PolicyTarget) -> Option<ConditionReason> {
     let (name, world) = (&policy.age.name, reader.world());
-    let absent = |why: String| Some(Fault::new("TargetNotFound", why));
+    let absent = |why: String| Some(ConditionReason::new("TargetNotFound", why));
     if target.object.kind != GroupKind::Known(Kind::Service) {
         return absent(format!("{} is not a Service", target.object));
     }
@@ -137,7 +140,7 @@ fn out_of_force(reader: &mut Reader<'_>, policy: &BackendTlsPolicy, target: &Pol
     let mut older = others.filter_map(|other| world.backend_tls_policies.get(&other.name));
     let rival = older.find(|other| other.age < policy.age && other.targets.contains(target))?;
     let why = format!("older BackendTLSPolicy {} already targets {}", rival.age.name, target.object);
-    Some(Fault::new("Conflicted", why))
+    Some(ConditionReason::new("Conflicted", why))
 }
 
 /// The specificity of a policy for a Service port, the lower the more specific; `None` if it does not apply.
@@ -159,16 +162,16 @@ struct Verified {
     server_name: Arc<str>,
     verification: Arc<UpstreamVerification>,
     /// The fault of the first unusable reference to authorities, if others are usable.
-    unusable: Option<Fault>,
+    unusable: Option<ConditionReason>,
 }
 
 /// The server name for TLS, and the verification of the endpoint.
-fn verification(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Result<Verified, Fault> {
-    let invalid = || Fault::new("Invalid", "spec.validation cannot be read");
+fn verification(reader: &mut Reader<'_>, policy: &BackendTlsPolicy) -> Result<Verified, ConditionReason> {
+    let invalid = || ConditionReason::new("Invalid", "spec.validation cannot be read");
     let BackendValidation { authorities, hostname, names } = policy.validation.as_ref().map_err(|_| invalid())?;
     let (authorities, unusable) = match authorities {
-        Authorities::System => (None, None),
-        Authorities::These(references) => {
+        CaBundle::System => (None, None),
+        CaBundle::These(references) => {
             let owner = ObjectRef::new(Kind::BackendTlsPolicy, policy.age.name.clone());
             // An unreadable name makes the policy invalid: without it, endpoints that the policy allows would be
             // rejected.
@@ -195,7 +198,7 @@ impl Reader<'_> {
         &mut self,
         owner: &ObjectRef,
         references: &[Result<ObjectReference, Unreadable>],
-    ) -> Result<(model::Authorities, Option<Fault>), Fault> {
+    ) -> Result<(model::CaBundle, Option<ConditionReason>), ConditionReason> {
         let (mut bundles, mut fault) = (Vec::new(), None);
         for reference in references {
             match self.bundle(owner, reference) {
@@ -203,10 +206,10 @@ impl Reader<'_> {
                 Err(why) => fault = fault.or(Some(why)),
             }
         }
-        let bundles: Vec<&model::Authorities> = bundles.iter().collect();
-        match model::Authorities::joined(&bundles) {
+        let bundles: Vec<&model::CaBundle> = bundles.iter().collect();
+        match model::CaBundle::joined(&bundles) {
             Ok(authorities) => Ok((authorities, fault)),
-            Err(none) => Err(fault.unwrap_or_else(|| Fault::new(INVALID_REFERENCE, none.to_string()))),
+            Err(none) => Err(fault.unwrap_or_else(|| ConditionReason::new(INVALID_REFERENCE, none.to_string()))),
         }
     }
 
@@ -214,12 +217,12 @@ impl Reader<'_> {
         &mut self,
         owner: &ObjectRef,
         reference: &Result<ObjectReference, Unreadable>,
-    ) -> Result<model::Authorities, Fault> {
+    ) -> Result<model::CaBundle, ConditionReason> {
         let wrong_kind = if owner.kind == Kind::Gateway { "InvalidCACertificateKind" } else { "InvalidKind" };
         let (written, invalid) = ("a reference to authorities", INVALID_REFERENCE);
         let expected = ExpectedKind { kind: Kind::ConfigMap, written, invalid, wrong_kind };
         let reference = self.permitted(owner, reference, &expected)?;
-        let invalid = |why: String| Fault::new(INVALID_REFERENCE, why);
+        let invalid = |why: String| ConditionReason::new(INVALID_REFERENCE, why);
         self.note(Key::Object(ObjectRef::new(Kind::ConfigMap, reference.name.clone())));
         let map = self.world().config_maps.get(&reference.name);
         match map.map(|map| &map.authorities) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{Feature, GatewayClass, OwnStatus};
 
-use crate::attachment::{Attachment, Conditions, Fault, Report, parameters};
+use crate::attachment::{Attachment, ConditionReason, Conditions, Report, parameters};
 use crate::options::GatewayServices;
 use crate::sources::reader::Reader;
 
@@ -71,13 +71,13 @@ const INFRASTRUCTURE: &str = "GatewayInfrastructure";
 const RELEASES: [u16; 2] = [2, 7];
 
 /// The reason why a class is not accepted.
-pub(super) fn fault(class: &GatewayClass) -> Option<Fault> {
+pub(super) fn fault(class: &GatewayClass) -> Option<ConditionReason> {
     class.parameters.as_ref().map(|reference| parameters("spec.parametersRef", reference))
 }
 
 /// The CustomResourceDefinitions of unsupported releases of the API, by release. All of them are read as far as
 /// possible.
-fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
+fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<ConditionReason> {
     let mut kinds_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (kind, release) in releases.iter().filter(|(_, release)| !is_known(release)) {
         kinds_of.entry(release).or_default().push(kind.plural());
@@ -85,12 +85,15 @@ fn unsupported(releases: &BTreeMap<Kind, Arc<str>>) -> Option<Fault> {
     if kinds_of.is_empty() {
         return None;
     }
-    let told = kinds_of.iter().map(|(release, kinds)| {
+    let versions = kinds_of.iter().map(|(release, kinds)| {
         let release = if release.is_empty() { "an unknown release" } else { release };
         format!("{} ({release})", kinds.join(", "))
     });
-    let (told, [first, last]) = (told.collect::<Vec<_>>().join("; "), RELEASES);
-    Some(Fault::new("UnsupportedVersion", format!("unsupported CRD versions: {told}; supported: v1.{first}–v1.{last}")))
+    let (versions, [first, last]) = (versions.collect::<Vec<_>>().join("; "), RELEASES);
+    Some(ConditionReason::new(
+        "UnsupportedVersion",
+        format!("unsupported CRD versions: {versions}; supported: v1.{first}–v1.{last}"),
+    ))
 }
 
 /// Whether a release is one of [`RELEASES`]: `v1.7.0`, or a release candidate.

@@ -11,7 +11,7 @@ use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::Gateway;
 
 use super::reader::ExpectedKind;
-use crate::attachment::Fault;
+use crate::attachment::ConditionReason;
 use crate::sources::reader::Reader;
 
 const INVALID: &str = "InvalidClientCertificateRef";
@@ -27,7 +27,7 @@ pub(super) fn of_gateway(
     reader: &mut Reader<'_>,
     object: &ObjectRef,
     gateway: &Gateway,
-) -> Option<Result<Arc<Certificate>, Fault>> {
+) -> Option<Result<Arc<Certificate>, ConditionReason>> {
     let reference = gateway.tls.backend.as_ref()?;
     Some(reader.granted_certificate(object, reference, &REFERENCE).map(Arc::clone))
 }

@@ -19,8 +19,8 @@ use super::infrastructure::{Targets, infrastructure, service_or_older, transport
 use super::listener::{offered, settle, status};
 use super::overlap;
 use crate::attachment::{
-    Attachment, BindClaim, Conditions, Fault, GatewayInfrastructure, GatewayListeners, MergedListener, OtherClaims,
-    Report, parameters,
+    Attachment, BindClaim, ConditionReason, Conditions, GatewayInfrastructure, GatewayListeners, MergedListener,
+    OtherClaims, Report, parameters,
 };
 use crate::sources::reader::Reader;
 
@@ -39,11 +39,11 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let refused = refusal(gateway, class::fault(class), &assigned);
     let sets = sets_of(reader, object);
     let mut merged = merged(reader, object, gateway, &sets);
-    let nowhere = |_: &&Fault| assigned.listening.is_empty();
+    let nowhere = |_: &&ConditionReason| assigned.listening.is_empty();
     let idle = refused.as_ref().or(assigned.unusable.as_ref().filter(nowhere));
     for listener in &mut merged.offered {
         if let Some(why) = idle {
-            listener.idle.get_or_insert_with(|| Fault::new("Pending", why.message.clone()));
+            listener.idle.get_or_insert_with(|| ConditionReason::new("Pending", why.message.clone()));
         }
         taken_by_operator(reader, &assigned, listener);
     }
@@ -94,7 +94,7 @@ fn desired_infrastructure(
 }
 
 /// The reason why the Gateway as a whole is not accepted.
-fn refusal(gateway: &Gateway, class: Option<Fault>, assigned: &Assigned) -> Option<Fault> {
+fn refusal(gateway: &Gateway, class: Option<ConditionReason>, assigned: &Assigned) -> Option<ConditionReason> {
     let infrastructure = gateway.infrastructure.parameters.as_ref();
     let infrastructure = infrastructure.map(|reference| parameters("spec.infrastructure.parametersRef", reference));
     infrastructure.or(class).or_else(|| assigned.unsupported.clone())
@@ -123,9 +123,9 @@ struct Merged<'w> {
     /// The number of the Gateway's own listeners, which come first.
     own: usize,
     /// The ListenerSets that are refused as a whole, with the reasons.
-    refused: Vec<(ObjectRef, Fault)>,
+    refused: Vec<(ObjectRef, ConditionReason)>,
     /// The client certificate for endpoints, if the Gateway refers to one.
-    client: Option<Result<Arc<Certificate>, Fault>>,
+    client: Option<Result<Arc<Certificate>, ConditionReason>>,
 }
 
 fn merged<'w>(
@@ -143,14 +143,14 @@ fn merged<'w>(
         let name = ObjectRef::new(Kind::ListenerSet, set.age.name.clone());
         if !reader.allows(&gateway.allowed_listeners, &object.name.namespace, &set.age.name.namespace) {
             let message = format!("{object} does not allow ListenerSets of namespace {}", set.age.name.namespace);
-            refused.push((name, Fault::new("NotAllowed", message)));
+            refused.push((name, ConditionReason::new("NotAllowed", message)));
             continue;
         }
         for listener in &set.listeners {
             let (mut offered, own_tls) = offered(reader, &name, listener, tls_of);
             if all.len() >= LISTENERS_MAX {
                 let message = format!("{object} and its ListenerSets have more than {LISTENERS_MAX} listeners");
-                offered.refused = Some(Fault::new("TooManyListeners", message));
+                offered.refused = Some(ConditionReason::new("TooManyListeners", message));
             }
             listeners.push(listener);
             all.push(offered);
@@ -171,10 +171,10 @@ fn taken_by_operator(reader: &Reader<'_>, assigned: &Assigned, listener: &mut Me
         return;
     }
     if assigned.targets.as_ref().is_some_and(|targets| !targets.contains_key(&(listener.transport, listener.port))) {
-        listener.refused = Some(Fault::new("PortUnavailable", NO_PORT));
+        listener.refused = Some(ConditionReason::new("PortUnavailable", NO_PORT));
     } else if assigned.sockets(listener.transport, listener.port).any(taken) {
         let message = format!("port {} of the address is the edge's own", listener.port);
-        listener.refused = Some(Fault::new("PortUnavailable", message));
+        listener.refused = Some(ConditionReason::new("PortUnavailable", message));
     }
 }
 
@@ -217,7 +217,7 @@ fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &
             binds.get(place).into_iter().flat_map(|(_, claim)| claim.iter().map(|it| &it.table)).collect();
         for listener in offered.iter_mut().filter(|listener| tables.contains(&listener.table)) {
             let message = format!("{} cannot be opened: {error}", key.address);
-            listener.unopened.get_or_insert_with(|| Fault::new("PortUnavailable", message));
+            listener.unopened.get_or_insert_with(|| ConditionReason::new("PortUnavailable", message));
         }
     }
 }
@@ -234,32 +234,32 @@ pub(super) fn not_accepted(listeners: &[&str]) -> Option<String> {
 }
 
 /// The fault of a Gateway if none of its listeners has a port on the pods.
-fn without_ports(listeners: &[MergedListener]) -> Option<Fault> {
+fn without_ports(listeners: &[MergedListener]) -> Option<ConditionReason> {
     let lacks = |listener: &MergedListener| listener.refused.as_ref().is_some_and(|fault| fault.message == NO_PORT);
-    (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| Fault::new("NoResources", NO_PORT))
+    (!listeners.is_empty() && listeners.iter().all(lacks)).then(|| ConditionReason::new("NoResources", NO_PORT))
 }
 
 /// The fault of a Gateway if none of its listeners serves.
-fn nothing_serves(listeners: &[MergedListener]) -> Option<Fault> {
+fn nothing_serves(listeners: &[MergedListener]) -> Option<ConditionReason> {
     let why: Option<Vec<_>> = listeners.iter().map(MergedListener::not_programmed).collect();
     let first = listeners.iter().zip(why?).find(|(listener, _)| listener.reported().is_none());
     let message =
         first.map(|(listener, why)| format!("no listener serves; {}: {}", listener.listener.section, why.message));
-    Some(Fault::new("Invalid", message.unwrap_or_else(|| "no listener is accepted".to_owned())))
+    Some(ConditionReason::new("Invalid", message.unwrap_or_else(|| "no listener is accepted".to_owned())))
 }
 
 /// The fault of a Gateway if references of listeners are unusable.
-fn unresolved(listeners: &[MergedListener]) -> Option<Fault> {
+fn unresolved(listeners: &[MergedListener]) -> Option<ConditionReason> {
     let names: Vec<&str> =
         listeners.iter().filter(|it| it.unresolved.is_some()).map(|it| &*it.listener.section).collect();
     let message = || format!("unresolved references in listeners: {}", names.join(", "));
-    (!names.is_empty()).then(|| Fault::new("ListenersNotResolved", message()))
+    (!names.is_empty()).then(|| ConditionReason::new("ListenersNotResolved", message()))
 }
 
 fn own_status(
     reader: &Reader<'_>,
     object: &ObjectRef,
-    refused: Option<&Fault>,
+    refused: Option<&ConditionReason>,
     assigned: &Assigned,
     (merged, insecure): (&Merged<'_>, bool),
 ) -> OwnStatus {
@@ -276,7 +276,7 @@ fn own_status(
         }
         (None, None) => conditions.judge("Accepted", "Accepted", None),
     }
-    let programmed = refused.cloned().map(|fault| Fault::new("Invalid", fault.message));
+    let programmed = refused.cloned().map(|fault| ConditionReason::new("Invalid", fault.message));
     let programmed = programmed.or_else(|| without_ports(own)).or_else(|| assigned.unusable.clone());
     let programmed = programmed.or_else(|| nothing_serves(&merged.offered).filter(|_| !own.is_empty()));
     conditions.judge("Programmed", "Programmed", programmed.as_ref());

@@ -12,7 +12,7 @@ use tidegate_config::project::gateway::{HttpBackend, HttpFilters, Retry, RuleSes
 use super::client_certificate::shown_by_route;
 use super::parent::RouteParents;
 use super::rule::Rules;
-use crate::attachment::{Attachment, Claim, ClaimTerms, Fault, Key, Report, RouteConditions, RouteStatus};
+use crate::attachment::{Attachment, Claim, ClaimTerms, ConditionReason, Key, Report, RouteConditions, RouteStatus};
 use crate::sources::reader::Reader;
 
 /// The limit of matches in one rule, for the order of routes.
@@ -166,8 +166,8 @@ fn attach(
         Claim { host, terms }
     };
     let listeners = attached_to(reader, joined.listeners, refused.is_some());
-    let said = RouteConditions { refused, unresolved, partly, accepted: unkept };
-    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, said);
+    let outcome = RouteConditions { refused, unresolved, partly, accepted: unkept };
+    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, outcome);
     Attachment {
         claims: joined.hosts.into_iter().map(claim).collect(),
         listeners,
@@ -190,8 +190,8 @@ fn attached_to(reader: &mut Reader<'_>, joined: BTreeSet<Key>, refused: bool) ->
 fn faults(
     broken: &[usize],
     rules: usize,
-    (unsupported, backends): (Option<Fault>, &[String]),
-) -> (Option<Fault>, Option<String>) {
+    (unsupported, backends): (Option<ConditionReason>, &[String]),
+) -> (Option<ConditionReason>, Option<String>) {
     if broken.is_empty() && backends.is_empty() {
         return (None, None);
     }
@@ -203,7 +203,7 @@ fn faults(
         return (None, Some(message));
     }
     let reason = unsupported.map_or("UnsupportedValue", |fault| fault.reason);
-    (Some(Fault::new(reason, message)), None)
+    (Some(ConditionReason::new(reason, message)), None)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tidegate_config::project::gateway::{
 
 use super::infrastructure::transport;
 use super::reader::ExpectedKind;
-use crate::attachment::{Conditions, Fault, ListenerRef, MergedListener, named};
+use crate::attachment::{ConditionReason, Conditions, ListenerRef, MergedListener, named};
 use crate::sources::reader::Reader;
 
 /// The reason for a listener with an unsupported protocol.
@@ -59,7 +59,7 @@ pub(super) fn offered(
         overlap: None,
     };
     let Ok(spec) = &listener.spec else {
-        offered.refused = Some(Fault::new("UnsupportedValue", format!("{} cannot be read", listener.field)));
+        offered.refused = Some(ConditionReason::new("UnsupportedValue", format!("{} cannot be read", listener.field)));
         return (offered, None);
     };
     read(spec, &mut offered);
@@ -96,7 +96,7 @@ fn read(spec: &ListenerSpec, offered: &mut MergedListener) {
     let by_protocol = kinds_of(&spec.protocol);
     if by_protocol.is_empty() {
         let message = format!("protocol {} is not supported", spec.protocol);
-        offered.refused = Some(Fault::new(UNSUPPORTED, message));
+        offered.refused = Some(ConditionReason::new(UNSUPPORTED, message));
         return;
     }
     match &spec.routes.kinds {
@@ -111,7 +111,7 @@ fn read(spec: &ListenerSpec, offered: &mut MergedListener) {
             if let Some(unfit) = unfit {
                 let (named, protocol) = (named(unfit), &spec.protocol);
                 let message = format!("allowedRoutes.kinds names {named}, which is not a kind of route for {protocol}");
-                offered.unresolved = Some(Fault::new("InvalidRouteKinds", message));
+                offered.unresolved = Some(ConditionReason::new("InvalidRouteKinds", message));
             }
         }
     }
@@ -138,10 +138,10 @@ fn certificates(
             Err(why) => fault = fault.or(Some(why)),
         }
     }
-    let missing = || Fault::new("InvalidCertificateRef", "tls.certificateRefs has no certificate");
+    let missing = || ConditionReason::new("InvalidCertificateRef", "tls.certificateRefs has no certificate");
     if usable.is_empty() {
         let why = fault.clone().unwrap_or_else(missing);
-        offered.idle = Some(Fault::new("Invalid", why.message.clone()));
+        offered.idle = Some(ConditionReason::new("Invalid", why.message.clone()));
         fault = Some(why);
     }
     if let Some(fault) = fault {
@@ -167,7 +167,7 @@ fn clients(
             Some(Arc::new(ClientVerification { authorities, mode }))
         }
         Err(fault) => {
-            offered.refused = Some(Fault::new("NoValidCACertificate", fault.message.clone()));
+            offered.refused = Some(ConditionReason::new("NoValidCACertificate", fault.message.clone()));
             offered.unresolved = Some(fault);
             None
         }
@@ -222,10 +222,12 @@ pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], eq
         let (Some((conflict, other)), Some(own)) = (conflict, offered.get_mut(place)) else { continue };
         own.conflicts = true;
         let cannot_share = |reason, what: &str| {
-            Fault::new(reason, format!("{other} has the {what}, with a protocol that cannot share it"))
+            ConditionReason::new(reason, format!("{other} has the {what}, with a protocol that cannot share it"))
         };
         own.refused = Some(match conflict {
-            PortConflict::Hostname => Fault::new("HostnameConflict", format!("{other} has the same hostname and port")),
+            PortConflict::Hostname => {
+                ConditionReason::new("HostnameConflict", format!("{other} has the same hostname and port"))
+            }
             // The API defines this reason for listeners of ListenerSets only.
             PortConflict::Listener if own.listener.owner.kind == Kind::ListenerSet => {
                 cannot_share("ListenerConflict", "same hostname and port")
@@ -253,7 +255,7 @@ pub(super) fn status(offered: &MergedListener, generation: i64) -> ListenerStatu
             // The API defines this reason for listeners of ListenerSets only.
             let is_told = offered.listener.owner.kind == Kind::ListenerSet && fault.reason == "PortUnavailable";
             let reason = if is_told { fault.reason } else { "Invalid" };
-            conditions.judge("Programmed", "Programmed", Some(&Fault::new(reason, fault.message.clone())));
+            conditions.judge("Programmed", "Programmed", Some(&ConditionReason::new(reason, fault.message.clone())));
         }
         None => {
             conditions.put("Conflicted", "False", "NoConflicts", "");

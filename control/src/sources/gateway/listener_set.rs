@@ -5,7 +5,7 @@ use tidegate_config::project::gateway::OwnStatus;
 
 use super::gateway_object::{not_accepted, parent_of};
 use super::listener::status;
-use crate::attachment::{Attachment, Conditions, Fault, MergedListener, Report};
+use crate::attachment::{Attachment, ConditionReason, Conditions, MergedListener, Report};
 use crate::sources::reader::Reader;
 
 pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
@@ -20,8 +20,8 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let not_allowed = merged.refused.iter().find(|(set, _)| set == object).map(|(_, fault)| fault.clone());
     let (sound, bad): (Vec<&MergedListener>, Vec<&MergedListener>) =
         listeners.iter().partition(|listener| listener.sound() && listener.unopened.is_none());
-    let none = || Fault::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
-    let parent_refused = || Fault::new("ParentNotAccepted", format!("{parent} is not accepted"));
+    let none = || ConditionReason::new("ListenersNotValid", format!("none of its listeners is accepted by {parent}"));
+    let parent_refused = || ConditionReason::new("ParentNotAccepted", format!("{parent} is not accepted"));
     let refused = not_allowed.or_else(|| merged.not_accepted.then(parent_refused));
     let refused = refused.or_else(|| sound.is_empty().then(none));
     let mut conditions = Conditions::about(generation);
@@ -34,7 +34,7 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
         // If no valid listener serves, the reason is the Gateway.
         let idle = sound.iter().find_map(|listener| listener.idle.as_ref());
         let why = idle.filter(|_| !sound.iter().any(|listener| listener.serves()));
-        why.map(|why| Fault::new("ParentNotProgrammed", why.message.clone()))
+        why.map(|why| ConditionReason::new("ParentNotProgrammed", why.message.clone()))
     });
     conditions.judge("Programmed", "Programmed", programmed.as_ref());
     let listeners = listeners.into_iter().map(|listener| status(listener, generation)).collect();
@@ -46,19 +46,19 @@ pub(in crate::sources) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) ->
 fn orphan(reader: &Reader<'_>, object: &ObjectRef, parent: &ObjectRef) -> Attachment {
     let message = format!("{parent} does not exist");
     let mut conditions = Conditions::about(reader.generation(object));
-    conditions.judge("Accepted", "Accepted", Some(&Fault::new("ParentNotAccepted", message.clone())));
-    conditions.judge("Programmed", "Programmed", Some(&Fault::new("ParentNotProgrammed", message)));
+    conditions.judge("Accepted", "Accepted", Some(&ConditionReason::new("ParentNotAccepted", message.clone())));
+    conditions.judge("Programmed", "Programmed", Some(&ConditionReason::new("ParentNotProgrammed", message)));
     let status = OwnStatus { conditions: conditions.into_list(), ..OwnStatus::default() };
     Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
 /// The fault of the condition `Programmed` for a set that is not accepted.
-fn not_programmed(listeners: &[&MergedListener], fault: Fault) -> Fault {
+fn not_programmed(listeners: &[&MergedListener], fault: ConditionReason) -> ConditionReason {
     let unavailable =
         |listener: &&MergedListener| listener.reported().cloned().filter(|fault| fault.reason == "PortUnavailable");
-    let ports: Option<Vec<Fault>> = listeners.iter().map(unavailable).collect();
+    let ports: Option<Vec<ConditionReason>> = listeners.iter().map(unavailable).collect();
     match (fault.reason, ports.and_then(|ports| ports.into_iter().next())) {
-        ("ParentNotAccepted", _) => Fault::new("ParentNotProgrammed", fault.message),
+        ("ParentNotAccepted", _) => ConditionReason::new("ParentNotProgrammed", fault.message),
         ("ListenersNotValid", Some(port)) => port,
         _ => fault,
     }

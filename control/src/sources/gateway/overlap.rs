@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use tidegate_config::model::{ListenerTls, TlsMode};
 
-use crate::attachment::{Fault, MergedListener};
+use crate::attachment::{ConditionReason, MergedListener};
 
 /// Records for each listener that terminates TLS whether its certificates, or else its hostname, overlap with those of
 /// another one on the port.
 pub(super) fn note(offered: &mut [MergedListener], tls: &[Option<Arc<ListenerTls>>]) {
-    let found: Vec<Option<Fault>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
+    let found: Vec<Option<ConditionReason>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
     for (listener, fault) in offered.iter_mut().zip(found) {
         listener.overlap = fault;
     }
 }
 
-fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<Fault> {
+fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<ConditionReason> {
     let at = |place: usize| {
         let (listener, tls) = (offered.get(place)?, tls.get(place)?.as_ref()?);
         (listener.refused.is_none() && tls.mode != TlsMode::Passthrough).then_some((listener, tls))
@@ -26,11 +26,11 @@ fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], place: 
         || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
     if let Some((other, _)) = others().find(|(_, tls)| certificates(own_tls, tls)) {
         let message = format!("a certificate is for a name of a certificate of {}", other.listener);
-        return Some(Fault::new("OverlappingCertificates", message));
+        return Some(ConditionReason::new("OverlappingCertificates", message));
     }
     let (other, _) = others().find(|(it, _)| it.host.meet(&own.host).is_some())?;
     let message = format!("{} takes hosts of this one as well", other.listener);
-    Some(Fault::new("OverlappingHostnames", message))
+    Some(ConditionReason::new("OverlappingHostnames", message))
 }
 
 /// Whether a certificate of one is valid for a name of a certificate of the other.

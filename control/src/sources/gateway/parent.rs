@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{GroupKind, Hostnames, ObjectReference, P
 
 use super::conflict;
 use super::gateway_object::parent_of;
-use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
+use crate::attachment::{ConditionReason, GatewayListeners, Key, MergedListener};
 use crate::sources::reader::Reader;
 use crate::topology::Topology;
 use crate::world::World;
@@ -31,7 +31,7 @@ pub(super) struct RouteParents<'r> {
 #[derive(Default)]
 pub(super) struct ResolvedParents {
     /// The parents that are ours, by index, each with the reason if the route is not accepted there.
-    pub(super) parents: Vec<(usize, Option<Fault>)>,
+    pub(super) parents: Vec<(usize, Option<ConditionReason>)>,
     /// The virtual hosts that the route claims.
     pub(super) hosts: BTreeSet<VirtualHost>,
     /// The tables, among those of the hosts, of listeners with TLS passthrough.
@@ -63,12 +63,12 @@ impl RouteParents<'_> {
         owner: &ObjectRef,
         merged: &GatewayListeners,
         joined: &mut ResolvedParents,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ConditionReason> {
         let mut listeners: Vec<&MergedListener> = merged.of(owner).collect();
         listeners.retain(|it| parent.section.as_ref().is_none_or(|section| *section == it.listener.section));
         listeners.retain(|it| parent.port.is_none_or(|port| port == it.port));
         if listeners.is_empty() {
-            return Err(Fault::new("NoMatchingParent", format!("{owner} has no such listener")));
+            return Err(ConditionReason::new("NoMatchingParent", format!("{owner} has no such listener")));
         }
         let Self { object, age, hostnames, .. } = self;
         listeners.retain(|it| {
@@ -78,7 +78,7 @@ impl RouteParents<'_> {
         if listeners.is_empty() {
             let message =
                 format!("no listener of {owner} allows {}s of namespace {}", object.kind, object.name.namespace);
-            return Err(Fault::new("NotAllowedByListeners", message));
+            return Err(ConditionReason::new("NotAllowedByListeners", message));
         }
         let patterns = conflict::patterns(hostnames);
         let (mut taken, mut lost) = (false, None);
@@ -115,10 +115,10 @@ impl RouteParents<'_> {
                 "{winner} is older and has some of the hostnames on listener {} of {owner}, which an HTTPRoute and a GRPCRoute cannot share",
                 listener.listener.section
             );
-            return Err(Fault::new("HostnameConflict", message));
+            return Err(ConditionReason::new("HostnameConflict", message));
         }
         let message = format!("no hostname intersects a listener of {owner}");
-        Err(Fault::new("NoMatchingListenerHostname", message))
+        Err(ConditionReason::new("NoMatchingListenerHostname", message))
     }
 }
 

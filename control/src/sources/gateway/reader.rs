@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{
 };
 
 use super::{parent_of, winner};
-use crate::attachment::{Fault, GatewayListeners, Key, MergedListener};
+use crate::attachment::{ConditionReason, GatewayListeners, Key, MergedListener};
 use crate::sources::reader::Reader;
 
 /// The expected kind of a reference of the Gateway API, and the reasons of conditions for other references.
@@ -133,15 +133,16 @@ impl<'w> Reader<'w> {
         owner: &ObjectRef,
         reference: &'r Result<ObjectReference, Unreadable>,
         expected: &ExpectedKind,
-    ) -> Result<&'r ObjectReference, Fault> {
+    ) -> Result<&'r ObjectReference, ConditionReason> {
         let ExpectedKind { kind, written, invalid, wrong_kind } = expected;
-        let reference = reference.as_ref().map_err(|_| Fault::new(invalid, format!("{written} cannot be read")))?;
+        let reference =
+            reference.as_ref().map_err(|_| ConditionReason::new(invalid, format!("{written} cannot be read")))?;
         if reference.kind != GroupKind::Known(*kind) {
-            return Err(Fault::new(wrong_kind, format!("{reference} is not a {kind}")));
+            return Err(ConditionReason::new(wrong_kind, format!("{reference} is not a {kind}")));
         }
         if !self.granted(owner, reference) {
             let message = format!("no ReferenceGrant permits {owner} to refer to {reference}");
-            return Err(Fault::new("RefNotPermitted", message));
+            return Err(ConditionReason::new("RefNotPermitted", message));
         }
         Ok(reference)
     }
@@ -153,9 +154,9 @@ impl<'w> Reader<'w> {
         owner: &ObjectRef,
         reference: &Result<ObjectReference, Unreadable>,
         expected: &ExpectedKind,
-    ) -> Result<&'w Arc<Certificate>, Fault> {
+    ) -> Result<&'w Arc<Certificate>, ConditionReason> {
         let reference = self.permitted(owner, reference, expected)?;
-        let invalid = |why: String| Fault::new(expected.invalid, why);
+        let invalid = |why: String| ConditionReason::new(expected.invalid, why);
         match self.secret(&reference.name) {
             None => Err(invalid(format!("{reference} does not exist"))),
             Some(Err(fault)) => Err(invalid(format!("{reference} holds no usable certificate: {fault}"))),

@@ -15,7 +15,7 @@ use tidegate_config::project::gateway::{
 };
 use tidegate_config::project::{BackendRef, PortRef, gateway};
 
-use crate::attachment::Fault;
+use crate::attachment::ConditionReason;
 use crate::sources::reader::Reader;
 
 /// State for making the rules of one route.
@@ -28,9 +28,9 @@ pub(super) struct Rules<'a, 'w> {
     /// Services that it refers to and that do not exist (yet).
     pub(super) missing: BTreeSet<ObjectRef>,
     /// The first unusable reference.
-    pub(super) unresolved: Option<Fault>,
+    pub(super) unresolved: Option<ConditionReason>,
     /// The first unsupported filter.
-    pub(super) unsupported: Option<Fault>,
+    pub(super) unsupported: Option<ConditionReason>,
     /// The fields of backends that answer 500 because of their filters, in rules of which others serve.
     pub(super) broken_backends: Vec<String>,
 }
@@ -165,7 +165,7 @@ impl Rules<'_, '_> {
 
     /// Records a filter that cannot be applied.
     fn inapplicable(&mut self, field: &str, problem: Problem) {
-        self.unsupported.get_or_insert_with(|| Fault::new("UnsupportedValue", format!("{field}: {problem}")));
+        self.unsupported.get_or_insert_with(|| ConditionReason::new("UnsupportedValue", format!("{field}: {problem}")));
         self.findings.push(Finding::new(self.object.clone(), field, problem));
     }
 
@@ -179,32 +179,33 @@ impl Rules<'_, '_> {
         field: &str,
         to: &gateway::BackendRef,
         grpc: bool,
-        tell: fn(String, String) -> Problem,
+        problem_of: fn(String, String) -> Problem,
     ) -> Option<Target> {
         let target = self.named(to).and_then(|target| self.over_tls(spoken(target, grpc)));
-        self.told(field, target, tell)
+        self.usable(field, target, problem_of)
     }
 
     /// A backend that cannot be read; the projection has reported it.
     pub(super) fn unreadable<T>(&mut self, field: &str) -> Option<T> {
-        self.unresolved.get_or_insert_with(|| Fault::new("BackendNotFound", format!("{field} cannot be read")));
+        self.unresolved
+            .get_or_insert_with(|| ConditionReason::new("BackendNotFound", format!("{field} cannot be read")));
         None
     }
 
-    /// A backend, or the finding and the condition if it cannot be used. `tell` makes the problem.
-    pub(super) fn told<T>(
+    /// A backend, or the finding and the condition if it cannot be used. `problem_of` makes the problem.
+    pub(super) fn usable<T>(
         &mut self,
         field: &str,
         found: Result<T, UnusableBackend>,
-        tell: fn(String, String) -> Problem,
+        problem_of: fn(String, String) -> Problem,
     ) -> Option<T> {
         let UnusableBackend { reason, value, why } = match found {
             Ok(target) => return Some(target),
             Err(unusable) => unusable,
         };
-        let problem = tell(value, why);
+        let problem = problem_of(value, why);
         if let Some(reason) = reason {
-            self.unresolved.get_or_insert_with(|| Fault::new(reason, format!("{field}: {problem}")));
+            self.unresolved.get_or_insert_with(|| ConditionReason::new(reason, format!("{field}: {problem}")));
         }
         self.findings.push(Finding::new(self.object.clone(), field, problem));
         None
@@ -247,8 +248,8 @@ impl Rules<'_, '_> {
     /// The external authorization service, which every request must pass; `None`, with a finding, if it cannot be used.
     fn asked(&mut self, field: &str, asked: &gateway::ExternalAuth) -> Option<Arc<ExternalAuth>> {
         let grpc = matches!(asked.protocol, AuthProtocol::Grpc { .. });
-        let tell = |value, why| Problem::FilterOrBackendInvalid { value, why };
-        let target = Arc::new(self.target(field, &asked.backend, grpc, tell)?);
+        let problem_of = |value, why| Problem::FilterOrBackendInvalid { value, why };
+        let target = Arc::new(self.target(field, &asked.backend, grpc, problem_of)?);
         let (protocol, body_bytes_max) = (asked.protocol.clone(), asked.body_bytes_max);
         Some(Arc::new(ExternalAuth { target, protocol, body_bytes_max }))
     }
@@ -269,7 +270,7 @@ impl Rules<'_, '_> {
             Some(FilterFault::Incompatible) => Some("IncompatibleFilters"),
         };
         if let Some(reason) = reason {
-            self.unsupported.get_or_insert_with(|| Fault::new(reason, format!("{field} cannot be applied")));
+            self.unsupported.get_or_insert_with(|| ConditionReason::new(reason, format!("{field} cannot be applied")));
             return Err(Inapplicable::Unsupported);
         }
         let (mut edits, mut redirect, mut external_auth) = (Vec::new(), None, None);
@@ -313,7 +314,7 @@ fn spoken(target: Target, grpc: bool) -> Target {
     let protocol = match (grpc, target.protocol) {
         (true, AppProtocol::Http | AppProtocol::Ws) => AppProtocol::H2c,
         (true, AppProtocol::Https) => AppProtocol::H2,
-        (_, said) => said,
+        (_, condition) => condition,
     };
     Target { protocol, ..target }
 }

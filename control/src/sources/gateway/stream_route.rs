@@ -14,7 +14,7 @@ use tidegate_config::project::gateway::{self, Hostnames, StreamRule, Unreadable}
 use super::client_certificate::shown_by_stream;
 use super::parent::RouteParents;
 use super::rule::Rules;
-use crate::attachment::{Attachment, Fault, Key, OtherClaims, Report, RouteConditions, RouteStatus};
+use crate::attachment::{Attachment, ConditionReason, Key, OtherClaims, Report, RouteConditions, RouteStatus};
 use crate::sources::reader::Reader;
 
 /// The default time without datagrams after which a flow ends, as in Envoy.
@@ -69,12 +69,12 @@ fn attach(
         };
         route.as_ref().map(|route| (host.clone(), show(route)))
     };
-    let refused = rule.is_none().then(|| Fault::new("UnsupportedValue", format!("{RULE} cannot be read")));
+    let refused = rule.is_none().then(|| ConditionReason::new("UnsupportedValue", format!("{RULE} cannot be read")));
     let streams: Box<[_]> = joined.hosts.iter().filter_map(lead).collect();
     let joined_any = !streams.is_empty();
     let listeners: Box<[Key]> = if refused.is_some() { Box::default() } else { joined.listeners.into_iter().collect() };
-    let said = RouteConditions { refused, unresolved, ..RouteConditions::default() };
-    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, said);
+    let outcome = RouteConditions { refused, unresolved, ..RouteConditions::default() };
+    let status = RouteStatus::new(route_parents.parents, generation, joined.parents, outcome);
     let other_claims = || OtherClaims { streams, missing: missing.into_iter().collect(), ..OtherClaims::default() };
     let other_claims = joined_any.then(|| Box::new(other_claims()));
     Attachment { other_claims, listeners, report: Report::of_route(findings, status), ..Attachment::default() }
@@ -115,7 +115,7 @@ impl Rules<'_, '_> {
                 // The bytes are passed on unchanged, independently of the Service port's protocol.
                 let found = self.named(to).map(|target| Target { tls: None, ..target });
                 let found = if secured { found.and_then(|target| self.over_tls(target)) } else { found };
-                self.told(field, found, |value, why| Problem::RuleDropped { value, why })
+                self.usable(field, found, |value, why| Problem::RuleDropped { value, why })
             }
             Err(Unreadable) => self.unreadable(field),
         };

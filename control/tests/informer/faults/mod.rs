@@ -69,7 +69,7 @@ fn drift_is_found_repaired_and_counted() {
     hurried(async {
         let row = table().remove(0);
         let mut case =
-            Case::start(row, Scope::Everything, Limits { list_again: MS(60_000), ..Limits::default() }).await;
+            Case::start(row, Scope::Everything, Limits { relist_interval: MS(60_000), ..Limits::default() }).await;
         case.ready().await;
         {
             let mut server = case.server.lock().await;
@@ -95,14 +95,14 @@ fn drift_is_found_repaired_and_counted() {
         };
         let drift = Kind::ALL.map(|kind| (kind, sum("tidegate_drift_total", kind.as_str())));
         assert_eq!(drift, Kind::ALL.map(|kind| (kind, if kind == Kind::Ingress { 2.0 } else { 0.0 })));
-        assert!(sum("tidegate_lists_total", "drift") >= 10.0, "two for each kind");
+        assert!(sum("tidegate_lists_total", "periodic") >= 10.0, "two for each kind");
     });
 }
 
 fn run(row: Row, scope: Scope) -> Outcome {
     let limits = Limits::default();
-    let list_again = row.lists_due.unwrap_or(limits.list_again);
-    hurried(async { Case::start(row, scope, Limits { list_again, ..limits }).await.play().await })
+    let relist_interval = row.lists_due.unwrap_or(limits.relist_interval);
+    hurried(async { Case::start(row, scope, Limits { relist_interval, ..limits }).await.play().await })
 }
 
 fn hurried<T>(future: impl Future<Output = T>) -> T {

@@ -86,9 +86,10 @@ impl Run<'_> {
         match outcome {
             Ok(cel::Value::Bool(true)) => {}
             Ok(_) => {
-                let said = rule.message_expression.as_ref();
-                let said = said.and_then(|program| self.evaluate(program, rule, schema, value, old));
-                let message = said.and_then(|said| message(&said.ok()?)).unwrap_or_else(|| rule.default_message());
+                let evaluated = rule.message_expression.as_ref();
+                let evaluated = evaluated.and_then(|program| self.evaluate(program, rule, schema, value, old));
+                let message =
+                    evaluated.and_then(|evaluated| message(&evaluated.ok()?)).unwrap_or_else(|| rule.default_message());
                 self.refuse(rule, schema, value, path, &message);
             }
             Err(why) => {
@@ -173,8 +174,8 @@ fn counterpart<'a>(list: &List, element: &Value, old: &'a Value) -> Option<&'a V
     old.as_array()?.iter().find(same)
 }
 
-fn message(said: &cel::Value) -> Option<String> {
-    let cel::Value::String(text) = said else { return None };
+fn message(evaluated: &cel::Value) -> Option<String> {
+    let cel::Value::String(text) = evaluated else { return None };
     let text = text.trim();
     (!text.is_empty() && text.len() <= MESSAGE_MAX_BYTES && !text.contains('\n')).then(|| text.to_owned())
 }

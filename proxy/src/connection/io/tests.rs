@@ -11,16 +11,16 @@ use crate::options::{ClientLimits, Options};
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// A connection and the client's end of it.
-async fn pair() -> (Conn, TcpStream) {
+async fn pair() -> (ClientIo, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, peer) = listener.accept().await.unwrap();
     let facts = Arc::new(ConnectionFacts::sample(peer));
     let limits = ClientLimits { write_stall: MOMENT, ..Options::default().client };
-    (Conn::new(Transport::Plain(stream), facts, &limits, &Arc::new(Budget::new(&BudgetLimits::default()))), client)
+    (ClientIo::new(Transport::Plain(stream), facts, &limits, &Arc::new(Budget::new(&BudgetLimits::default()))), client)
 }
 
-async fn read(conn: &mut Conn) -> String {
+async fn read(conn: &mut ClientIo) -> String {
     let mut bytes = [0; 64];
     let count = conn.read(&mut bytes).await.unwrap();
     String::from_utf8_lossy(&bytes[..count]).into_owned()
@@ -43,7 +43,7 @@ async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
 
 /// A driver reads the bytes of a request, however they arrive, and the next driver the rest.
 #[track_caller]
-fn check_own(pass: impl Fn(&mut Conn), own: &'static str) {
+fn check_own(pass: impl Fn(&mut ClientIo), own: &'static str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for ahead in 1..own.len() + 4 {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::response::Response;
 use super::write::{self, ResponseHeadOptions};
 use crate::buffers::Buffer;
-use crate::connection::Conn;
+use crate::connection::ClientIo;
 use crate::http::edits::Edits;
 use crate::reason::Reason;
 use crate::request::respond::Rendered;
@@ -22,7 +22,7 @@ pub(super) trait Downstream {
     fn is_ending(&self) -> bool;
 
     /// The connection, if it carries this request alone, so that it can be upgraded to another protocol.
-    fn connection(&mut self) -> Option<&mut Conn>;
+    fn connection(&mut self) -> Option<&mut ClientIo>;
 
     /// The bytes of the request's body that were read, but not taken.
     fn unread(&self) -> &[u8];
@@ -72,14 +72,14 @@ pub(super) trait Downstream {
     fn poll_alarm(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-impl Downstream for Conn {
+impl Downstream for ClientIo {
     const CHUNKS: bool = true;
 
     fn is_ending(&self) -> bool {
         self.facts().is_ending()
     }
 
-    fn connection(&mut self) -> Option<&mut Conn> {
+    fn connection(&mut self) -> Option<&mut ClientIo> {
         Some(self)
     }
 

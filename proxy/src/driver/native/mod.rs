@@ -30,7 +30,7 @@ use self::progress::Progress;
 use self::request::{RequestHead, View};
 use self::scratch::Scratch;
 use crate::clock;
-use crate::connection::Conn;
+use crate::connection::ClientIo;
 use crate::driver::Traffic;
 use crate::http::body::{Framing, Piece};
 use crate::observe::metrics::DriverUsed;
@@ -58,7 +58,7 @@ pub(crate) const fn serves(options: &Options) -> bool {
 
 /// Answers the request whose head of `head_bytes` bytes was read ahead, if this driver takes it. All lines of the head
 /// must end with CRLF.
-pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic) -> Next {
+pub(crate) async fn carry(conn: &mut ClientIo, head_bytes: usize, traffic: &Traffic) -> Next {
     let mut scratch = Scratch::take();
     let head = conn.unread().get(..head_bytes).unwrap_or_default();
     if !scratch.request.read(head) {
@@ -72,7 +72,7 @@ pub(crate) async fn carry(conn: &mut Conn, head_bytes: usize, traffic: &Traffic)
     next
 }
 
-async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> Next {
+async fn request(conn: &mut ClientIo, scratch: &mut Scratch, traffic: &Traffic) -> Next {
     let Scratch { head, request, room } = scratch;
     let view = request.view(head);
     let now = clock::now();
@@ -118,7 +118,7 @@ async fn request(conn: &mut Conn, scratch: &mut Scratch, traffic: &Traffic) -> N
     next
 }
 
-impl Transfer<'_, Conn> {
+impl Transfer<'_, ClientIo> {
     /// Answers a request without an endpoint. Returns `true` if another request may follow the rest of its body.
     async fn reply(&mut self, replied: &Replied, view: &View<'_>) -> bool {
         let reply = replied.reply();
@@ -137,7 +137,7 @@ impl Transfer<'_, Conn> {
 }
 
 /// Reads and discards the rest of a request's body. Returns `true` if it ended in time and well-formed.
-async fn discard(conn: &mut Conn, progress: &mut Progress, within: Duration) -> bool {
+async fn discard(conn: &mut ClientIo, progress: &mut Progress, within: Duration) -> bool {
     if progress.body.is_over() {
         return true;
     }

@@ -152,7 +152,7 @@ impl Progress {
     }
 
     /// The client, or its TLS session, took this number of bytes.
-    pub(super) const fn told(&mut self, count: usize) {
+    pub(super) const fn sent(&mut self, count: usize) {
         self.taken += count;
         self.refused = false;
         self.unsent = true;

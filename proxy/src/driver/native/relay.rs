@@ -61,8 +61,8 @@ impl<C: Downstream> Relay<'_, C> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
         loop {
             let (up, down) = (self.up(cx)?, self.down(cx)?);
-            let told = self.room.to_client.is_empty() && !self.progress.unsent;
-            if told && matches!(self.progress.response, ResponsePart::Tail) {
+            let all_sent = self.room.to_client.is_empty() && !self.progress.unsent;
+            if all_sent && matches!(self.progress.response, ResponsePart::Tail) {
                 return Poll::Ready(Ok(()));
             }
             // Neither direction moves the other on once the whole request was sent.
@@ -104,7 +104,7 @@ impl<C: Downstream> Relay<'_, C> {
                     Poll::Ready(Ok(count @ 1..)) => {
                         self.room.to_client.advance(count);
                         self.room.to_client.shrink_if_empty();
-                        self.progress.told(count);
+                        self.progress.sent(count);
                     }
                     Poll::Ready(Ok(0) | Err(_)) => return Err(Reason::ClientGone),
                 }
@@ -259,7 +259,7 @@ impl<C: Downstream> Relay<'_, C> {
                             break;
                         }
                         Poll::Ready(Ok(count @ 1..)) => {
-                            self.progress.told(count);
+                            self.progress.sent(count);
                             let waited = count.min(out.len());
                             out.advance(waited);
                             let count = count - waited;

@@ -17,7 +17,7 @@ use super::downstream::Downstream;
 use super::response::Response;
 use super::write::{self, ResponseHeadOptions};
 use crate::buffers::Buffer;
-use crate::connection::{Alarm, Conn, ConnectionFacts};
+use crate::connection::{Alarm, ClientIo, ConnectionFacts};
 use crate::http::body::Body;
 use crate::http::edits::{Edit, Edits};
 use crate::reason::Reason;
@@ -64,7 +64,7 @@ impl Downstream for Stream {
         self.facts.is_ending()
     }
 
-    fn connection(&mut self) -> Option<&mut Conn> {
+    fn connection(&mut self) -> Option<&mut ClientIo> {
         None
     }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::progress::Progress;
 use super::scratch::RelayBuffers;
-use crate::connection::Conn;
+use crate::connection::ClientIo;
 use crate::connection::copy::{CopyEnd, both_ways};
 use crate::reason::Reason;
 use crate::upstream::connection::Connection;
@@ -22,7 +22,7 @@ use crate::upstream::connection::Connection;
 /// # Errors
 /// [`Reason::TunnelIdle`] if there was no byte in either direction for `idle`.
 pub(super) async fn run(
-    conn: &mut Conn,
+    conn: &mut ClientIo,
     endpoint: &mut Connection,
     room: &mut RelayBuffers,
     progress: &mut Progress,
@@ -42,14 +42,14 @@ pub(super) async fn run(
 /// The client's connection without the write buffer of [`Conn`]. After the endpoint's end was passed on, nothing more
 /// is read from the client.
 struct Client<'a> {
-    conn: &'a mut Conn,
+    conn: &'a mut ClientIo,
     is_over: bool,
     /// The task that waits for bytes of the client.
     reader: Option<Waker>,
 }
 
 impl<'a> Client<'a> {
-    const fn new(conn: &'a mut Conn) -> Self {
+    const fn new(conn: &'a mut ClientIo) -> Self {
         Self { conn, is_over: false, reader: None }
     }
 }

@@ -13,9 +13,9 @@ use pingora::protocols::{
 };
 use tokio::io::AsyncWriteExt;
 
-use crate::connection::{Conn, ConnectionFacts};
+use crate::connection::{ClientIo, ConnectionFacts};
 
-impl Conn {
+impl ClientIo {
     /// The facts in Pingora's digest.
     fn proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.proxy_digest.get_or_init(|| proxy_digest(self.facts()).ok()).clone()
@@ -43,42 +43,42 @@ fn socket_digest(fd: RawFd, facts: &ConnectionFacts) -> Arc<SocketDigest> {
 }
 
 #[async_trait]
-impl Shutdown for Conn {
+impl Shutdown for ClientIo {
     async fn shutdown(&mut self) {
         // An error means that the client has disconnected.
         AsyncWriteExt::shutdown(self).await.ok();
     }
 }
 
-impl UniqueID for Conn {
+impl UniqueID for ClientIo {
     fn id(&self) -> UniqueIDType {
         self.fd()
     }
 }
 
-impl Ssl for Conn {
+impl Ssl for ClientIo {
     fn selected_alpn_proto(&self) -> Option<ALPN> {
         Some(if self.http2 { ALPN::H2 } else { ALPN::H1 })
     }
 }
 
-impl GetTimingDigest for Conn {
+impl GetTimingDigest for ClientIo {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
     }
 }
 
-impl GetProxyDigest for Conn {
+impl GetProxyDigest for ClientIo {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.proxy_digest()
     }
 }
 
-impl GetSocketDigest for Conn {
+impl GetSocketDigest for ClientIo {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         Some(self.socket_digest())
     }
 }
 
 /// Not used: the protocol of a connection is known before Pingora gets it.
-impl Peek for Conn {}
+impl Peek for ClientIo {}

@@ -6,7 +6,7 @@ use super::Exchange;
 use crate::request::local_reply::LocalReply;
 use crate::request::phase::RequestFacts;
 use crate::request::reply_format::ReplyFormat;
-use crate::request::respond::{self, Filters, Labels, Rendered};
+use crate::request::respond::{self, Filters, Rendered, ReplyFacts};
 use crate::request::rewrite::RewriteInput;
 
 impl Exchange {
@@ -41,14 +41,14 @@ impl Exchange {
 
     /// The rendered form of a local reply for this request.
     pub(crate) fn render<H: Head + ?Sized>(&self, reply: &LocalReply, head: &H) -> Rendered {
-        let labels = Labels { form: ReplyFormat::asked_by(head), ..self.labels() };
+        let labels = ReplyFacts { form: ReplyFormat::asked_by(head), ..self.labels() };
         respond::render(reply, &labels, head.method(), &self.filters())
     }
 
-    pub(in crate::request) fn labels(&self) -> Labels<'_> {
+    pub(in crate::request) fn labels(&self) -> ReplyFacts<'_> {
         let correlation = self.correlation.as_ref();
         let server = self.shared().options.server_header;
-        Labels { request_id: &self.request_id, correlation, server, form: ReplyFormat::Text }
+        ReplyFacts { request_id: &self.request_id, correlation, server, form: ReplyFormat::Text }
     }
 
     /// The filters of its route, and of its chosen share; and the grants that it has so far.

@@ -8,8 +8,8 @@ use crate::reason::Reason;
 
 const NONE: Filters<'_> = Filters { grants: &[], route: &[], share: &[], secure: false, cors: None };
 
-const fn labels(request_id: &RequestId) -> Labels<'_> {
-    Labels { request_id, correlation: None, server: false, form: ReplyFormat::Text }
+const fn labels(request_id: &RequestId) -> ReplyFacts<'_> {
+    ReplyFacts { request_id, correlation: None, server: false, form: ReplyFormat::Text }
 }
 
 fn received<'v>(
@@ -42,7 +42,7 @@ fn an_answer_names_status_reason_and_request() {
 #[test]
 fn a_client_that_asks_for_json_gets_problem_details() {
     let id = RequestId::of("abc");
-    let labels = Labels { form: ReplyFormat::Json("application/problem+json"), ..labels(&id) };
+    let labels = ReplyFacts { form: ReplyFormat::Json("application/problem+json"), ..labels(&id) };
     let reply = render(&Reason::NoEndpoints.into(), &labels, "GET", &NONE);
     let want = "{\"title\":\"Service Unavailable\",\"status\":503,\"reason\":\"no-endpoints\",\"request\":\"abc\"}\n";
     assert_eq!(reply.body, want);
@@ -131,7 +131,7 @@ fn a_direct_response_is_given_as_it_is() {
 #[test]
 fn a_grpc_client_gets_a_failure_as_trailers_only() {
     let id = RequestId::of("abc");
-    let labels = Labels { form: ReplyFormat::Grpc, server: true, ..labels(&id) };
+    let labels = ReplyFacts { form: ReplyFormat::Grpc, server: true, ..labels(&id) };
     let edits = edits("x-own", "1");
     let every = ResponseEdits { scope: ResponseScope::Every, statuses: [404].into(), ..ResponseEdits::proxied(edits) };
     let filters = Filters { route: &[Filter::ResponseHeaders(every)], ..NONE };
@@ -209,7 +209,7 @@ fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
 #[test]
 fn responses_have_a_request_id_and_a_server_header_where_configured() {
     let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
-    let labels = Labels { request_id: &id, correlation: Some(&ids), server: true, form: ReplyFormat::Text };
+    let labels = ReplyFacts { request_id: &id, correlation: Some(&ids), server: true, form: ReplyFormat::Text };
     let set = |has_server, filters: &[Filter]| {
         let mut edits = Edits::default();
         let received = Received { status: 101, connection: std::iter::empty(), has_server };

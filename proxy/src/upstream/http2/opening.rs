@@ -38,18 +38,18 @@ thread_local! {
 struct OpeningGuard<'k> {
     key: &'k Key,
     number: u64,
-    tell: watch::Sender<Outcome>,
+    sender: watch::Sender<Outcome>,
 }
 
 impl<'k> OpeningGuard<'k> {
     fn begin(key: &'k Key) -> Self {
-        let (tell, outcome) = watch::channel(None);
+        let (sender, outcome) = watch::channel(None);
         OPENINGS.with_borrow_mut(|openings| {
             openings.numbers += 1;
             let number = openings.numbers;
             // This replaces one without room for more requests.
             openings.by_key.insert(key.clone(), Opening { number, waiting: 0, outcome });
-            Self { key, number, tell }
+            Self { key, number, sender }
         })
     }
 }
@@ -86,10 +86,10 @@ fn join(key: &Key, limits: &UpstreamLimits) -> Option<watch::Receiver<Outcome>> 
 pub(crate) async fn connect(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<StreamSlot, Reason> {
     let end = clock::now() + within;
     while let Some(mut outcome) = join(key, limits) {
-        let told = timeout_at(end.into(), outcome.wait_for(Option::is_some)).await;
+        let result = timeout_at(end.into(), outcome.wait_for(Option::is_some)).await;
         // It is closed without an outcome if its request is gone.
-        if let Ok(told) = told.map_err(|_| Reason::ConnectTimeout)?
-            && let Some(Err(reason)) = *told
+        if let Ok(result) = result.map_err(|_| Reason::ConnectTimeout)?
+            && let Some(Err(reason)) = *result
         {
             return Err(reason);
         }
@@ -99,6 +99,6 @@ pub(crate) async fn connect(key: &Key, within: Duration, limits: &UpstreamLimits
     }
     let own = OpeningGuard::begin(key);
     let opened = open(key, end.saturating_duration_since(clock::now()), limits).await;
-    own.tell.send_replace(Some(opened.as_ref().map(drop).map_err(|reason| *reason)));
+    own.sender.send_replace(Some(opened.as_ref().map(drop).map_err(|reason| *reason)));
     opened
 }

@@ -22,7 +22,7 @@ impl Stored for Disk {
     }
 }
 
-const LIMIT: SweepLimit = SweepLimit { share_max: 0.5, free: 2 };
+const LIMIT: UnconfirmedRemovals = UnconfirmedRemovals { share: 0.5, count: 2 };
 
 /// A partition with its stored values and position.
 struct Bed {

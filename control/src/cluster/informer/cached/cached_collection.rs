@@ -40,7 +40,7 @@ pub(super) struct CachedCollection<'a> {
     pub(super) list_due: Instant,
     pub(super) page_objects: u32,
     /// Whether the last list lacked so many objects that another one must confirm it.
-    pub(super) doubted: bool,
+    pub(super) unconfirmed: bool,
     /// The time of the next list for a server of copies that lacks objects.
     pub(super) lacking: Lacking,
 }
@@ -158,16 +158,16 @@ impl CachedCollection<'_> {
         self.series.list_done(clock::now().saturating_duration_since(started), listed.len());
         self.series.unidentified(unidentified);
         let complete = unidentified == 0;
-        self.list_due = clock::now() + self.api.limits.listed_again(self.of.rng.u64(..));
+        self.list_due = clock::now() + self.api.limits.relist_after(self.of.rng.u64(..));
         self.tee.list_done(&version, complete, true);
         self.lacking.listed(&self.tee);
         let gone = self.names.difference(&listed).count();
-        let much = complete && self.of.sweep.doubts(gone, self.names.len());
-        if much && !std::mem::replace(&mut self.doubted, true) {
+        let much = complete && self.of.removals.needs_confirmation(gone, self.names.len());
+        if much && !std::mem::replace(&mut self.unconfirmed, true) {
             tracing::warn!(kind = %self.of.wanted, gone, "a list lacks most objects of a cached kind; listing again to confirm that they were deleted");
             return Ok(Some(ListReason::Asked));
         }
-        self.doubted = false;
+        self.unconfirmed = false;
         if complete {
             self.names = listed;
         } else {
@@ -208,7 +208,7 @@ impl CachedCollection<'_> {
         let short = self.reached.as_ref() == Some(after) && lived < self.api.limits.short_watch;
         let end = match end {
             Ok(None) if short => Err(Failure::Short),
-            Ok(None) if clock::now() >= self.list_due => Ok(Some(ListReason::Drift)),
+            Ok(None) if clock::now() >= self.list_due => Ok(Some(ListReason::Periodic)),
             end => end,
         };
         self.series
@@ -269,7 +269,7 @@ impl CachedCollection<'_> {
     /// The state of the kind is current.
     fn current(&mut self) {
         self.resumes = false;
-        self.of.tell.tell(|state| {
+        self.of.reporter.report(|state| {
             (state.standing, state.failing, state.denied) = (CachedCondition::Current, None, false);
         });
     }

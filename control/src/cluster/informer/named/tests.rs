@@ -125,14 +125,14 @@ fn the_first_names_are_settled_once_each_has_an_answer() {
 fn check_settles(answer: impl Fn() -> GetResult, times: usize) {
     let mut bench = Bench::new();
     bench.follow(begin(&["a", "b"]));
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for round in 1..10 {
         bench.answer(|secret| if secret == "a" { found("a") } else { answer() });
-        told.extend(bench.news.drain(..).map(|event| (round, text(&event))));
+        seen.extend(bench.news.drain(..).map(|event| (round, text(&event))));
         bench.now += 60 * SECOND;
     }
-    told.retain(|(_, text)| text != "applied a");
-    assert_eq!(told, [(times, "settled".to_owned())]);
+    seen.retain(|(_, text)| text != "applied a");
+    assert_eq!(seen, [(times, "settled".to_owned())]);
 }
 
 #[test]

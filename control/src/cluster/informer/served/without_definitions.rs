@@ -17,7 +17,7 @@ impl Definition {
     pub(super) async fn look_up(
         &mut self,
         no_definitions: &Failure,
-        tell: &watch::Sender<Presence>,
+        presence_tx: &watch::Sender<Presence>,
         pauses: &mut Pauses,
     ) -> Result<(), Failure> {
         let (plural, group) = self.name.split_once('.').unwrap_or((&*self.name, ""));
@@ -30,11 +30,11 @@ impl Definition {
             }
         }
         self.sound().await;
-        let served = matches!(*tell.borrow(), Presence::Served { .. });
+        let served = matches!(*presence_tx.borrow(), Presence::Served { .. });
         match found {
-            Some(found) => self.set(found, tell),
+            Some(found) => self.set(found, presence_tx),
             None if served => {}
-            None => self.set(Presence::Absent, tell),
+            None => self.set(Presence::Absent, presence_tx),
         }
         let pause = pauses.after(no_definitions, self.rng.u64(..));
         pauses.wait(pause, self.rng.u64(..)).await;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::buffers::{Buffer, LARGE_BYTES, LARGE_MAX};
-use crate::connection::{Conn, ConnectionFacts, Transport};
+use crate::connection::{ClientIo, ConnectionFacts, Transport};
 use crate::driver::native::agreement;
 use crate::driver::native::scratch::Scratch;
 use crate::observe::metrics::DriverUsed;
@@ -71,9 +71,9 @@ fn forwarded(
 /// Relays a request with this head; `look` sees the relay after every poll.
 async fn carry(
     head: &str,
-    (conn, endpoint): (&mut Conn, &mut Connection),
+    (conn, endpoint): (&mut ClientIo, &mut Connection),
     read: Duration,
-    look: impl Fn(&Relay<'_, Conn>),
+    look: impl Fn(&Relay<'_, ClientIo>),
 ) -> Result<(), Reason> {
     carry_by(head, (conn, endpoint), (Shared::sample(), None), read, look).await
 }
@@ -81,10 +81,10 @@ async fn carry(
 /// The same, with shared state, and on a route with this compression.
 async fn carry_by(
     head: &str,
-    (conn, endpoint): (&mut Conn, &mut Connection),
+    (conn, endpoint): (&mut ClientIo, &mut Connection),
     (shared, compression): (Arc<Shared>, Option<Compression>),
     read: Duration,
-    look: impl Fn(&Relay<'_, Conn>),
+    look: impl Fn(&Relay<'_, ClientIo>),
 ) -> Result<(), Reason> {
     let mut scratch = Scratch::take();
     assert!(scratch.request.read(head.as_bytes()));
@@ -110,11 +110,11 @@ async fn carry_by(
     .await
 }
 
-async fn connected() -> (Conn, TcpStream, Connection, TcpStream) {
+async fn connected() -> (ClientIo, TcpStream, Connection, TcpStream) {
     let ((server, client), (far, near)) = (pair().await, pair().await);
     let facts = Arc::new(ConnectionFacts::sample(client.local_addr().unwrap()));
     let shared = Shared::sample();
-    let conn = Conn::new(Transport::Plain(server), facts, &shared.options.client, &shared.budget);
+    let conn = ClientIo::new(Transport::Plain(server), facts, &shared.options.client, &shared.budget);
     (conn, client, Connection::Plain(near), far)
 }
 
@@ -143,7 +143,7 @@ async fn an_upload_is_buffered_only_up_to_one_large_buffer() {
             far
         });
         let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
-        let look = |relay: &Relay<'_, Conn>| {
+        let look = |relay: &Relay<'_, ClientIo>| {
             assert!(relay.client.unread().len() <= BUFFER_BYTES);
             assert!(relay.room.to_endpoint.capacity() <= LARGE_BYTES);
         };
@@ -317,7 +317,7 @@ async fn a_head_in_small_pieces_is_parsed_twice_and_scanned_once() {
     });
     let reading = tokio::spawn(async move { client.read_to_end(&mut Vec::new()).await });
     let (arrivals, looked_at, before) = (Cell::new(0), Cell::new((0, 0)), Cell::new(0));
-    let look = |relay: &Relay<'_, Conn>| {
+    let look = |relay: &Relay<'_, ClientIo>| {
         arrivals.set(
             arrivals.get() + usize::from(before.replace(relay.progress.scan_offset) != relay.progress.scan_offset),
         );

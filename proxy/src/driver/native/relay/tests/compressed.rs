@@ -25,9 +25,9 @@ const ASKED: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n
 
 /// Relays the usual request.
 async fn carry_compressed(
-    conn: &mut Conn,
+    conn: &mut ClientIo,
     near: &mut Connection,
-    look: impl Fn(&Relay<'_, Conn>),
+    look: impl Fn(&Relay<'_, ClientIo>),
 ) -> Result<(), Reason> {
     carry_by(ASKED, (conn, near), (Shared::sample(), Some(compression())), PATIENCE, look).await
 }
@@ -85,7 +85,7 @@ async fn check(content: &[u8], framing: Framing, pieces: usize) {
     });
     let what = format!("{} bytes, {framing:?}, in pieces of {pieces}", content.len());
     let counted = Cell::new(0);
-    let look = |relay: &Relay<'_, Conn>| {
+    let look = |relay: &Relay<'_, ClientIo>| {
         assert!(relay.room.to_client.len() <= BUFFER_BYTES);
         counted.set(relay.progress.bytes_out);
     };
@@ -116,7 +116,7 @@ async fn compressed_bodies_of_every_size_arrive_whole() {
 }
 
 /// An endpoint that sends one event after the client has read the last, and then disconnects.
-async fn tell(mut far: TcpStream, framing: &str, taken: &AtomicUsize, seen: &Notify) {
+async fn respond(mut far: TcpStream, framing: &str, taken: &AtomicUsize, seen: &Notify) {
     // Closed with unread bytes, it would be reset.
     far.read_buf(&mut Vec::with_capacity(1000)).await.unwrap();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n");
@@ -151,7 +151,7 @@ async fn bytes_before_a_pause_of_the_endpoint_can_be_read() {
             }
             received
         });
-        let endpoint = tokio::spawn(async move { tell(far, framing, &taken, &seen).await });
+        let endpoint = tokio::spawn(async move { respond(far, framing, &taken, &seen).await });
         let carried = carry_compressed(&mut conn, &mut near, |_| ()).await;
         // The end of the connection is an error, unless it delimits the body.
         let ends = framing.is_empty();
@@ -178,7 +178,7 @@ async fn a_client_that_reads_nothing_holds_the_endpoint_back() {
             its.fetch_add(count, Relaxed);
         }
     });
-    let look = |relay: &Relay<'_, Conn>| {
+    let look = |relay: &Relay<'_, ClientIo>| {
         let RelayBuffers { from_endpoint, to_client, .. } = &*relay.room;
         assert!(to_client.len() <= BUFFER_BYTES && from_endpoint.capacity() <= BUFFER_BYTES);
     };
@@ -197,7 +197,7 @@ async fn under_pressure_responses_are_not_compressed() {
         let shared = Shared::new(&options, &Registry::new()).unwrap();
         let (mut conn, mut client, mut near, mut far) = connected().await;
         far.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello").await.unwrap();
-        let look = |relay: &Relay<'_, Conn>| {
+        let look = |relay: &Relay<'_, ClientIo>| {
             let charged = relay.forwarding.exchange().shared().budget.taken().memory_kib();
             assert_eq!(charged > 64, relay.room.gzip.is_some(), "{charged} of {memory_kib} KiB");
         };

@@ -93,7 +93,7 @@ struct Metadata<'a> {
 }
 
 /// An identified object and its raw parts.
-pub(super) struct Source<'a> {
+pub(super) struct RawObject<'a> {
     /// Its identity.
     pub(super) meta: Meta,
     /// `spec`.
@@ -121,7 +121,7 @@ pub(super) struct Source<'a> {
 /// Annotations by key, their values still raw.
 pub(super) type Annotations<'a> = BTreeMap<String, &'a RawValue>;
 
-impl<'a> Source<'a> {
+impl<'a> RawObject<'a> {
     /// Reads the identity of an object.
     pub(super) fn identify(kind: Kind, bytes: &'a [u8]) -> Result<Self, Unidentified> {
         let parts: Parts<'a> = serde_json::from_slice(bytes)
@@ -183,15 +183,15 @@ impl<'a> Source<'a> {
 
 /// The creation time, in seconds since the Unix epoch. An object without one counts as the youngest, so that it wins
 /// over no other.
-pub(super) fn created_s(raw: Option<&RawValue>, found: &mut FindingList) -> i64 {
+pub(super) fn created_s(raw: Option<&RawValue>, findings: &mut FindingList) -> i64 {
     const FIELD: &str = "metadata.creationTimestamp";
     let Some(raw) = raw else { return i64::MAX };
     match read::<String>(raw, FIELD) {
         Ok(text) => match text.parse::<jiff::Timestamp>() {
             Ok(time) => return time.as_second(),
-            Err(_) => found.ignored(FIELD, &text, "is not a time of RFC 3339"),
+            Err(_) => findings.ignored(FIELD, &text, "is not a time of RFC 3339"),
         },
-        Err(invalid) => found.ignored(&invalid.field, &invalid.value, &invalid.why),
+        Err(invalid) => findings.ignored(&invalid.field, &invalid.value, &invalid.why),
     }
     i64::MAX
 }

@@ -159,7 +159,7 @@ mod tests {
     /// begin (in seconds from now; empty if not before another ends).
     #[track_caller]
     fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
-        let mut turns = LookupSchedule::new(lookups_max);
+        let mut schedule = LookupSchedule::new(lookups_max);
         let mut under_way: Vec<NameLookup> = Vec::new();
         let mut now = crate::clock::now();
         for (number, (step, begun, due)) in steps.into_iter().enumerate() {
@@ -169,22 +169,22 @@ mod tests {
                     for (namespace, name) in all.iter().filter_map(|name| name.split_once('/')) {
                         names.entry(name.into()).or_default().insert(namespace.into());
                     }
-                    turns.want(&names, now);
+                    schedule.want(&names, now);
                 }
                 Wait(seconds) => now += SECOND * seconds,
                 End(name, after) => {
                     let place = under_way.iter().position(|turn| *turn.name == *name).expect("it is under way");
-                    turns.end(&under_way.swap_remove(place), Some(now + SECOND * after));
+                    schedule.end(&under_way.swap_remove(place), Some(now + SECOND * after));
                 }
             }
             let mut of: BTreeMap<String, usize> = BTreeMap::new();
-            while let Some(turn) = turns.begin(now) {
+            while let Some(turn) = schedule.begin(now) {
                 *of.entry(turn.namespace.to_string()).or_default() += 1;
                 under_way.push(turn);
             }
             assert!(under_way.len() <= lookups_max, "step {number}");
             let of: Vec<String> = of.iter().map(|(namespace, number)| format!("{namespace} {number}")).collect();
-            let next = turns.due().map(|due| due.saturating_duration_since(now).as_secs().to_string());
+            let next = schedule.due().map(|due| due.saturating_duration_since(now).as_secs().to_string());
             assert_eq!((of.join(", ").as_str(), next.unwrap_or_default().as_str()), (begun, due), "step {number}");
         }
     }
