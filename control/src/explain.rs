@@ -364,9 +364,9 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
             decide(route, from, &effective, &attributes, leads_somewhere)
         };
         return match decision {
-            Decision::Asks(place, _) => {
+            Decision::Asks(index, _) => {
                 // The rest of the decision, if the service allows the request.
-                from = place + 1;
+                from = index + 1;
                 continue;
             }
             Decision::Forward => shared(route.action.shares(), preflight, has_endpoint),

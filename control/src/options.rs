@@ -260,9 +260,9 @@ impl Pace {
     /// Whether a list that lacks so many of the known objects of a collection must be confirmed by another one. A few
     /// need no confirmation unless they are all: there may be a single class, and every route depends on it.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn needs_confirmation(&self, gone: usize, held: usize) -> bool {
-        gone as f64 > self.unconfirmed_removals_share * held as f64
-            && (gone > self.unconfirmed_removals_count || gone == held)
+    pub(crate) fn needs_confirmation(&self, gone: usize, known: usize) -> bool {
+        gone as f64 > self.unconfirmed_removals_share * known as f64
+            && (gone > self.unconfirmed_removals_count || gone == known)
     }
 }
 

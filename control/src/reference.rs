@@ -12,7 +12,7 @@ use crate::world::World;
 
 /// Attaches and compiles everything, including the endpoints of the held Service ports.
 #[must_use]
-pub fn compile(world: &World, options: &Options, held: &BTreeSet<BackendKey>) -> Compiled {
+pub fn compile(world: &World, options: &Options, frozen_backends: &BTreeSet<BackendKey>) -> Compiled {
     let topology = attach_all(world, options);
-    Compiled::of(Inputs { world, options, topology: &topology, held }).0
+    Compiled::of(Inputs { world, options, topology: &topology, frozen_backends }).0
 }

@@ -29,7 +29,7 @@ impl std::fmt::Display for Identity {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Document {
     /// Its position in the file, from 1; comments and empty documents are counted.
-    pub(super) place: usize,
+    pub(super) number: usize,
     pub(super) identity: Identity,
     pub(super) object: Value,
 }
@@ -38,23 +38,23 @@ pub(super) struct Document {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Unreadable {
     /// Its position in the file, from 1.
-    pub(super) place: usize,
+    pub(super) number: usize,
     pub(super) why: String,
 }
 
 /// Reads the text of a file. JSON is YAML, so both are read in the same way.
 pub(super) fn read(text: &str) -> Vec<Result<Document, Unreadable>> {
     let mut found = Vec::new();
-    for (place, text) in (1..).zip(split(text)) {
+    for (number, text) in (1..).zip(split(text)) {
         match parse(text) {
             Ok(Value::Null) => {}
             Ok(value) => found.extend(unpack(value).map(|object| {
                 object.and_then(|object| Ok((identify(&object)?, object))).map_or_else(
-                    |why| Err(Unreadable { place, why }),
-                    |(identity, object)| Ok(Document { place, identity, object }),
+                    |why| Err(Unreadable { number, why }),
+                    |(identity, object)| Ok(Document { number, identity, object }),
                 )
             })),
-            Err(why) => found.push(Err(Unreadable { place, why })),
+            Err(why) => found.push(Err(Unreadable { number, why })),
         }
     }
     found
@@ -136,8 +136,8 @@ mod tests {
         let got: Vec<String> = read(text)
             .into_iter()
             .map(|found| match found {
-                Ok(document) => format!("{}: {}", document.place, document.identity),
-                Err(fault) => format!("{}! {}", fault.place, fault.why),
+                Ok(document) => format!("{}: {}", document.number, document.identity),
+                Err(fault) => format!("{}! {}", fault.number, fault.why),
             })
             .collect();
         assert_eq!(got, want, "{text}");
@@ -163,7 +163,7 @@ mod tests {
             &["1! has no apiVersion", "2: Service shop/a", "3! is not an object", "4! has no metadata.name"],
         );
         let broken = read(&format!("a: [\n---\n{A}"));
-        assert_eq!(broken[0].as_ref().unwrap_err().place, 1);
+        assert_eq!(broken[0].as_ref().unwrap_err().number, 1);
         assert_eq!(broken[1].as_ref().unwrap().identity.name, "a");
     }
 

@@ -20,14 +20,14 @@ const DEPTH_MAX: usize = 8;
 pub(super) struct Complaint {
     pub(super) file: PathBuf,
     /// The position of the document, from 1; `None` for the file as a whole.
-    pub(super) place: Option<usize>,
+    pub(super) number: Option<usize>,
     pub(super) why: String,
 }
 
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some(place) => write!(f, "{}, document {place}: {}", self.file.display(), self.why),
+        match self.number {
+            Some(number) => write!(f, "{}, document {number}: {}", self.file.display(), self.why),
             None => write!(f, "{}: {}", self.file.display(), self.why),
         }
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Complaint {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Wanted {
     pub(super) file: PathBuf,
-    pub(super) place: usize,
+    pub(super) number: usize,
     pub(super) object: Value,
 }
 
@@ -106,17 +106,17 @@ impl Reading {
     fn take(&mut self, file: &Path, text: &str) {
         for found in documents::read(text) {
             match found {
-                Err(fault) => self.complain(file, Some(fault.place), fault.why),
+                Err(fault) => self.complain(file, Some(fault.number), fault.why),
                 Ok(document) => match self.objects.get(&document.identity) {
                     // Several examples may each bring their Namespace.
                     Some(first) if first.object == document.object => {}
                     Some(first) => {
                         let first = first.file.display();
                         let why = format!("{} stands in {first} already; that one counts", document.identity);
-                        self.complain(file, Some(document.place), why);
+                        self.complain(file, Some(document.number), why);
                     }
                     None => {
-                        let wanted = Wanted { file: file.to_owned(), place: document.place, object: document.object };
+                        let wanted = Wanted { file: file.to_owned(), number: document.number, object: document.object };
                         self.objects.insert(document.identity, wanted);
                     }
                 },
@@ -124,8 +124,8 @@ impl Reading {
         }
     }
 
-    fn complain(&mut self, file: &Path, place: Option<usize>, why: String) {
-        self.complaints.insert(Complaint { file: file.to_owned(), place, why });
+    fn complain(&mut self, file: &Path, number: Option<usize>, why: String) {
+        self.complaints.insert(Complaint { file: file.to_owned(), number, why });
     }
 
     /// Keeps the objects that an earlier reading found in files and folders that are unreadable now.

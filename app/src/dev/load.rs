@@ -128,7 +128,7 @@ impl Load {
                 let put = self.applier.put(&identity, &wanted.object, before.as_ref()).await;
                 put.map_err(|why| Complaint {
                     file: wanted.file.clone(),
-                    place: Some(wanted.place),
+                    number: Some(wanted.number),
                     why: format!("{identity}: {why}"),
                 })?;
                 self.applied.objects.insert(identity, wanted);
@@ -136,7 +136,7 @@ impl Load {
             Change::Delete(identity) => {
                 let file = self.applied.objects.get(&identity).map(|wanted| wanted.file.clone()).unwrap_or_default();
                 let deleted = self.applier.delete(&identity).await;
-                deleted.map_err(|why| Complaint { file, place: None, why: format!("{identity}: {why}") })?;
+                deleted.map_err(|why| Complaint { file, number: None, why: format!("{identity}: {why}") })?;
                 self.applied.objects.remove(&identity);
             }
         }

@@ -10,25 +10,25 @@ const READ_BYTES: usize = 8 * 1024;
 
 /// Copies until the process closes its end. A read error ends it too.
 pub(super) async fn copy(mut from: impl AsyncRead + Unpin, log: LogWriter) {
-    let (mut held, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
+    let (mut buffer, mut chunk) = (Vec::new(), vec![0; READ_BYTES]);
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
-        held.extend_from_slice(chunk.get(..read).unwrap_or_default());
-        lines(&mut held, |line| log.line(line));
+        buffer.extend_from_slice(chunk.get(..read).unwrap_or_default());
+        lines(&mut buffer, |line| log.line(line));
     }
-    if !held.is_empty() {
-        log.line(&held);
+    if !buffer.is_empty() {
+        log.line(&buffer);
     }
 }
 
 /// Takes the complete lines from the buffer.
-fn lines(held: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
-    let complete = held.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    for line in held.drain(..complete).as_slice().split_inclusive(|byte| *byte == b'\n') {
+fn lines(buffer: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
+    let complete = buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    for line in buffer.drain(..complete).as_slice().split_inclusive(|byte| *byte == b'\n') {
         each(line.strip_suffix(b"\n").unwrap_or(line));
     }
-    if held.len() >= LINE_MAX_BYTES {
-        each(held);
-        held.clear();
+    if buffer.len() >= LINE_MAX_BYTES {
+        each(buffer);
+        buffer.clear();
     }
 }
 
@@ -38,18 +38,18 @@ mod tests {
 
     #[test]
     fn only_complete_lines_are_taken() {
-        let (mut held, mut taken) = (Vec::new(), Vec::new());
+        let (mut buffer, mut taken) = (Vec::new(), Vec::new());
         for chunk in ["a", "b\n\nc", "\nd"] {
-            held.extend_from_slice(chunk.as_bytes());
-            lines(&mut held, |line| taken.push(String::from_utf8(line.to_vec()).unwrap()));
+            buffer.extend_from_slice(chunk.as_bytes());
+            lines(&mut buffer, |line| taken.push(String::from_utf8(line.to_vec()).unwrap()));
         }
-        assert_eq!((taken, held), (vec!["ab".to_owned(), String::new(), "c".to_owned()], b"d".to_vec()));
+        assert_eq!((taken, buffer), (vec!["ab".to_owned(), String::new(), "c".to_owned()], b"d".to_vec()));
     }
 
     #[test]
     fn a_line_without_end_is_cut() {
-        let (mut held, mut taken) = (vec![b'x'; LINE_MAX_BYTES], 0);
-        lines(&mut held, |line| taken += line.len());
-        assert_eq!((taken, held.len()), (LINE_MAX_BYTES, 0));
+        let (mut buffer, mut taken) = (vec![b'x'; LINE_MAX_BYTES], 0);
+        lines(&mut buffer, |line| taken += line.len());
+        assert_eq!((taken, buffer.len()), (LINE_MAX_BYTES, 0));
     }
 }

@@ -68,15 +68,16 @@ impl Bind {
         }
         let wildcards = parents(host).map(|suffix| (1, Reverse(suffix.len()), suffix));
         let places = [(0, Reverse(0), host)].into_iter().chain(wildcards);
-        let mut named = places
-            .flat_map(|place| self.from(place).iter().take_while(move |listener| listener.host.precedence() == place));
+        let mut named = places.flat_map(|precedence| {
+            self.from(precedence).iter().take_while(move |listener| listener.host.precedence() == precedence)
+        });
         let named = named.find(|listener| listener.host.matches(host));
         named.or_else(|| self.from((2, Reverse(0), "")).iter().find(|listener| listener.host.matches(host)))
     }
 
     /// The listeners from a place in the order on.
-    fn from(&self, place: (u8, Reverse<usize>, &str)) -> &[Listener] {
-        let first = self.listeners.partition_point(|listener| listener.host.precedence() < place);
+    fn from(&self, precedence: (u8, Reverse<usize>, &str)) -> &[Listener] {
+        let first = self.listeners.partition_point(|listener| listener.host.precedence() < precedence);
         self.listeners.get(first..).unwrap_or_default()
     }
 }
@@ -97,8 +98,8 @@ impl Binds {
     #[must_use]
     pub fn get(&self, key: &BindKey) -> Option<&Bind> {
         let Table { binds, by_key } = &*self.0;
-        let place = by_key.binary_search_by_key(&Some(key), |place| binds.get(*place).map(|bind| &bind.key)).ok()?;
-        by_key.get(place).and_then(|place| binds.get(*place))
+        let index = by_key.binary_search_by_key(&Some(key), |index| binds.get(*index).map(|bind| &bind.key)).ok()?;
+        by_key.get(index).and_then(|index| binds.get(*index))
     }
 }
 
@@ -114,7 +115,7 @@ impl FromIterator<Bind> for Binds {
     fn from_iter<I: IntoIterator<Item = Bind>>(binds: I) -> Self {
         let binds: Box<[Bind]> = binds.into_iter().collect();
         let mut by_key: Box<[usize]> = (0..binds.len()).collect();
-        by_key.sort_by_key(|place| binds.get(*place).map(|bind| bind.key));
+        by_key.sort_by_key(|index| binds.get(*index).map(|bind| bind.key));
         Self(Arc::new(Table { binds, by_key }))
     }
 }

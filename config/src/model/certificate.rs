@@ -47,7 +47,7 @@ impl ServerCertificates {
     pub fn new(by_name: BTreeMap<HostPattern, Vec<Arc<Certificate>>>) -> Self {
         let mut all: Vec<Named> = by_name.into_iter().map(|(name, all)| (name, all.into_boxed_slice())).collect();
         all.retain(|(_, certificates)| !certificates.is_empty());
-        all.sort_unstable_by(|(a, _), (b, _)| place(a).cmp(&place(b)));
+        all.sort_unstable_by(|(a, _), (b, _)| sort_key(a).cmp(&sort_key(b)));
         // Most hosts have none, and the default takes no memory.
         Self(if all.is_empty() { Arc::default() } else { all.into() })
     }
@@ -56,7 +56,7 @@ impl ServerCertificates {
     #[must_use]
     pub fn of(&self, name: &str) -> &[Arc<Certificate>] {
         let at = |text: &str, kind: u8| {
-            let found = self.0.binary_search_by(|(pattern, _)| place(pattern).cmp(&(text, kind))).ok();
+            let found = self.0.binary_search_by(|(pattern, _)| sort_key(pattern).cmp(&(text, kind))).ok();
             found.and_then(|number| self.0.get(number)).map(|(_, certificates)| &**certificates)
         };
         let one = || at(parent(name)?, 1);
@@ -76,7 +76,7 @@ impl ServerCertificates {
 }
 
 /// The sort key of a pattern.
-fn place(pattern: &HostPattern) -> (&str, u8) {
+fn sort_key(pattern: &HostPattern) -> (&str, u8) {
     match pattern {
         HostPattern::Exact(name) => (name, 0),
         HostPattern::Wildcard(suffix, WildcardDepth::One) => (suffix, 1),
@@ -144,23 +144,23 @@ impl Certificate {
     /// Returns `true` if it is valid for a server name in lower case.
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {
-        let place = |own: &HostPattern| match own {
+        let sort_key = |own: &HostPattern| match own {
             HostPattern::Exact(own) => (**own).cmp(name),
             HostPattern::Wildcard(..) | HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => {
                 Ordering::Greater
             }
         };
-        self.names.binary_search_by(place).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
+        self.names.binary_search_by(sort_key).is_ok() || parent(name).is_some_and(|suffix| self.covers_below(suffix))
     }
 
     /// Returns `true` if the wildcard with this suffix is among its names.
     fn covers_below(&self, suffix: &str) -> bool {
-        let place = |name: &HostPattern| match name {
+        let sort_key = |name: &HostPattern| match name {
             HostPattern::Exact(_) => Ordering::Less,
             HostPattern::Wildcard(own, _) => (**own).cmp(suffix),
             HostPattern::FirstLabel(_) | HostPattern::Expression(_) | HostPattern::Any => Ordering::Greater,
         };
-        self.names.binary_search_by(place).is_ok()
+        self.names.binary_search_by(sort_key).is_ok()
     }
 }
 

@@ -99,7 +99,7 @@ impl Eq for TextMatch {}
 /// Any order that agrees with equality.
 impl Ord for TextMatch {
     fn cmp(&self, other: &Self) -> Ordering {
-        let place = |it: &Self| match it {
+        let rank = |it: &Self| match it {
             Self::Exact(_) => 0_u8,
             Self::Regex(_) => 1,
             Self::Present => 2,
@@ -107,7 +107,7 @@ impl Ord for TextMatch {
         match (self, other) {
             (Self::Exact(a), Self::Exact(b)) => a.cmp(b),
             (Self::Regex(WholeRegex(a)), Self::Regex(WholeRegex(b))) => a.as_str().cmp(b.as_str()),
-            (Self::Exact(_) | Self::Regex(_) | Self::Present, _) => place(self).cmp(&place(other)),
+            (Self::Exact(_) | Self::Regex(_) | Self::Present, _) => rank(self).cmp(&rank(other)),
         }
     }
 }
@@ -191,10 +191,10 @@ impl Conditions {
 
 impl ValueMatch {
     /// The reason why a value does not match, or `None`.
-    fn unmet(&self, place: ValueSource, value: Option<&[u8]>) -> Option<Unmet<'_>> {
+    fn unmet(&self, source: ValueSource, value: Option<&[u8]>) -> Option<Unmet<'_>> {
         match value {
-            None => Some(Unmet::Absent(place, &self.name)),
-            Some(value) => (!self.value.accepts(value)).then_some(Unmet::Differs(place, &self.name)),
+            None => Some(Unmet::Absent(source, &self.name)),
+            Some(value) => (!self.value.accepts(value)).then_some(Unmet::Differs(source, &self.name)),
         }
     }
 }
@@ -202,14 +202,14 @@ impl ValueMatch {
 /// Shows the name and not the value: the value that a header must have may be a secret.
 impl fmt::Display for Unmet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let noun = |place: &ValueSource| match place {
+        let noun = |source: &ValueSource| match source {
             ValueSource::Header => "header",
             ValueSource::Query => "query parameter",
         };
         match self {
             Self::Method(methods) => write!(f, "the method is not {}", methods.join(" or ")),
-            Self::Absent(place, name) => write!(f, "the request has no {} {name}", noun(place)),
-            Self::Differs(place, name) => write!(f, "{} {name} does not have the value that is matched", noun(place)),
+            Self::Absent(source, name) => write!(f, "the request has no {} {name}", noun(source)),
+            Self::Differs(source, name) => write!(f, "{} {name} does not have the value that is matched", noun(source)),
         }
     }
 }

@@ -159,9 +159,9 @@ pub fn decide<'r>(
     if effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Refused(Refusal::BodyTooLarge);
     }
-    for (place, guard) in route.guards.iter().enumerate().skip(from) {
+    for (index, guard) in route.guards.iter().enumerate().skip(from) {
         match guard {
-            Guard::ExternalAuth(service) => return Decision::Asks(place, service),
+            Guard::ExternalAuth(service) => return Decision::Asks(index, service),
             Guard::AllowSources(networks) if attributes.address.is_none_or(|address| networks.contains(address)) => {}
             Guard::AllowSources(_) | Guard::DenyAll => return Decision::Refused(Refusal::Denied),
             Guard::Listeners(names) if names.contains(attributes.listener) => {}
@@ -191,7 +191,7 @@ pub fn stops_preflight<'r>(
 ) -> Option<Decision<'r>> {
     loop {
         match decide(route, from, effective, attributes, &has_endpoint) {
-            Decision::Asks(place, _) => from = place + 1,
+            Decision::Asks(index, _) => from = index + 1,
             decision @ (Decision::Refused(_) | Decision::ToTls(_)) => return Some(decision),
             Decision::Forward | Decision::Redirected(_) | Decision::Responded(_) => return None,
         }

@@ -60,8 +60,8 @@ impl<T: Clone> HostMap<T> {
             HostPattern::Expression(expression) => {
                 let all = Arc::make_mut(&mut self.expressions);
                 match all.binary_search_by(|(own, _)| own.cmp(expression)) {
-                    Ok(place) => all[place].1 = value,
-                    Err(place) => all.insert(place, (expression.clone(), value)),
+                    Ok(index) => all[index].1 = value,
+                    Err(index) => all.insert(index, (expression.clone(), value)),
                 }
             }
             HostPattern::Any => self.any = Some(value),
@@ -76,8 +76,8 @@ impl<T: Clone> HostMap<T> {
             HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.remove_mut(suffix),
             HostPattern::FirstLabel(label) => self.first_label.remove_mut(label),
             HostPattern::Expression(expression) => {
-                let place = self.expressions.binary_search_by(|(own, _)| own.cmp(expression));
-                place.map(|place| drop(Arc::make_mut(&mut self.expressions).remove(place))).is_ok()
+                let index = self.expressions.binary_search_by(|(own, _)| own.cmp(expression));
+                index.map(|index| drop(Arc::make_mut(&mut self.expressions).remove(index))).is_ok()
             }
             HostPattern::Any => self.any.take().is_some(),
         }
@@ -94,8 +94,8 @@ impl<T> HostMap<T> {
             HostPattern::Wildcard(suffix, WildcardDepth::Any) => self.wildcard_any.get(suffix),
             HostPattern::FirstLabel(label) => self.first_label.get(label),
             HostPattern::Expression(expression) => {
-                let place = self.expressions.binary_search_by(|(own, _)| own.cmp(expression)).ok()?;
-                self.expressions.get(place).map(|(_, value)| value)
+                let index = self.expressions.binary_search_by(|(own, _)| own.cmp(expression)).ok()?;
+                self.expressions.get(index).map(|(_, value)| value)
             }
             HostPattern::Any => self.any.as_ref(),
         }

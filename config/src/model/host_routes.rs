@@ -58,8 +58,8 @@ impl HostRoutes {
     /// grows with the change, and with the routes that share the first eight elements of their paths with it, or
     /// sixty-four of them if those are fewer.
     #[must_use]
-    pub fn changed(&self, gone: &[Arc<Route>], come: &[Arc<Route>]) -> Self {
-        let edits = Edits { gone: gone.iter().collect(), come: come.iter().collect() };
+    pub fn changed(&self, removed: &[Arc<Route>], added: &[Arc<Route>]) -> Self {
+        let edits = Edits { removed: removed.iter().collect(), added: added.iter().collect() };
         Self { routes: self.routes.changed(edits), ..self.clone() }
     }
 
@@ -150,7 +150,7 @@ impl Routes {
         if routes.len() <= UNINDEXED_MAX {
             return Self::Few(RouteList::of(routes));
         }
-        let edits = Edits { come: routes.iter().collect(), ..Edits::default() };
+        let edits = Edits { added: routes.iter().collect(), ..Edits::default() };
         Self::Indexed(Arc::new(PathIndex::default().changed(edits)))
     }
 

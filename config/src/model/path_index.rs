@@ -117,12 +117,12 @@ fn split(rest: &str) -> Option<(&str, &str)> {
 }
 
 impl Node {
-    fn changed(&self, place: NodePosition, edits: Edits<'_>) -> Self {
-        let rest = |route: &Route| literal(route).and_then(|path| path.get(place.skip..)).unwrap_or_default().len();
+    fn changed(&self, position: NodePosition, edits: Edits<'_>) -> Self {
+        let rest = |route: &Route| literal(route).and_then(|path| path.get(position.skip..)).unwrap_or_default().len();
         let (here, below) = edits.partition(|route| rest(route) == 0);
         let (exact, prefix) = here.partition(|route| matches!(route.path, PathMatch::Exact(_)));
         let (exact, prefix) = (self.exact.changed(&exact), self.prefix.changed(&prefix));
-        let (below, count) = self.below.changed(place, below, self.len - self.exact.len() - self.prefix.len());
+        let (below, count) = self.below.changed(position, below, self.len - self.exact.len() - self.prefix.len());
         let len = exact.len() + prefix.len() + count;
         Self { exact, prefix, below, len }
     }
@@ -163,15 +163,15 @@ impl Node {
 
 impl Below {
     /// The part below after edits, and its number of routes; `len` is the number before.
-    fn changed(&self, place: NodePosition, edits: Edits<'_>, len: usize) -> (Self, usize) {
+    fn changed(&self, position: NodePosition, edits: Edits<'_>, len: usize) -> (Self, usize) {
         if edits.is_empty() {
             return (self.clone(), len);
         }
         match self {
-            Self::Nothing => Self::of(place, edits.come.into_iter().cloned().collect()),
-            Self::Shard(shard) => Self::of(place, edits.apply(shard.routes().iter())),
+            Self::Nothing => Self::of(position, edits.added.into_iter().cloned().collect()),
+            Self::Shard(shard) => Self::of(position, edits.apply(shard.routes().iter())),
             Self::One(..) | Self::Many(_) => {
-                let (changed, len) = self.clone().with_elements(place, edits, len);
+                let (changed, len) = self.clone().with_elements(position, edits, len);
                 // Merged only below half the size that is split, so that one route more or less does not merge and
                 // split repeatedly.
                 if len > SHARD_MAX / 2 {
@@ -179,35 +179,35 @@ impl Below {
                 }
                 let mut all = Vec::with_capacity(len);
                 changed.collect(&mut all);
-                Self::of(place, all.into_iter().cloned().collect())
+                Self::of(position, all.into_iter().cloned().collect())
             }
         }
     }
 
-    fn of(place: NodePosition, routes: Vec<Arc<Route>>) -> (Self, usize) {
+    fn of(position: NodePosition, routes: Vec<Arc<Route>>) -> (Self, usize) {
         let len = routes.len();
         if len == 0 {
             return (Self::Nothing, 0);
         }
-        if len <= SHARD_MAX || place.level >= LEVELS_MAX {
-            return (Self::Shard(Arc::new(PathShard::new(routes, place.skip))), len);
+        if len <= SHARD_MAX || position.level >= LEVELS_MAX {
+            return (Self::Shard(Arc::new(PathShard::new(routes, position.skip))), len);
         }
-        let come = routes.iter().collect();
-        Self::Nothing.with_elements(place, Edits { come, ..Edits::default() }, 0)
+        let added = routes.iter().collect();
+        Self::Nothing.with_elements(position, Edits { added, ..Edits::default() }, 0)
     }
 
-    fn with_elements(mut self, place: NodePosition, edits: Edits<'_>, mut len: usize) -> (Self, usize) {
+    fn with_elements(mut self, position: NodePosition, edits: Edits<'_>, mut len: usize) -> (Self, usize) {
         let mut by_element: BTreeMap<&str, Edits<'_>> = BTreeMap::new();
         let element =
-            |route| literal(route).and_then(|path| path.get(place.skip..)).and_then(split).unwrap_or_default().0;
-        for route in edits.gone {
-            by_element.entry(element(route)).or_default().gone.push(route);
+            |route| literal(route).and_then(|path| path.get(position.skip..)).and_then(split).unwrap_or_default().0;
+        for route in edits.removed {
+            by_element.entry(element(route)).or_default().removed.push(route);
         }
-        for route in edits.come {
-            by_element.entry(element(route)).or_default().come.push(route);
+        for route in edits.added {
+            by_element.entry(element(route)).or_default().added.push(route);
         }
         for (element, edits) in by_element {
-            let below = NodePosition { level: place.level + 1, skip: place.skip + 1 + element.len() };
+            let below = NodePosition { level: position.level + 1, skip: position.skip + 1 + element.len() };
             let before = self.get(element);
             let node = before
                 .map_or_else(|| Node::default().changed(below, edits.clone()), |it| it.changed(below, edits.clone()));
@@ -274,9 +274,9 @@ mod tests {
     fn compiled_for_one(route: impl Fn(u32) -> Route) -> usize {
         let all: Vec<Arc<Route>> = (0..10_001).map(|number| Arc::new(route(number))).collect();
         let (last, first) = all.split_last().unwrap();
-        let before = PathIndex::default().changed(Edits { come: first.iter().collect(), ..Edits::default() });
+        let before = PathIndex::default().changed(Edits { added: first.iter().collect(), ..Edits::default() });
         COMPILED.set(0);
-        let after = before.changed(Edits { gone: vec![&first[5000]], come: vec![last] });
+        let after = before.changed(Edits { removed: vec![&first[5000]], added: vec![last] });
         assert_eq!((before.len(), after.len()), (10_000, 10_000));
         COMPILED.get()
     }

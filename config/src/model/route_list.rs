@@ -23,31 +23,31 @@ pub(super) enum RouteList {
     Many(Arc<[Chunk]>),
 }
 
-/// Removals and additions of routes. All of `gone` are in the list, and none of `come` is after the removals.
+/// Removals and additions of routes. All of `removed` are in the list, and none of `added` is after the removals.
 #[derive(Clone, Default)]
 pub(super) struct Edits<'r> {
-    pub(super) gone: Vec<&'r Arc<Route>>,
-    pub(super) come: Vec<&'r Arc<Route>>,
+    pub(super) removed: Vec<&'r Arc<Route>>,
+    pub(super) added: Vec<&'r Arc<Route>>,
 }
 
 impl<'r> Edits<'r> {
     pub(super) const fn is_empty(&self) -> bool {
-        self.gone.is_empty() && self.come.is_empty()
+        self.removed.is_empty() && self.added.is_empty()
     }
 
     /// The routes after the edits.
     pub(super) fn apply<'a>(&self, routes: impl Iterator<Item = &'a Arc<Route>>) -> Vec<Arc<Route>> {
-        let mut gone = self.gone.clone();
-        gone.sort_by(|a, b| order(a, b));
-        let stays = |route: &&Arc<Route>| gone.binary_search_by(|it| order(it, route)).is_err();
-        routes.filter(stays).cloned().chain(self.come.iter().map(|route| Arc::clone(route))).collect()
+        let mut removed = self.removed.clone();
+        removed.sort_by(|a, b| order(a, b));
+        let stays = |route: &&Arc<Route>| removed.binary_search_by(|it| order(it, route)).is_err();
+        routes.filter(stays).cloned().chain(self.added.iter().map(|route| Arc::clone(route))).collect()
     }
 
     /// Splits the edits into those whose routes fit, and the others.
     pub(super) fn partition(self, fits: impl Fn(&Route) -> bool) -> (Self, Self) {
         let split = |routes: Vec<&'r Arc<Route>>| routes.into_iter().partition(|route| fits(route));
-        let ((gone, other_gone), (come, other_come)) = (split(self.gone), split(self.come));
-        (Self { gone, come }, Self { gone: other_gone, come: other_come })
+        let ((removed, other_removed), (added, other_added)) = (split(self.removed), split(self.added));
+        (Self { removed, added }, Self { removed: other_removed, added: other_added })
     }
 }
 
@@ -82,10 +82,10 @@ impl RouteList {
         }
         match self {
             // A large change rebuilds the list.
-            Self::Many(chunks) if edits.gone.len() + edits.come.len() <= chunks.len() => {
+            Self::Many(chunks) if edits.removed.len() + edits.added.len() <= chunks.len() => {
                 let mut chunks = chunks.to_vec();
-                edits.gone.iter().for_each(|route| remove(&mut chunks, route));
-                edits.come.iter().for_each(|route| insert(&mut chunks, route));
+                edits.removed.iter().for_each(|route| remove(&mut chunks, route));
+                edits.added.iter().for_each(|route| insert(&mut chunks, route));
                 Self::of_chunks(chunks)
             }
             Self::Empty | Self::One(_) | Self::Many(_) => Self::of(edits.apply(self.iter())),
@@ -110,12 +110,12 @@ impl RouteList {
 }
 
 /// The number of the chunk in which a route is, or would be.
-fn place(chunks: &[Chunk], route: &Route) -> usize {
+fn chunk_of(chunks: &[Chunk], route: &Route) -> usize {
     chunks.partition_point(|chunk| chunk.last().is_some_and(|last| order(last, route).is_lt()))
 }
 
 fn remove(chunks: &mut Vec<Chunk>, route: &Route) {
-    let number = place(chunks, route);
+    let number = chunk_of(chunks, route);
     let Some(chunk) = chunks.get_mut(number) else { return };
     *chunk = chunk.iter().filter(|it| order(it, route).is_ne()).cloned().collect();
     let left = chunk.len();
@@ -132,7 +132,7 @@ fn remove(chunks: &mut Vec<Chunk>, route: &Route) {
 }
 
 fn insert(chunks: &mut Vec<Chunk>, route: &Arc<Route>) {
-    let number = place(chunks, route).min(chunks.len().saturating_sub(1));
+    let number = chunk_of(chunks, route).min(chunks.len().saturating_sub(1));
     let Some(chunk) = chunks.get_mut(number) else { return chunks.push([Arc::clone(route)].into()) };
     let at = chunk.partition_point(|it| order(it, route).is_lt());
     let (before, after) = chunk.split_at(at);
@@ -176,14 +176,14 @@ mod tests {
             let mut list = RouteList::of(want.iter().rev().map(|it| route(*it)).collect());
             for round in rounds {
                 // Some of the routes in the list are removed, and some are removed and added again.
-                let gone: Vec<_> = round.iter().filter(|(it, _)| want.contains(it)).map(|(it, _)| route(*it)).collect();
-                let come: Vec<_> = round.iter().filter(|(it, come)| *come || !want.contains(it)).map(|(it, _)| route(*it)).collect();
-                for (it, come) in &round {
-                    if !want.remove(it) || *come {
+                let removed: Vec<_> = round.iter().filter(|(it, _)| want.contains(it)).map(|(it, _)| route(*it)).collect();
+                let added: Vec<_> = round.iter().filter(|(it, added)| *added || !want.contains(it)).map(|(it, _)| route(*it)).collect();
+                for (it, added) in &round {
+                    if !want.remove(it) || *added {
                         want.insert(*it);
                     }
                 }
-                list = list.changed(&Edits { gone: gone.iter().collect(), come: come.iter().collect() });
+                list = list.changed(&Edits { removed: removed.iter().collect(), added: added.iter().collect() });
                 prop_assert_eq!(positions(&list), want.iter().copied().collect::<Vec<_>>());
                 prop_assert_eq!(list.len(), want.len());
                 if let RouteList::Many(chunks) = &list {
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn a_change_of_one_route_shares_the_other_chunks() {
         let before = RouteList::of((0..20_000).step_by(2).map(route).collect());
-        let (gone, come) = (route(5000), route(5001));
-        let after = before.changed(&Edits { gone: vec![&gone], come: vec![&come] });
+        let (removed, added) = (route(5000), route(5001));
+        let after = before.changed(&Edits { removed: vec![&removed], added: vec![&added] });
         let (RouteList::Many(old), RouteList::Many(new)) = (&before, &after) else { panic!("one chunk") };
         let others = new.iter().filter(|chunk| !old.iter().any(|it| Arc::ptr_eq(it, chunk))).count();
         assert_eq!((new.len(), others), (old.len(), 1));

@@ -257,11 +257,11 @@ mod tests {
     fn a_modified_token_is_invalid() {
         let own = key(UID, "");
         let text = own.seal(&token(1));
-        for place in 0..text.len() {
+        for index in 0..text.len() {
             for other in *b"ABab09-_=+/ \0\xFF" {
                 let mut changed = text;
-                changed[place] = other;
-                assert_eq!(own.open(&changed).is_some(), changed == text, "{place} {other}");
+                changed[index] = other;
+                assert_eq!(own.open(&changed).is_some(), changed == text, "{index} {other}");
             }
         }
         assert_eq!(own.open(&text[1..]), None);

@@ -17,8 +17,8 @@ impl Uid {
             return None;
         }
         let mut bits = 0_u128;
-        for (place, byte) in text.bytes().enumerate() {
-            let between = matches!(place, 8 | 13 | 18 | 23);
+        for (index, byte) in text.bytes().enumerate() {
+            let between = matches!(index, 8 | 13 | 18 | 23);
             let digit = match byte {
                 b'-' if between => continue,
                 b'0'..=b'9' if !between => byte - b'0',

@@ -270,8 +270,8 @@ const INGRESS: [Annotation<Draft>; 16] = [
     },
 ];
 
-fn set<T>(place: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
-    *place = Some(value?);
+fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *slot = Some(value?);
     Ok(())
 }
 

@@ -47,14 +47,14 @@ impl Tls {
     /// Ingress is not quadratic. Entries without hosts apply to the hosts of the rules, except rules without a host.
     #[must_use]
     pub fn of(&self, host: &HostPattern) -> Vec<&TlsSecret> {
-        let whole = self.range(|place| place.cmp(&None));
+        let whole = self.range(|key| key.cmp(&None));
         let (of_rules, [broad, narrow]) = match host {
             HostPattern::Exact(name) => {
                 let (label, parent) = name.split_once('.').unwrap_or((name, ""));
-                (whole, ["*", label].map(|label| self.range(|place| place.cmp(&Some((parent, label))))))
+                (whole, ["*", label].map(|label| self.range(|key| key.cmp(&Some((parent, label))))))
             }
             HostPattern::Wildcard(suffix, WildcardDepth::One) => {
-                (whole, [self.range(|place| place.map(|(parent, _)| parent).cmp(&Some(suffix))), &[]])
+                (whole, [self.range(|key| key.map(|(parent, _)| parent).cmp(&Some(suffix))), &[]])
             }
             // A wildcard of any depth matches no single range, and Ingress has no such wildcard.
             HostPattern::Wildcard(_, WildcardDepth::Any) => (whole, [self.named(), &[]]),
@@ -68,7 +68,7 @@ impl Tls {
     }
 
     fn named(&self) -> &[TlsSecret] {
-        self.range(|place| if place.is_none() { Ordering::Less } else { Ordering::Equal })
+        self.range(|key| if key.is_none() { Ordering::Less } else { Ordering::Equal })
     }
 
     fn range(&self, compare: impl Fn(HostSortKey<'_>) -> Ordering) -> &[TlsSecret] {

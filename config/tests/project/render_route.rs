@@ -37,7 +37,7 @@ fn hostnames(out: &mut String, it: &Hostnames) {
 }
 
 fn http_rule(out: &mut String, it: &HttpRule) {
-    line(out, format_args!("rule {} {:?}", it.place, it.name.as_deref().unwrap_or_default()));
+    line(out, format_args!("rule {} {:?}", it.index, it.name.as_deref().unwrap_or_default()));
     it.matches.iter().for_each(|it| http_match(out, it));
     filters(out, "  ", &it.filters);
     for backend in &it.backends {
@@ -116,7 +116,7 @@ pub(crate) fn grpc_route(out: &mut String, it: &GrpcRoute) {
 }
 
 fn grpc_rule(out: &mut String, it: &GrpcRule) {
-    line(out, format_args!("rule {} {:?}", it.place, it.name.as_deref().unwrap_or_default()));
+    line(out, format_args!("rule {} {:?}", it.index, it.name.as_deref().unwrap_or_default()));
     for one in &it.matches {
         let headers = Conditions { headers: one.headers.clone(), ..Conditions::default() };
         line(out, format_args!("  {}{}", one.path, conditions(&headers)));

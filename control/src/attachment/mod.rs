@@ -209,8 +209,8 @@ impl Attachment {
     /// The claim to a host, if there is one.
     #[must_use]
     pub fn claim(&self, host: &VirtualHost) -> Option<&Claim> {
-        let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
-        self.claims.get(place)
+        let index = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
+        self.claims.get(index)
     }
 
     /// The settings of a scope, if there are any.
@@ -222,8 +222,8 @@ impl Attachment {
     /// The route of the connections for a host, if there is one.
     #[must_use]
     pub fn stream(&self, host: &VirtualHost) -> Option<&Arc<StreamRoute>> {
-        let place = self.other_claims().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
-        self.other_claims().streams.get(place).map(|(_, route)| route)
+        let index = self.other_claims().streams.binary_search_by(|(of, _)| of.cmp(host)).ok()?;
+        self.other_claims().streams.get(index).map(|(_, route)| route)
     }
 
     /// The Services that it refers to.

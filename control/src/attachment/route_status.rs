@@ -42,7 +42,7 @@ impl RouteStatus {
         joined: Vec<(usize, Option<ConditionReason>)>,
         outcome: RouteConditions,
     ) -> Self {
-        let joined = joined.into_iter().map(|(place, fault)| (place, fault.map(Box::new))).collect();
+        let joined = joined.into_iter().map(|(index, fault)| (index, fault.map(Box::new))).collect();
         let outcome = (outcome != RouteConditions::default()).then(|| Box::new(outcome));
         Self { parents: Arc::clone(parents), generation, joined, outcome }
     }
@@ -65,7 +65,7 @@ impl RouteStatus {
     }
 
     fn joined(&self) -> impl Iterator<Item = (&ParentRef, Option<&ConditionReason>)> {
-        self.joined.iter().filter_map(|(place, fault)| Some((self.parents.get(*place)?, fault.as_deref())))
+        self.joined.iter().filter_map(|(index, fault)| Some((self.parents.get(*index)?, fault.as_deref())))
     }
 
     fn of_parent(

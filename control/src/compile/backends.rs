@@ -39,7 +39,7 @@ impl UnitKind for Services {
         // No port has the number 0, and a host that uses the last port was passed with its Service.
         let used = compiled.uses.range(from(&beyond)..).map(|(key, _)| key).find(|key| Some(&key.service) != last);
         let after = (Excluded(beyond), Unbounded);
-        let others = [inputs.held.range(after.clone()).next(), compiled.backends.range(after).next()];
+        let others = [inputs.frozen_backends.range(after.clone()).next(), compiled.backends.range(after).next()];
         others.into_iter().chain([used]).flatten().min().map(|key| key.service.clone())
     }
 
@@ -150,26 +150,27 @@ fn from(key: &BackendKey) -> (BackendKey, BackendUser) {
 /// thousands.
 pub(super) fn first_use(
     compiled: &Compiled,
-    held: &BTreeSet<BackendKey>,
+    frozen_backends: &BTreeSet<BackendKey>,
     service: &ObjectName,
     from_port: Option<Port>,
 ) -> Option<Port> {
     let first = key(service, from_port.unwrap_or(FIRST));
     let used = compiled.uses.range(from(&first)..).next().map(|(key, _)| key);
-    let least = used.into_iter().chain(held.range(&first..).next()).filter(|key| key.service == *service).min();
+    let least =
+        used.into_iter().chain(frozen_backends.range(&first..).next()).filter(|key| key.service == *service).min();
     least.map(|key| (key.port, key.transport))
 }
 
 /// The used ports of a Service.
-fn used_ports(compiled: &Compiled, held: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<Port> {
-    let next = |port: Port| first_use(compiled, held, service, Some(port));
+fn used_ports(compiled: &Compiled, frozen_backends: &BTreeSet<BackendKey>, service: &ObjectName) -> BTreeSet<Port> {
+    let next = |port: Port| first_use(compiled, frozen_backends, service, Some(port));
     std::iter::successors(next(FIRST), |port| next_port(*port).and_then(next)).collect()
 }
 
 /// The backends of a Service, one for each of its used ports. Without any, the Service is not looked at.
 fn compile(inputs: Inputs<'_>, compiled: &Compiled, name: &ObjectName) -> ServiceUnit {
     let mut unit = ServiceUnit::default();
-    let wanted = used_ports(compiled, inputs.held, name);
+    let wanted = used_ports(compiled, inputs.frozen_backends, name);
     let Inputs { world, topology, .. } = inputs;
     let Some(service) = world.services.get(name).filter(|_| !wanted.is_empty()) else { return unit };
     let allowed = Allowed::of(Some(name), &inputs.options.addresses, world);
@@ -254,8 +255,8 @@ fn endpoint(
     before: Option<&Arc<Backend>>,
 ) -> Endpoint {
     let serves = before.and_then(|before| {
-        let place = before.endpoints.binary_search_by_key(&address, |endpoint| endpoint.address).ok()?;
-        before.endpoints.get(place).filter(|endpoint| endpoint.pod.as_ref() == pod)
+        let index = before.endpoints.binary_search_by_key(&address, |endpoint| endpoint.address).ok()?;
+        before.endpoints.get(index).filter(|endpoint| endpoint.pod.as_ref() == pod)
     });
     serves.cloned().unwrap_or_else(|| Endpoint::new(transport, address, pod.cloned()))
 }

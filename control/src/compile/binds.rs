@@ -44,7 +44,7 @@ impl UnitKind for Binds {
             None => compiled.binds.remove(key),
         };
         let own = listeners.map(|listeners| Bind { key: *key, listeners: listeners.iter().cloned().collect() });
-        place(compiled, key, own);
+        put(compiled, key, own);
         true
     }
 
@@ -71,7 +71,7 @@ impl UnitKind for Binds {
 }
 
 /// Sets a bind, or removes it: the operator's come first, and the others in their order. There are few.
-fn place(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
+fn put(compiled: &mut Compiled, key: &BindKey, bind: Option<Bind>) {
     let others = compiled.parts.binds.iter().filter(|other| other.key != *key).cloned();
     let mut binds: Vec<Bind> = others.chain(bind).collect();
     binds.sort_by_key(|bind| compiled.binds.contains(&bind.key).then_some(bind.key));

@@ -46,7 +46,7 @@ pub struct Inputs<'a> {
     /// The attachments of the objects.
     pub topology: &'a Topology,
     /// Service ports whose endpoints are compiled even if no route uses them: those of held routes.
-    pub held: &'a BTreeSet<BackendKey>,
+    pub frozen_backends: &'a BTreeSet<BackendKey>,
 }
 
 /// The output of the compiler.
@@ -217,13 +217,13 @@ impl Compiled {
     }
 
     /// Returns `true` if the endpoints of a Service are compiled, because it is used.
-    pub(crate) fn uses(&self, service: &ObjectName, held: &BTreeSet<BackendKey>) -> bool {
-        backends::first_use(self, held, service, None).is_some()
+    pub(crate) fn uses(&self, service: &ObjectName, frozen_backends: &BTreeSet<BackendKey>) -> bool {
+        backends::first_use(self, frozen_backends, service, None).is_some()
     }
 
     /// The Services whose endpoints are compiled.
-    pub(crate) fn used_services(&self, held: &BTreeSet<BackendKey>) -> BTreeSet<ObjectName> {
-        self.uses.iter().map(|(key, _)| key).chain(held).map(|key| key.service.clone()).collect()
+    pub(crate) fn used_services(&self, frozen_backends: &BTreeSet<BackendKey>) -> BTreeSet<ObjectName> {
+        self.uses.iter().map(|(key, _)| key).chain(frozen_backends).map(|key| key.service.clone()).collect()
     }
 
     /// The number of findings by reason and severity, if it has changed since the last call.

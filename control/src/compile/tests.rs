@@ -105,8 +105,8 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
 }
 
 fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
-    let (topology, held) = (attach_all(world, options), BTreeSet::new());
-    let inputs = Inputs { world, options, topology: &topology, held: &held };
+    let (topology, frozen_backends) = (attach_all(world, options), BTreeSet::new());
+    let inputs = Inputs { world, options, topology: &topology, frozen_backends: &frozen_backends };
     let objects = ["a", "b"].map(|it| Unit::Object(ObjectRef::new(Kind::Ingress, name(it))));
     let others = ["a", "b"].into_iter().flat_map(|it| [Unit::Host(host(it)), Unit::Service(name(it))]);
     let stream = Unit::Stream(stream(compiled));
@@ -118,14 +118,14 @@ fn recompile(compiled: &mut Compiled, world: &World, options: &Options) {
 /// Lets a unit panic and compiles everything twice: from scratch, and again over a good state.
 #[track_caller]
 fn check(unit: &Unit, owner: &ObjectRef) {
-    let (world, options, held) = (world(), options(), BTreeSet::new());
-    let good = compile(&world, &options, &held);
+    let (world, options, frozen_backends) = (world(), options(), BTreeSet::new());
+    let good = compile(&world, &options, &frozen_backends);
     let others =
         [Unit::Host(host("b")), Unit::Service(name("b")), Unit::Object(ObjectRef::new(Kind::Ingress, name("b")))];
-    let mut again = compile(&world, &options, &held);
+    let mut again = compile(&world, &options, &frozen_backends);
 
     TRIPS.set(Some(unit.clone()));
-    let full = compile(&world, &options, &held);
+    let full = compile(&world, &options, &frozen_backends);
     recompile(&mut again, &world, &options);
     TRIPS.set(None);
 
@@ -162,9 +162,9 @@ fn a_panic_affects_only_its_own_unit() {
 
 #[test]
 fn a_unit_without_its_part_does_not_serve() {
-    let (options, held) = (options(), BTreeSet::new());
-    let compiled = compile(&world(), &options, &held);
-    let empty = compile(&World::default(), &options, &held).parts;
+    let (options, frozen_backends) = (options(), BTreeSet::new());
+    let compiled = compile(&world(), &options, &frozen_backends);
+    let empty = compile(&World::default(), &options, &frozen_backends).parts;
     let stream = Unit::Stream(stream(&compiled));
     let deis = Unit::Scope(ScopeId("deis".into()));
     for unit in [Unit::Host(host("a")), Unit::Service(name("a")), Unit::Bind(bind()), stream, deis, Unit::Globals(())] {

@@ -20,8 +20,8 @@ impl Sample<Cause> {
             if cause.of_endpoints() {
                 return;
             }
-            let Some(place) = self.first.iter().rposition(Cause::of_endpoints) else { return };
-            self.first.remove(place);
+            let Some(index) = self.first.iter().rposition(Cause::of_endpoints) else { return };
+            self.first.remove(index);
         }
         self.first.push(cause);
     }

@@ -127,10 +127,10 @@ impl RetainedModels {
     /// Removes the oldest models beyond the limits, except the ones that an operator may need most.
     fn forget(&mut self) {
         while self.models.len() > self.models_max || self.spare() > self.spare_max() {
-            let Some(place) = self.forgettable().next() else { return };
-            let Some(gone) = self.models.remove(place) else { return };
+            let Some(index) = self.forgettable().next() else { return };
+            let Some(gone) = self.models.remove(index) else { return };
             // The parts that the model before it shared with it now belong to that one alone.
-            if let Some(before) = place.checked_sub(1).and_then(|place| self.models.get_mut(place)) {
+            if let Some(before) = index.checked_sub(1).and_then(|index| self.models.get_mut(index)) {
                 before.replaced = (before.replaced + gone.replaced).min(before.routes);
             }
         }
@@ -141,12 +141,12 @@ impl RetainedModels {
     fn forgettable(&self) -> impl Iterator<Item = usize> {
         let older = self.models.iter().take(self.models.len().saturating_sub(2)).enumerate();
         let held = |model: &Model| self.held.is_some_and(|held| model.had(held));
-        older.filter(move |(_, model)| !held(model)).map(|(place, _)| place)
+        older.filter(move |(_, model)| !held(model)).map(|(index, _)| index)
     }
 
     /// The number of routes of the others that no longer serve. Those that a command has restored still count.
     fn spare(&self) -> usize {
-        self.forgettable().filter_map(|place| self.models.get(place)).map(|model| model.replaced).sum()
+        self.forgettable().filter_map(|index| self.models.get(index)).map(|model| model.replaced).sum()
     }
 
     /// A whole model may be replaced step by step and must not be removed, because then it is needed.

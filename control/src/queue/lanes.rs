@@ -70,9 +70,9 @@ impl<K> Lanes<K> {
     }
 
     /// Moves a key of the slow lane to the end of the fast one.
-    pub(super) fn promote(&mut self, place: u64) {
-        if let Some(slow) = self.slow.remove(&place) {
-            self.ranked.remove(&(slow.rank, place));
+    pub(super) fn promote(&mut self, sequence: u64) {
+        if let Some(slow) = self.slow.remove(&sequence) {
+            self.ranked.remove(&(slow.rank, sequence));
             self.fast.push_back(slow.key);
         }
     }
@@ -107,12 +107,12 @@ impl<K> Lanes<K> {
         match turn {
             Turn::Fast => self.fast.pop_front(),
             Turn::Slow => {
-                let (_, place) = self.ranked.pop_first()?;
-                self.slow.remove(&place).map(|slow| slow.key)
+                let (_, sequence) = self.ranked.pop_first()?;
+                self.slow.remove(&sequence).map(|slow| slow.key)
             }
             Turn::Overdue => {
-                let (place, slow) = self.slow.pop_first()?;
-                self.ranked.remove(&(slow.rank, place));
+                let (sequence, slow) = self.slow.pop_first()?;
+                self.ranked.remove(&(slow.rank, sequence));
                 Some(slow.key)
             }
         }

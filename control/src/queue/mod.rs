@@ -93,7 +93,7 @@ struct Waiting {
     /// When it was first added since it was last taken.
     since: Instant,
     /// Its place in the slow lane, if it is there.
-    place: u64,
+    sequence: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,14 +255,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 let waiting = waiting.get_mut();
                 if waiting.lane < lane {
                     waiting.lane = lane;
-                    self.lanes.promote(waiting.place);
+                    self.lanes.promote(waiting.sequence);
                     self.meter.depths(&self.lanes);
                 }
             }
             Entry::Vacant(vacant) => {
                 self.meter.added();
-                let place = self.lanes.push(vacant.key().clone(), lane, rank, now);
-                vacant.insert(Waiting { lane, since: now, place });
+                let sequence = self.lanes.push(vacant.key().clone(), lane, rank, now);
+                vacant.insert(Waiting { lane, since: now, sequence });
                 self.meter.depths(&self.lanes);
             }
         }
@@ -376,8 +376,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.meter.worked(working.since, now);
         self.count_work();
         if let Some(Again { lane, rank, since }) = working.again {
-            let place = self.lanes.push(key.clone(), lane, rank, since);
-            self.waiting.insert(key, Waiting { lane, since, place });
+            let sequence = self.lanes.push(key.clone(), lane, rank, since);
+            self.waiting.insert(key, Waiting { lane, since, sequence });
             self.meter.depths(&self.lanes);
         }
         self.shrink();

@@ -56,7 +56,7 @@ impl Reconciler {
     /// is rare, so they wait in the slow lane.
     pub(super) fn recheck_endpoint_addresses(&mut self, received: Instant) {
         let reason = Reason { cause: Arc::new(Cause::ApiServer), lane: Lane::Slow, received, own: false };
-        for service in self.model.compiled.used_services(&self.model.held) {
+        for service in self.model.compiled.used_services(&self.model.frozen_backends) {
             self.backlog.compile(Unit::Service(service), &reason, &self.model);
         }
     }

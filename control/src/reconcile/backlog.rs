@@ -79,7 +79,7 @@ struct Causes {
     all: Vec<Arc<Cause>>,
     /// The index in `all` of an object's cause. Empty while there are few, which are searched: nearly every unit has
     /// one cause.
-    places: BTreeMap<ObjectRef, usize>,
+    indexes: BTreeMap<ObjectRef, usize>,
 }
 
 impl Causes {
@@ -87,19 +87,19 @@ impl Causes {
     const SEARCHED_MAX: usize = 16;
 
     fn note(&mut self, cause: &Arc<Cause>) {
-        let place = cause.object().and_then(|object| match self.places.is_empty() {
+        let index = cause.object().and_then(|object| match self.indexes.is_empty() {
             true => self.all.iter().position(|noted| noted.object() == Some(object)),
-            false => self.places.get(object).copied(),
+            false => self.indexes.get(object).copied(),
         });
-        if let Some(noted) = place.and_then(|place| self.all.get_mut(place)) {
+        if let Some(noted) = index.and_then(|index| self.all.get_mut(index)) {
             *noted = Arc::clone(cause);
             return;
         }
         self.all.push(Arc::clone(cause));
         if self.all.len() > Self::SEARCHED_MAX {
-            let next = if self.places.is_empty() { 0 } else { self.all.len() - 1 };
+            let next = if self.indexes.is_empty() { 0 } else { self.all.len() - 1 };
             let objects = self.all.iter().enumerate().skip(next);
-            self.places.extend(objects.filter_map(|(place, cause)| Some((cause.object()?.clone(), place))));
+            self.indexes.extend(objects.filter_map(|(index, cause)| Some((cause.object()?.clone(), index))));
         }
     }
 }

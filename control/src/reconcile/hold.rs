@@ -113,7 +113,7 @@ impl Holding {
     fn follow(&mut self, backends: BTreeSet<BackendKey>, model: &mut Model) -> BTreeSet<ObjectName> {
         let missing = backends.iter().filter(|key| !model.compiled.parts.backends.contains_key(key));
         self.next.extend(missing.map(|key| Unit::Service(key.service.clone())));
-        let before = std::mem::replace(&mut model.held, backends);
+        let before = std::mem::replace(&mut model.frozen_backends, backends);
         before.into_iter().map(|key| key.service.clone()).collect()
     }
 
@@ -311,11 +311,11 @@ mod tests {
         assert_eq!(bench.freeze("new"), [""; 0]);
         assert_eq!(bench.holding.take_next(), BTreeSet::new(), "they are known");
         assert_eq!(bench.freeze("old"), ["shop/new"]);
-        assert_eq!(*bench.model.held_backends(), [key("old")].into());
+        assert_eq!(*bench.model.frozen_backends(), [key("old")].into());
         assert_eq!(bench.holding.take_next(), [endpoints("old")].into());
         assert_eq!(bench.holding.take_next(), BTreeSet::new());
         assert_eq!(bench.thaw(), Some(vec!["shop/old".to_owned()]));
-        assert_eq!((bench.model.held_backends().len(), bench.holding.take_next()), (0, BTreeSet::new()));
+        assert_eq!((bench.model.frozen_backends().len(), bench.holding.take_next()), (0, BTreeSet::new()));
     }
 
     #[test]

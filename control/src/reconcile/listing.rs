@@ -136,14 +136,14 @@ impl Listing {
         self.unconfirmed.contains(collection)
     }
 
-    /// A list lacks `gone` of the `held` objects of a collection. Returns `true` if the next list must confirm it.
+    /// A list lacks `gone` of the `known` objects of a collection. Returns `true` if the next list must confirm it.
     pub(super) fn must_be_confirmed(
         &mut self,
         collection: &Collection,
-        (gone, held): (usize, usize),
+        (gone, known): (usize, usize),
         pace: &Pace,
     ) -> bool {
-        if pace.needs_confirmation(gone, held) && self.unconfirmed.insert(collection.clone()) {
+        if pace.needs_confirmation(gone, known) && self.unconfirmed.insert(collection.clone()) {
             return true;
         }
         self.unconfirmed.remove(collection);
@@ -360,9 +360,13 @@ mod tests {
     fn check_doubts(lists: &[(usize, usize, bool)]) {
         let (of, pace) = (collection("Ingress"), Pace::default());
         let mut listing = Listing::new([of.clone()]);
-        for (gone, held, unconfirmed) in lists {
-            let asked = listing.must_be_confirmed(&of, (*gone, *held), &pace);
-            assert_eq!((asked, listing.is_unconfirmed(&of)), (*unconfirmed, *unconfirmed), "{gone} of {held} are gone");
+        for (gone, known, unconfirmed) in lists {
+            let asked = listing.must_be_confirmed(&of, (*gone, *known), &pace);
+            assert_eq!(
+                (asked, listing.is_unconfirmed(&of)),
+                (*unconfirmed, *unconfirmed),
+                "{gone} of {known} are gone"
+            );
         }
         listing.must_be_confirmed(&of, (30, 30), &pace);
         listing.unserved(&of, clock::now());

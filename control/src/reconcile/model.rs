@@ -21,7 +21,7 @@ pub struct Model {
     pub(super) world: World,
     pub(super) topology: Topology,
     /// The Service ports of held routes.
-    pub(super) held: BTreeSet<BackendKey>,
+    pub(super) frozen_backends: BTreeSet<BackendKey>,
     pub(super) compiled: Compiled,
 }
 
@@ -29,14 +29,14 @@ impl Model {
     /// The model of an empty cluster.
     pub(super) fn new(options: Options) -> Self {
         let compiled = Compiled::empty(&options);
-        let (world, topology, held) = (World::default(), Topology::default(), BTreeSet::new());
-        Self { options, world, topology, held, compiled }
+        let (world, topology, frozen_backends) = (World::default(), Topology::default(), BTreeSet::new());
+        Self { options, world, topology, frozen_backends, compiled }
     }
 
     /// The same objects and held Service ports, before anything is attached or compiled.
     pub(super) fn uncompiled(self) -> Self {
-        let Self { options, world, held, .. } = self;
-        Self { world, held, ..Self::new(options) }
+        let Self { options, world, frozen_backends, .. } = self;
+        Self { world, frozen_backends, ..Self::new(options) }
     }
 
     /// Attaches and compiles everything. Returns the number of units by [`Unit::label`](crate::compile::Unit::label).
@@ -62,19 +62,19 @@ impl Model {
 
     /// The inputs of the compiler.
     pub(super) const fn inputs(&self) -> Inputs<'_> {
-        let Self { options, world, topology, held, .. } = self;
-        Inputs { world, options, topology, held }
+        let Self { options, world, topology, frozen_backends, .. } = self;
+        Inputs { world, options, topology, frozen_backends }
     }
 
     /// The inputs of the compiler, and its output to be changed.
     pub(super) const fn inputs_and_output(&mut self) -> (Inputs<'_>, &mut Compiled) {
-        let Self { options, world, topology, held, compiled } = self;
-        (Inputs { world, options, topology, held }, compiled)
+        let Self { options, world, topology, frozen_backends, compiled } = self;
+        (Inputs { world, options, topology, frozen_backends }, compiled)
     }
 
     /// Whether the endpoints of a Service are compiled, because it is used.
     pub(super) fn uses(&self, service: &ObjectName) -> bool {
-        self.compiled.uses(service, &self.held)
+        self.compiled.uses(service, &self.frozen_backends)
     }
 
     /// The operator's options.
@@ -97,8 +97,8 @@ impl Model {
 
     /// The Service ports of held routes.
     #[must_use]
-    pub const fn held_backends(&self) -> &BTreeSet<BackendKey> {
-        &self.held
+    pub const fn frozen_backends(&self) -> &BTreeSet<BackendKey> {
+        &self.frozen_backends
     }
 
     /// The last compilation.

@@ -103,13 +103,13 @@ impl Reconciler {
         let mut gone: BTreeSet<ObjectRef> = self.listing.names_of(&collection, &self.model.world).cloned().collect();
         // Counted before anything is added: a list from another cluster would otherwise make up for missing objects
         // with its own.
-        let held = gone.len();
+        let known = gone.len();
         for projected in objects {
             gone.remove(&projected.meta.object);
             self.apply(projected, Lane::Slow, received);
         }
         if complete {
-            if self.listing.must_be_confirmed(&collection, (gone.len(), held), &self.model.options.pace) {
+            if self.listing.must_be_confirmed(&collection, (gone.len(), known), &self.model.options.pace) {
                 return Some(collection);
             }
             gone.into_iter().for_each(|object| self.delete(object, Lane::Slow, received));

@@ -132,7 +132,7 @@ impl EventCorrelator {
         self.forbidden.remove(namespace(object));
         let Some(history) = self.objects.get_mut(object) else { return };
         let before =
-            history.events.iter().position(|event| event.id == notice).map(|place| history.events.remove(place));
+            history.events.iter().position(|event| event.id == notice).map(|index| history.events.remove(index));
         if before.is_none_or(|event| event.again) {
             history.even_at = history.even_at.max(now) + REFILL;
         }

@@ -114,8 +114,8 @@ impl Reporter {
         existing.retain(service::is_our_slice);
         let mut writes = 0;
         for (name, desired) in service::slices(made, uid, &edge) {
-            let place = existing.iter().position(|slice| slice["metadata"]["name"] == *name.name);
-            let current = place.map(|place| existing.swap_remove(place));
+            let index = existing.iter().position(|slice| slice["metadata"]["name"] == *name.name);
+            let current = index.map(|index| existing.swap_remove(index));
             if current.as_ref().is_some_and(|current| !service::differs(current, &desired)) {
                 continue;
             }

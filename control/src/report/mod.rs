@@ -244,8 +244,8 @@ impl Reporter {
     /// Drops queued keys while the queues exist: the leadership starts with a check of all objects.
     async fn idle(&self) {
         async fn leave<K: Clone + Eq + Hash>(queue: &Workqueue<K>) {
-            while let Some(held) = queue.get().await {
-                held.succeeded();
+            while let Some(item) = queue.get().await {
+                item.succeeded();
             }
         }
         let Reports { statuses, events, gateways, .. } = &self.view.reports;
@@ -260,29 +260,29 @@ impl Reporter {
 
     /// One writer of statuses.
     async fn write_statuses(&self, lead: &Leadership) {
-        while let Some(held) = self.view.reports.statuses.get().await {
-            self.write_status(held, lead).await;
+        while let Some(item) = self.view.reports.statuses.get().await {
+            self.write_status(item, lead).await;
         }
     }
 
     /// Writes the status that is desired now, independently of when the key was queued.
-    async fn write_status(&self, held: WorkItem<ObjectRef>, lead: &Leadership) {
+    async fn write_status(&self, item: WorkItem<ObjectRef>, lead: &Leadership) {
         self.retry_after.over().await;
         sleep(LOOK_PAUSE).await;
-        let Some(desired) = self.view.desired_status(held.clone()).await.flatten() else {
-            held.succeeded();
+        let Some(desired) = self.view.desired_status(item.clone()).await.flatten() else {
+            item.succeeded();
             return;
         };
         let (written, pause) = match desired {
             Desired::Addresses { uid, addresses } => {
-                let written = self.send::<IgnoredAny>(lead, ingress::patch(&held.name, uid, &addresses)).await;
+                let written = self.send::<IgnoredAny>(lead, ingress::patch(&item.name, uid, &addresses)).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status, only_in_place_of_ours } => {
                 let said_by = (&*controller, generation);
-                let mut written = self.write_conditions(&held, said_by, (&status, only_in_place_of_ours), lead).await;
+                let mut written = self.write_conditions(&item, said_by, (&status, only_in_place_of_ours), lead).await;
                 if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
-                    written = self.hold_class(&held, in_use, lead).await;
+                    written = self.hold_class(&item, in_use, lead).await;
                 }
                 (written, CONDITIONS_PAUSE)
             }
@@ -290,8 +290,8 @@ impl Reporter {
         self.metrics.statuses.with_label_values(&[outcome(&written)]).inc();
         if let Err(NotWritten::Throttled(time)) = written {
             self.retry_after.begin(time);
-            self.view.reports.statuses.add_after(held.clone(), time, Lane::Slow);
-            held.succeeded();
+            self.view.reports.statuses.add_after(item.clone(), time, Lane::Slow);
+            item.succeeded();
             return;
         }
         // The key is held over the pause. If it is queued again before the watch reports the write, it is not checked
@@ -300,11 +300,11 @@ impl Reporter {
         match written {
             Ok(()) | Err(NotWritten::Gone) => {
                 self.unwritten.over();
-                held.succeeded();
+                item.succeeded();
             }
             Err(refusal) => {
-                self.unwritten.again("a status could not be written", &*held, &refusal);
-                held.retry();
+                self.unwritten.again("a status could not be written", &*item, &refusal);
+                item.retry();
             }
         }
     }

@@ -327,7 +327,7 @@ impl Claims<'_, '_> {
     fn certificate(&mut self, app: &DeisApp, domain: &DeisDomain, host: &HostPattern) -> HostCertificate {
         let listed = domain.to_string();
         let mapped = app.certificates.binary_search_by(|(of, _)| (**of).cmp(&*listed)).ok();
-        let mapped = mapped.and_then(|place| app.certificates.get(place)).map(|(_, secret)| secret);
+        let mapped = mapped.and_then(|index| app.certificates.get(index)).map(|(_, secret)| secret);
         let (mut missing, mut broken) = (None, false);
         if let Some(secret) = mapped {
             match self.reader.secret(secret) {

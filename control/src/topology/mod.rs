@@ -49,15 +49,15 @@ impl Topology {
     /// Replaces the attachment of an object and returns the previous one; `None` if that is equal and stays. The terms
     /// of unchanged claims stay the same allocations, and so do equal routes of changed ones.
     pub fn replace(&mut self, object: &ObjectRef, mut attachment: Attachment) -> Option<Attachment> {
-        let place = self.attachments.get_mut(object);
-        let is_same = match &place {
+        let entry = self.attachments.get_mut(object);
+        let is_same = match &entry {
             Some(before) => ***before == attachment,
             None => attachment == Attachment::default(),
         };
         if is_same {
             return None;
         }
-        let before = place.map(|before| std::mem::take(&mut **before)).unwrap_or_default();
+        let before = entry.map(|before| std::mem::take(&mut **before)).unwrap_or_default();
         self.share_report(&mut attachment);
         // Terms that claims to several hosts share are still shared afterwards.
         let mut kept: Vec<(Arc<ClaimTerms>, Arc<ClaimTerms>)> = Vec::new();
@@ -89,8 +89,8 @@ impl Topology {
         self.count_attached(&before.listeners, &attachment.listeners);
         if attachment.is_empty() {
             self.attachments.remove(object);
-        } else if let Some(place) = self.attachments.get_mut(object) {
-            **place = attachment;
+        } else if let Some(entry) = self.attachments.get_mut(object) {
+            **entry = attachment;
         } else {
             self.attachments.insert(object.clone(), Box::new(attachment));
         }

@@ -94,7 +94,7 @@ fn check_like_a_full_compile(bench: &Bench) {
     let full = compile(
         bench.reconciler.model().world(),
         bench.reconciler.model().options(),
-        bench.reconciler.model().held_backends(),
+        bench.reconciler.model().frozen_backends(),
     );
     assert_eq!(full.verdicts, bench.reconciler.model().compiled().verdicts);
     assert_eq!(full.findings.by_unit(), bench.reconciler.model().compiled().findings.by_unit());

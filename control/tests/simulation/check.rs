@@ -22,7 +22,7 @@ impl Simulation {
         let seed = self.seed;
         let (world, options) = (self.reconciler.model().world(), self.reconciler.model().options());
         let (live, full) =
-            (self.reconciler.model().compiled(), compile(world, options, self.reconciler.model().held_backends()));
+            (self.reconciler.model().compiled(), compile(world, options, self.reconciler.model().frozen_backends()));
         // Every part by its name, so that this does not compile without a new one.
         let SnapshotParts {
             hosts: _,
@@ -98,7 +98,7 @@ impl Simulation {
         let routes = self.frozen.as_ref().unwrap_or(live);
         assert_eq!(changed_between(published, routes), BTreeSet::new(), "seed {seed}: the routes that serve");
         assert_eq!(backends(published), backends(live), "seed {seed}: the endpoints that serve");
-        let followed = self.reconciler.model().held_backends();
+        let followed = self.reconciler.model().frozen_backends();
         for route in published.hosts.iter().flat_map(|(_, host)| host.all().cloned().collect::<Vec<_>>()) {
             for key in route.action.targets().filter(|target| target.fixed.is_none()).map(|target| &target.backend) {
                 assert!(self.frozen.is_none() || followed.contains(key), "seed {seed}: {key}");

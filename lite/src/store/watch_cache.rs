@@ -278,8 +278,8 @@ impl State {
 
     /// Enforces the memory limit.
     fn bound(&mut self, kind: &KindId) {
-        let held = |collection: &Collection| collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes);
-        let all: usize = self.collections.values().map(held).sum();
+        let known = |collection: &Collection| collection.upstream.as_ref().map_or(0, |upstream| upstream.bytes);
+        let all: usize = self.collections.values().map(known).sum();
         if self.upstream(kind.place()).is_some_and(|upstream| upstream.bytes > 0 && all > upstream.bytes_max) {
             self.give_up(kind);
         }
@@ -306,6 +306,6 @@ impl State {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-fn needs_confirmation(gone: usize, held: usize, (share_max, free): (f64, usize)) -> bool {
-    gone as f64 > share_max * held as f64 && (gone > free || gone == held)
+fn needs_confirmation(gone: usize, known: usize, (share_max, free): (f64, usize)) -> bool {
+    gone as f64 > share_max * known as f64 && (gone > free || gone == known)
 }

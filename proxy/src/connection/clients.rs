@@ -68,7 +68,7 @@ impl PermitKind {
 pub(crate) struct FlowPermit {
     clients: Arc<Clients>,
     address: IpAddr,
-    held: Arc<ClientUse>,
+    client_use: Arc<ClientUse>,
 }
 
 /// The outcome of counting a connection.
@@ -84,14 +84,14 @@ enum CountOutcome {
 pub(crate) struct ClientPermit {
     clients: Arc<Clients>,
     address: IpAddr,
-    held: Arc<ClientUse>,
+    client_use: Arc<ClientUse>,
     cost: Cost,
 }
 
 /// A cost besides that of connections and requests, charged to a client until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ClientCharge {
-    held: Arc<ClientUse>,
+    client_use: Arc<ClientUse>,
     cost: Cost,
 }
 
@@ -111,50 +111,51 @@ impl Clients {
     /// Counts a connection of a client; `None` if the client has too many already.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cost: Cost) -> Option<ClientPermit> {
         let address = subscriber(peer);
-        let held = self.counted(address, PermitKind::Connection, |connections| connections <= self.connections_max)?;
+        let client_use =
+            self.counted(address, PermitKind::Connection, |connections| connections <= self.connections_max)?;
         // From here on, dropping the place removes the connection.
-        let place = ClientPermit { clients: Arc::clone(self), address, held, cost };
-        self.budget.is_fair(place.held.taken.add(cost)).then_some(place)
+        let permit = ClientPermit { clients: Arc::clone(self), address, client_use, cost };
+        self.budget.is_fair(permit.client_use.taken.add(cost)).then_some(permit)
     }
 
     /// Counts a flow of a client; `None` if `may` refuses the new number of flows.
     pub(crate) fn enter_flow(self: &Arc<Self>, peer: IpAddr, may: impl Fn(u32) -> bool) -> Option<FlowPermit> {
         let address = subscriber(peer);
-        let held = self.counted(address, PermitKind::Flow, may)?;
-        Some(FlowPermit { clients: Arc::clone(self), address, held })
+        let client_use = self.counted(address, PermitKind::Flow, may)?;
+        Some(FlowPermit { clients: Arc::clone(self), address, client_use })
     }
 
-    fn counted(&self, address: IpAddr, place: PermitKind, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
+    fn counted(&self, address: IpAddr, permit: PermitKind, may: impl Fn(u32) -> bool) -> Option<Arc<ClientUse>> {
         let clients = self.by_address.pin();
         loop {
-            let held = clients.get_or_insert_with(address, Arc::default);
-            match held.count(place, &may) {
-                CountOutcome::Yes => return Some(Arc::clone(held)),
+            let client_use = clients.get_or_insert_with(address, Arc::default);
+            match client_use.count(permit, &may) {
+                CountOutcome::Yes => return Some(Arc::clone(client_use)),
                 CountOutcome::TooMany => return None,
-                CountOutcome::Forgotten => drop(clients.remove_if(&address, |_, held| held.is_forgotten())),
+                CountOutcome::Forgotten => drop(clients.remove_if(&address, |_, client_use| client_use.is_forgotten())),
             }
         }
     }
 
     /// Removes a place from the count.
-    fn leave(&self, address: &IpAddr, held: &ClientUse, place: PermitKind) {
-        let last = held.places.fetch_sub(place.one(), Relaxed) == place.one();
-        if last && self.by_address.len() > REMEMBERED_MAX && held.forget() {
-            self.by_address.pin().remove_if(address, |_, held| held.is_forgotten()).ok();
+    fn leave(&self, address: &IpAddr, client_use: &ClientUse, permit: PermitKind) {
+        let last = client_use.places.fetch_sub(permit.one(), Relaxed) == permit.one();
+        if last && self.by_address.len() > REMEMBERED_MAX && client_use.forget() {
+            self.by_address.pin().remove_if(address, |_, client_use| client_use.is_forgotten()).ok();
         }
     }
 
     /// Removes the clients that have neither connections nor flows.
     pub(crate) fn sweep(&self) {
-        self.by_address.pin().retain(|_, held| !held.forget());
+        self.by_address.pin().retain(|_, client_use| !client_use.forget());
     }
 }
 
 impl ClientUse {
-    fn count(&self, place: PermitKind, may: impl Fn(u32) -> bool) -> CountOutcome {
+    fn count(&self, permit: PermitKind, may: impl Fn(u32) -> bool) -> CountOutcome {
         let more = |places: u64| {
-            let count = u32::try_from(place.among(places)).unwrap_or(u32::MAX).saturating_add(1);
-            (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + place.one())
+            let count = u32::try_from(permit.among(places)).unwrap_or(u32::MAX).saturating_add(1);
+            (places != FORGOTTEN && count <= COUNT_MAX && may(count)).then(|| places + permit.one())
         };
         match self.places.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => CountOutcome::Yes,
@@ -177,8 +178,8 @@ impl ClientPermit {
     /// Charges a request to its client, unless the client holds too much already. Returns `true` if it was charged; the
     /// caller must return it with [`Self::release`].
     pub(crate) fn charge(&self, cost: Cost) -> bool {
-        let taken = self.held.taken.add(cost);
-        let requests = self.held.requests.fetch_add(1, Relaxed) + 1;
+        let taken = self.client_use.taken.add(cost);
+        let requests = self.client_use.requests.fetch_add(1, Relaxed) + 1;
         let may = requests <= self.clients.requests_max && self.clients.budget.is_fair(taken);
         if !may {
             self.release(cost);
@@ -188,16 +189,16 @@ impl ClientPermit {
 
     /// Charges a cost, unless the client then holds too much.
     pub(crate) fn hold(&self, cost: Cost) -> Option<ClientCharge> {
-        let taken = self.held.taken.add(cost);
+        let taken = self.client_use.taken.add(cost);
         // Dropping it returns the cost.
-        let charge = ClientCharge { held: Arc::clone(&self.held), cost };
+        let charge = ClientCharge { client_use: Arc::clone(&self.client_use), cost };
         self.clients.budget.is_fair(taken).then_some(charge)
     }
 
     /// Charges optional work of a request, unless its client would then exceed its share. Returns `true` if it was
     /// charged.
     pub(crate) fn charge_spare(&self, cost: Cost) -> bool {
-        let fits = self.clients.budget.is_within_share(self.held.taken.add(cost));
+        let fits = self.clients.budget.is_within_share(self.client_use.taken.add(cost));
         if !fits {
             self.release_part(cost);
         }
@@ -206,32 +207,32 @@ impl ClientPermit {
 
     /// Returns a part of the charge of a request that continues.
     pub(crate) fn release_part(&self, cost: Cost) {
-        self.held.taken.sub(cost);
+        self.client_use.taken.sub(cost);
     }
 
     /// Returns the charge of a request.
     pub(crate) fn release(&self, cost: Cost) {
-        self.held.taken.sub(cost);
-        self.held.requests.fetch_sub(1, Relaxed);
+        self.client_use.taken.sub(cost);
+        self.client_use.requests.fetch_sub(1, Relaxed);
     }
 }
 
 impl Drop for ClientCharge {
     fn drop(&mut self) {
-        self.held.taken.sub(self.cost);
+        self.client_use.taken.sub(self.cost);
     }
 }
 
 impl Drop for FlowPermit {
     fn drop(&mut self) {
-        self.clients.leave(&self.address, &self.held, PermitKind::Flow);
+        self.clients.leave(&self.address, &self.client_use, PermitKind::Flow);
     }
 }
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        self.held.taken.sub(self.cost);
-        self.clients.leave(&self.address, &self.held, PermitKind::Connection);
+        self.client_use.taken.sub(self.cost);
+        self.clients.leave(&self.address, &self.client_use, PermitKind::Connection);
     }
 }
 
@@ -283,13 +284,13 @@ mod tests {
         assert!(budget.charge(Cost::new(4, 0)), "pressure");
         let connection = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         assert!(clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
-        let held = Arc::clone(&connection.held);
-        assert_eq!(held.taken.now(), Cost::PLAIN);
+        let client_use = Arc::clone(&connection.client_use);
+        assert_eq!(client_use.taken.now(), Cost::PLAIN);
         drop(connection);
         clients.sweep();
         assert_eq!(clients.by_address.len(), 1, "flows keep their client");
         drop(flows);
-        assert_eq!(held.places.load(Relaxed), 0);
+        assert_eq!(client_use.places.load(Relaxed), 0);
         clients.sweep();
         assert_eq!(clients.by_address.len(), 0);
     }
@@ -299,9 +300,9 @@ mod tests {
         let (clients, _) = clients(BudgetLimits::default());
         drop(clients.enter(ip("192.0.2.1"), Cost::PLAIN));
         assert!(clients.by_address.pin().get(&ip("192.0.2.1")).unwrap().forget());
-        let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
-        assert!(!place.held.is_forgotten());
-        assert_eq!(PermitKind::Connection.among(place.held.places.load(Relaxed)), 1);
+        let permit = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        assert!(!permit.client_use.is_forgotten());
+        assert_eq!(PermitKind::Connection.among(permit.client_use.places.load(Relaxed)), 1);
     }
 
     #[test]
@@ -337,16 +338,16 @@ mod tests {
     #[test]
     fn under_pressure_an_address_holds_no_more_than_its_share() {
         let (clients, budget) = clients(BudgetLimits { files: 8, ..BudgetLimits::default() });
-        let place = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
+        let permit = clients.enter(ip("192.0.2.1"), Cost::PLAIN).unwrap();
         let request = Cost::NATIVE_REQUEST;
-        assert!(place.charge(request) && place.charge(request), "more than a quarter, with room left");
+        assert!(permit.charge(request) && permit.charge(request), "more than a quarter, with room left");
         assert!(budget.charge(Cost::new(4, 0)));
-        assert!(!place.charge(request) && clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
+        assert!(!permit.charge(request) && clients.enter(ip("192.0.2.1"), Cost::PLAIN).is_none());
         assert!(clients.enter(ip("192.0.2.2"), Cost::PLAIN).is_some());
-        place.release(request);
-        place.release(request);
-        assert!(place.charge(request));
+        permit.release(request);
+        permit.release(request);
+        assert!(permit.charge(request));
         budget.release(Cost::new(4, 0));
-        assert!(place.charge(request));
+        assert!(permit.charge(request));
     }
 }

@@ -30,7 +30,7 @@ impl GatewayTls {
     /// The verification of client certificates on a port.
     #[must_use]
     pub fn validation(&self, port: u16) -> Option<&ClientValidation> {
-        match self.by_port.binary_search_by_key(&port, |(port, _)| *port).ok().and_then(|place| self.by_port.get(place))
+        match self.by_port.binary_search_by_key(&port, |(port, _)| *port).ok().and_then(|index| self.by_port.get(index))
         {
             Some((_, own)) => own.as_ref(),
             None => self.frontend.as_ref(),
@@ -174,7 +174,7 @@ impl Reader<'_> {
                     let why = "is also the port of an earlier entry".to_owned();
                     return Err(InvalidValue { field: format!("{field}.port"), value: port.to_string(), why });
                 }
-                Err(place) => by_port.insert(place, (port, own)),
+                Err(index) => by_port.insert(index, (port, own)),
             }
         }
         Ok((default, by_port.into()))

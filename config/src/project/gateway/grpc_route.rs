@@ -39,7 +39,7 @@ pub struct GrpcRoute {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcRule {
     /// Its index in `spec.rules`.
-    pub place: usize,
+    pub index: usize,
     /// `name`, which policies refer to.
     pub name: Option<Arc<str>>,
     /// Its matches; one of them must hold.
@@ -105,7 +105,7 @@ pub(in crate::project) fn project(
     Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
 }
 
-fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<GrpcRule, InvalidValue> {
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, index: usize) -> Result<GrpcRule, InvalidValue> {
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_call, grpc_match)?;
@@ -115,7 +115,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
     let session = session(json.session_persistence, &format!("{field}.sessionPersistence"), id, rules.findings);
     let findings = &mut *rules.findings;
     Ok(GrpcRule {
-        place,
+        index,
         name,
         matches,
         filters: filters(json.filters, &format!("{field}.filters"), within, findings),

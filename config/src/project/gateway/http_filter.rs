@@ -129,11 +129,11 @@ impl<'a> FilterJson<'a> {
 pub(super) fn filters(
     raw: Option<&RawValue>,
     field: &str,
-    place: FilterContext<'_>,
+    context: FilterContext<'_>,
     findings: &mut FindingList,
 ) -> HttpFilters {
     let Some(raw) = raw else { return HttpFilters::default() };
-    let mut reader = Reader { place, seen: BTreeSet::new(), fault: None, findings };
+    let mut reader = Reader { context, seen: BTreeSet::new(), fault: None, findings };
     let mut all = Vec::new();
     match read(raw, field).and_then(|list: Vec<&RawValue>| within(Some(list), FILTERS_MAX, field)) {
         Ok(list) => {
@@ -150,7 +150,7 @@ pub(super) fn filters(
 }
 
 struct Reader<'r> {
-    place: FilterContext<'r>,
+    context: FilterContext<'r>,
     seen: BTreeSet<&'static str>,
     fault: Option<FilterFault>,
     findings: &'r mut FindingList,
@@ -182,7 +182,7 @@ impl Reader<'_> {
             }
             _ => return Err(fault("type", text, "is not a known type of filter").into()),
         };
-        if self.place.grpc && !GRPC_KINDS.contains(&kind) {
+        if self.context.grpc && !GRPC_KINDS.contains(&kind) {
             return Err(fault("type", text, "is not a type of filter for a GRPCRoute").into());
         }
         if !self.seen.insert(kind) && !REPEATED_KINDS.contains(&kind) {
@@ -203,7 +203,7 @@ impl Reader<'_> {
     }
 
     fn of_kind(&mut self, kind: &str, raw: &RawValue, field: &str) -> Result<Vec<HttpFilter>, InvalidFilter> {
-        let own = self.place.own;
+        let own = self.context.own;
         let filter = match kind {
             "RequestHeaderModifier" => {
                 HttpFilter::Edit(Filter::RequestHeaders(header_edits(raw, field, self.findings)?))
@@ -216,7 +216,7 @@ impl Reader<'_> {
             "RequestRedirect" => {
                 let redirect = redirect(raw, field)?;
                 self.check_prefix(redirect.path.as_ref(), field)?;
-                if self.place.backends {
+                if self.context.backends {
                     let why = "cannot be combined with backends: redirected requests go to none".to_owned();
                     return Err(InvalidFilter::incompatible(InvalidValue {
                         field: field.to_owned(),
@@ -245,7 +245,7 @@ impl Reader<'_> {
     /// A prefix can be replaced only if it is the rule's only path match.
     fn check_prefix(&self, path: Option<&PathRewrite>, field: &str) -> Result<(), InvalidFilter> {
         match path {
-            Some(PathRewrite::Prefix(text)) if !self.place.one_prefix => {
+            Some(PathRewrite::Prefix(text)) if !self.context.one_prefix => {
                 Err(InvalidFilter::incompatible(InvalidValue {
                     field: format!("{field}.path.replacePrefixMatch"),
                     value: printable(text),

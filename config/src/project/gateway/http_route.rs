@@ -40,7 +40,7 @@ pub struct HttpRoute {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpRule {
     /// Its index in `spec.rules`.
-    pub place: usize,
+    pub index: usize,
     /// `name`, which policies refer to.
     pub name: Option<Arc<str>>,
     /// Its matches; one of them must hold.
@@ -153,18 +153,18 @@ pub(super) fn shares(
 }
 
 /// A backend with filters of its own. An entry that is not an object has none; it has a finding already.
-fn backend(raw: &RawValue, field: &str, place: FilterContext<'_>, findings: &mut FindingList) -> HttpBackend {
-    let share = weighted(raw, field, place.own, findings, FindingList::filter_or_backend_invalid);
+fn backend(raw: &RawValue, field: &str, context: FilterContext<'_>, findings: &mut FindingList) -> HttpBackend {
+    let share = weighted(raw, field, context.own, findings, FindingList::filter_or_backend_invalid);
     let json: FiltersJson<'_> = read(raw, field).unwrap_or_default();
     let filters =
-        filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..place }, findings);
+        filters(json.filters, &format!("{field}.filters"), FilterContext { backends: false, ..context }, findings);
     HttpBackend { share, filters }
 }
 
 /// The rule of a route without `rules`: for every request.
 fn every_rule() -> HttpRule {
     HttpRule {
-        place: 0,
+        index: 0,
         name: None,
         matches: [every_request()].into(),
         filters: HttpFilters::default(),
@@ -173,7 +173,7 @@ fn every_rule() -> HttpRule {
     }
 }
 
-fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Result<HttpRule, InvalidValue> {
+fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, index: usize) -> Result<HttpRule, InvalidValue> {
     let json: RuleJson<'_> = read(raw, field)?;
     let identity = json.matches.clone().filter(|_| json.session_persistence.is_some()).unwrap_or_default();
     let matches = rules.matches(json.matches, field, every_request, http_match)?;
@@ -195,7 +195,7 @@ fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, place: usize) -> Res
         session,
     };
     Ok(HttpRule {
-        place,
+        index,
         name,
         matches,
         filters,

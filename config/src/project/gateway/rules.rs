@@ -39,12 +39,12 @@ impl<'r> Rules<'r> {
         rule: impl Fn(&mut Self, &RawValue, &str, usize) -> Result<R, InvalidValue>,
     ) -> (Box<[R]>, Box<[usize]>) {
         let (mut rules, mut dropped) = (Vec::new(), Vec::new());
-        for (place, (field, raw)) in self.findings.entries(list, RULES_MAX, "spec.rules").enumerate() {
-            match rule(&mut self, raw, &field, place) {
+        for (index, (field, raw)) in self.findings.entries(list, RULES_MAX, "spec.rules").enumerate() {
+            match rule(&mut self, raw, &field, index) {
                 Ok(rule) => rules.push(rule),
                 Err(invalid) => {
                     self.findings.invalid(&invalid);
-                    dropped.push(place);
+                    dropped.push(index);
                 }
             }
         }

@@ -205,10 +205,10 @@ impl Pending {
                 self.lose();
                 return true;
             }
-            let held = self.keys(stored);
+            let known = self.keys(stored);
             let gone: Vec<&String> =
-                held.iter().filter(|key| !items.contains_key(*key) && !watched.contains_key(*key)).collect();
-            if limit.needs_confirmation(gone.len(), held.len()) && !std::mem::replace(&mut self.unconfirmed, true) {
+                known.iter().filter(|key| !items.contains_key(*key) && !watched.contains_key(*key)).collect();
+            if limit.needs_confirmation(gone.len(), known.len()) && !std::mem::replace(&mut self.unconfirmed, true) {
                 self.based = false;
                 return false;
             }
@@ -333,10 +333,10 @@ fn taken((key, item): (&String, &mut Item)) -> Option<(String, Vec<u8>)> {
 }
 
 impl UnconfirmedRemovals {
-    /// Whether another list must confirm that `gone` of `held` objects are missing.
+    /// Whether another list must confirm that `gone` of `known` objects are missing.
     #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn needs_confirmation(self, gone: usize, held: usize) -> bool {
-        gone as f64 > self.share * held as f64 && (gone > self.count || gone == held)
+    pub(crate) fn needs_confirmation(self, gone: usize, known: usize) -> bool {
+        gone as f64 > self.share * known as f64 && (gone > self.count || gone == known)
     }
 }
 

@@ -46,11 +46,11 @@ impl Seal {
     /// Encrypts a value for a place; the result is the nonce and the ciphertext. `None` if the system has no random
     /// bytes.
     #[must_use]
-    pub fn close(&self, place: &[&str], value: &[u8]) -> Option<Vec<u8>> {
+    pub fn close(&self, context: &[&str], value: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
         let mut sealed = value.to_vec();
-        let aad = Aad::from(bound_to(place));
+        let aad = Aad::from(bound_to(context));
         self.0.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).ok()?;
         Some([&nonce, &*sealed].concat())
     }
@@ -59,10 +59,10 @@ impl Seal {
     ///
     /// # Errors
     /// Returns an error if it was encrypted for another place or with another key.
-    pub fn open(&self, place: &[&str], sealed: &[u8]) -> Result<Vec<u8>, DecryptionError> {
+    pub fn open(&self, context: &[&str], sealed: &[u8]) -> Result<Vec<u8>, DecryptionError> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(DecryptionError)?;
         let mut value = sealed.to_vec();
-        let aad = Aad::from(bound_to(place));
+        let aad = Aad::from(bound_to(context));
         let opened = self.0.open_in_place(Nonce::assume_unique_for_key(*nonce), aad, &mut value);
         let length = opened.map_err(|_unspecified| DecryptionError)?.len();
         value.truncate(length);
@@ -71,8 +71,8 @@ impl Seal {
 }
 
 /// A place as bytes. No component contains a zero byte.
-fn bound_to(place: &[&str]) -> Vec<u8> {
-    [&["tidegate cluster cache"], place].concat().join("\0").into_bytes()
+fn bound_to(context: &[&str]) -> Vec<u8> {
+    [&["tidegate cluster cache"], context].concat().join("\0").into_bytes()
 }
 
 impl fmt::Debug for Seal {
@@ -91,17 +91,17 @@ mod tests {
 
     #[test]
     fn a_value_opens_only_unchanged_with_its_key_in_its_place() {
-        let place = ["Secret", "shop/tls"];
-        let sealed = seal(1).close(&place, b"value").unwrap();
-        assert_eq!(seal(1).open(&place, &sealed).as_deref(), Ok(&b"value"[..]));
-        assert_eq!(seal(2).open(&place, &sealed), Err(DecryptionError));
+        let context = ["Secret", "shop/tls"];
+        let sealed = seal(1).close(&context, b"value").unwrap();
+        assert_eq!(seal(1).open(&context, &sealed).as_deref(), Ok(&b"value"[..]));
+        assert_eq!(seal(2).open(&context, &sealed), Err(DecryptionError));
         assert_eq!(seal(1).open(&["Secret", "shop/other"], &sealed), Err(DecryptionError));
         assert_eq!(seal(1).open(&["Secrets", "hop/tls"], &sealed), Err(DecryptionError));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert_eq!(seal(1).open(&place, &changed), Err(DecryptionError), "byte {at}");
-            assert_eq!(seal(1).open(&place, &sealed[..at]), Err(DecryptionError), "cut at {at}");
+            assert_eq!(seal(1).open(&context, &changed), Err(DecryptionError), "byte {at}");
+            assert_eq!(seal(1).open(&context, &sealed[..at]), Err(DecryptionError), "cut at {at}");
         }
     }
 

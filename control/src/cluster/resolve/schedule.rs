@@ -173,8 +173,8 @@ mod tests {
                 }
                 Wait(seconds) => now += SECOND * seconds,
                 End(name, after) => {
-                    let place = under_way.iter().position(|turn| *turn.name == *name).expect("it is under way");
-                    schedule.end(&under_way.swap_remove(place), Some(now + SECOND * after));
+                    let index = under_way.iter().position(|turn| *turn.name == *name).expect("it is under way");
+                    schedule.end(&under_way.swap_remove(index), Some(now + SECOND * after));
                 }
             }
             let mut of: BTreeMap<String, usize> = BTreeMap::new();

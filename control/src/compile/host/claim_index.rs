@@ -81,17 +81,17 @@ struct IndexEntries {
 struct RankedRoute {
     route: Arc<Route>,
     /// Its index in its claim; `None` for the lower bound of all with the same match.
-    place: Option<u32>,
+    index: Option<u32>,
 }
 
 impl RankedRoute {
     fn all_of(claim: &Claim) -> impl Iterator<Item = Self> {
-        (0..).zip(&claim.routes).map(|(place, route)| Self { route: Arc::clone(route), place: Some(place) })
+        (0..).zip(&claim.routes).map(|(index, route)| Self { route: Arc::clone(route), index: Some(index) })
     }
 
     /// The lower bound of all with the same match.
     fn first(route: &Arc<Route>) -> Self {
-        Self { route: Arc::clone(route), place: None }
+        Self { route: Arc::clone(route), index: None }
     }
 
     fn has_match(&self, other: &Self) -> bool {
@@ -102,11 +102,11 @@ impl RankedRoute {
 impl Ord for RankedRoute {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_age = || {
-            let key = |it: &Self| (it.route.origin.position, it.place);
+            let key = |it: &Self| (it.route.origin.position, it.index);
             let [a, b] = [&self.route.origin, &other.route.origin];
             (&a.age, key(self).0, &a.object, key(self).1).cmp(&(&b.age, key(other).0, &b.object, key(other).1))
         };
-        self.route.cmp_match(&other.route).then_with(|| match (self.place, other.place) {
+        self.route.cmp_match(&other.route).then_with(|| match (self.index, other.index) {
             (None, other) => other.map_or(Ordering::Equal, |_| Ordering::Less),
             (Some(_), None) => Ordering::Greater,
             (Some(_), Some(_)) => by_age(),

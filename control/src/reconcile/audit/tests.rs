@@ -169,8 +169,9 @@ impl Bench {
     /// Checks that everything equals a compilation from scratch, and serves.
     #[track_caller]
     fn check_right(&self) {
-        let Reconciler { model: Model { options, world, topology, held, compiled }, holding, .. } = &self.reconciler;
-        let full = compile(world, options, held);
+        let Reconciler { model: Model { options, world, topology, frozen_backends, compiled }, holding, .. } =
+            &self.reconciler;
+        let full = compile(world, options, frozen_backends);
         assert_eq!(all(&compiled.parts), all(&full.parts));
         assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));
         assert!(topology.attachments().eq(attach_all(world, options).attachments()));

@@ -212,9 +212,9 @@ fn binds(gateway: &ObjectRef, merged: &Merged<'_>, assigned: &Assigned) -> Box<[
 /// Records which listeners are on a socket that the data plane cannot open.
 fn note_unopened(reader: &Reader<'_>, binds: &[(BindKey, BindClaim)], offered: &mut [MergedListener]) {
     for (key, error) in &*reader.world().unopened {
-        let Ok(place) = binds.binary_search_by(|(bind, _)| bind.cmp(key)) else { continue };
+        let Ok(index) = binds.binary_search_by(|(bind, _)| bind.cmp(key)) else { continue };
         let tables: BTreeSet<&TableName> =
-            binds.get(place).into_iter().flat_map(|(_, claim)| claim.iter().map(|it| &it.table)).collect();
+            binds.get(index).into_iter().flat_map(|(_, claim)| claim.iter().map(|it| &it.table)).collect();
         for listener in offered.iter_mut().filter(|listener| tables.contains(&listener.table)) {
             let message = format!("{} cannot be opened: {error}", key.address);
             listener.unopened.get_or_insert_with(|| ConditionReason::new("PortUnavailable", message));

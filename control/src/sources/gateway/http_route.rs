@@ -20,7 +20,7 @@ const MATCHES_MAX: u32 = 64;
 
 /// A rule of either kind of route.
 struct Rule<'p> {
-    place: usize,
+    index: usize,
     name: Option<&'p Arc<str>>,
     matches: Vec<(PathMatch, Conditions)>,
     filters: &'p HttpFilters,
@@ -41,7 +41,7 @@ pub(in crate::sources) fn attach_http(reader: &mut Reader<'_>, object: &ObjectRe
             |own| settings(&own.timeouts, own.retry.as_ref(), own.session.as_ref()),
         );
         Rule {
-            place: rule.place,
+            index: rule.index,
             name: rule.name.as_ref(),
             matches: rule.matches.iter().map(|it| (it.path.clone(), it.conditions.clone())).collect(),
             filters: &rule.filters,
@@ -61,7 +61,7 @@ pub(in crate::sources) fn attach_grpc(reader: &mut Reader<'_>, object: &ObjectRe
     let rules = route.rules.iter().map(|rule| {
         let conditions = |headers: &_| Conditions { headers: Box::clone(headers), ..Conditions::default() };
         Rule {
-            place: rule.place,
+            index: rule.index,
             name: rule.name.as_ref(),
             matches: rule.matches.iter().map(|it| (it.path.clone(), conditions(&it.headers))).collect(),
             filters: &rule.filters,
@@ -116,16 +116,16 @@ fn attach(
     let mut made = Rules::of(reader, object);
     let (mut routes, mut broken) = (Vec::new(), dropped.to_vec());
     for rule in &rules {
-        let field = format!("spec.rules[{}]", rule.place);
+        let field = format!("spec.rules[{}]", rule.index);
         let does = made.make(&field, rule.filters, rule.backends);
         if does.broken {
-            broken.push(rule.place);
+            broken.push(rule.index);
         }
         for (number, (path, conditions)) in (0_u32..).zip(&rule.matches) {
             let field = field_name(&format!("{field}.matches[{number}]"));
-            let place = u32::try_from(rule.place).unwrap_or(u32::MAX / MATCHES_MAX);
+            let index = u32::try_from(rule.index).unwrap_or(u32::MAX / MATCHES_MAX);
             let origin =
-                Origin { object: object.clone(), age: age.clone(), field, position: place * MATCHES_MAX + number };
+                Origin { object: object.clone(), age: age.clone(), field, position: index * MATCHES_MAX + number };
             routes.push(Arc::new(Route {
                 rule: rule.name.cloned(),
                 conditions: conditions.clone(),
@@ -195,7 +195,7 @@ fn faults(
     if broken.is_empty() && backends.is_empty() {
         return (None, None);
     }
-    let of_rules = broken.iter().map(|place| format!("spec.rules[{place}]"));
+    let of_rules = broken.iter().map(|index| format!("spec.rules[{index}]"));
     let names: Vec<String> = of_rules.chain(backends.iter().cloned()).collect();
     let why = unsupported.as_ref().map_or("a match cannot be read", |fault| &fault.message);
     let message = format!("Dropped Rule: {} ({why})", names.join(", "));

@@ -217,7 +217,7 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
     let begin = |name: &ObjectName, transport: Transport, port: u16| {
         hash(&format!("{name} {transport} {port}")) % u64::from(count)
     };
-    let place = |place: u64| first.checked_add(u16::try_from(place).ok()?);
+    let port_at = |step: u64| first.checked_add(u16::try_from(step).ok()?);
     // A user who may write Services could claim another Gateway's port in one. A port with several claims is kept only
     // by the Gateway whose first candidate it is.
     let mut claims: BTreeMap<(Transport, u16), u32> = BTreeMap::new();
@@ -234,7 +234,7 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
             let asked = wanted.get(&gateway.age.name).is_some_and(|ports| ports.contains(&(*transport, *port)));
             let free = (first..=last).contains(*target) && !operator.contains(*target);
             let sole = claims.get(&(*transport, **target)) == Some(&1);
-            let own = || place(begin(name, *transport, *port)) == Some(**target);
+            let own = || port_at(begin(name, *transport, *port)) == Some(**target);
             asked && free && (sole || own()) && taken.insert((*transport, **target))
         });
         all.insert(&gateway.age.name, kept.map(|(port, target)| (*port, *target)).collect());
@@ -250,7 +250,7 @@ pub(super) fn targets_of(reader: &mut Reader<'_>, gateway: &Gateway, (first, las
                 continue;
             }
             let begin = begin(name, transport, port);
-            let mut places = (0..u64::from(count)).filter_map(|step| place((begin + step) % u64::from(count)));
+            let mut places = (0..u64::from(count)).filter_map(|step| port_at((begin + step) % u64::from(count)));
             if let Some(target) = places.find(|target| free(transport, *target, &taken)) {
                 taken.insert((transport, target));
                 targets.insert((transport, port), target);

@@ -209,17 +209,17 @@ fn competes(offered: &MergedListener) -> bool {
 /// belong to one object, both of two conflicting ones are refused.
 pub(super) fn settle(offered: &mut [MergedListener], listeners: &[&Listener], equals: usize) {
     let specs: Vec<Option<&ListenerSpec>> = listeners.iter().map(|listener| listener.spec.as_ref().ok()).collect();
-    for (place, spec) in specs.iter().enumerate() {
-        let Some(spec) = spec.filter(|_| offered.get(place).is_some_and(competes)) else { continue };
-        let others = if place < equals { 0..equals } else { 0..place };
-        let conflict = others.filter(|other| *other != place).find_map(|number| {
+    for (index, spec) in specs.iter().enumerate() {
+        let Some(spec) = spec.filter(|_| offered.get(index).is_some_and(competes)) else { continue };
+        let others = if index < equals { 0..equals } else { 0..index };
+        let conflict = others.filter(|other| *other != index).find_map(|number| {
             let other = offered.get(number)?;
             // A conflict among these refuses both, so one that is refused only for a conflict still counts.
-            let counts = competes(other) || place < equals && other.conflicts;
+            let counts = competes(other) || index < equals && other.conflicts;
             let of_other = specs.get(number).copied().flatten().filter(|_| counts);
             Some((of_other.and_then(|of_other| port_conflict(spec, of_other))?, other.listener.to_string()))
         });
-        let (Some((conflict, other)), Some(own)) = (conflict, offered.get_mut(place)) else { continue };
+        let (Some((conflict, other)), Some(own)) = (conflict, offered.get_mut(index)) else { continue };
         own.conflicts = true;
         let cannot_share = |reason, what: &str| {
             ConditionReason::new(reason, format!("{other} has the {what}, with a protocol that cannot share it"))

@@ -10,20 +10,20 @@ use crate::attachment::{ConditionReason, MergedListener};
 /// Records for each listener that terminates TLS whether its certificates, or else its hostname, overlap with those of
 /// another one on the port.
 pub(super) fn note(offered: &mut [MergedListener], tls: &[Option<Arc<ListenerTls>>]) {
-    let found: Vec<Option<ConditionReason>> = (0..offered.len()).map(|place| overlap(offered, tls, place)).collect();
+    let found: Vec<Option<ConditionReason>> = (0..offered.len()).map(|index| overlap(offered, tls, index)).collect();
     for (listener, fault) in offered.iter_mut().zip(found) {
         listener.overlap = fault;
     }
 }
 
-fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], place: usize) -> Option<ConditionReason> {
-    let at = |place: usize| {
-        let (listener, tls) = (offered.get(place)?, tls.get(place)?.as_ref()?);
+fn overlap(offered: &[MergedListener], tls: &[Option<Arc<ListenerTls>>], index: usize) -> Option<ConditionReason> {
+    let at = |index: usize| {
+        let (listener, tls) = (offered.get(index)?, tls.get(index)?.as_ref()?);
         (listener.refused.is_none() && tls.mode != TlsMode::Passthrough).then_some((listener, tls))
     };
-    let (own, own_tls) = at(place)?;
+    let (own, own_tls) = at(index)?;
     let others =
-        || (0..offered.len()).filter(|other| *other != place).filter_map(at).filter(|(it, _)| it.port == own.port);
+        || (0..offered.len()).filter(|other| *other != index).filter_map(at).filter(|(it, _)| it.port == own.port);
     if let Some((other, _)) = others().find(|(_, tls)| certificates(own_tls, tls)) {
         let message = format!("a certificate is for a name of a certificate of {}", other.listener);
         return Some(ConditionReason::new("OverlappingCertificates", message));

@@ -48,10 +48,10 @@ impl RouteParents<'_> {
     /// Resolves all parents.
     pub(super) fn join(&self, reader: &mut Reader<'_>) -> ResolvedParents {
         let mut joined = ResolvedParents::default();
-        for (place, parent) in self.parents.iter().enumerate() {
+        for (index, parent) in self.parents.iter().enumerate() {
             let Some((owner, merged)) = listeners_of_parent(reader, parent) else { continue };
             let fault = self.join_one(reader, parent, &owner, &merged, &mut joined).err();
-            joined.parents.push((place, fault));
+            joined.parents.push((index, fault));
         }
         joined
     }

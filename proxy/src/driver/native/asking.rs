@@ -32,12 +32,12 @@ impl<C: Downstream> Transfer<'_, C> {
                 Err(reason)
             }
         };
-        pending.resume(asked, self.room.held.len(), head)
+        pending.resume(asked, self.room.body_prefix.len(), head)
     }
 
     /// Waits for the answer of the service, or for the client to disconnect.
     async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<CheckResult, Reason> {
-        let body = if pending.body_bytes_max() > 0 { self.room.held.clone() } else { bytes::Bytes::new() };
+        let body = if pending.body_bytes_max() > 0 { self.room.body_prefix.clone() } else { bytes::Bytes::new() };
         let (client, is_whole) = (&mut *self.client, self.progress.body.is_over());
         let gone = poll_fn(|cx| client.poll_gone(is_whole, cx));
         match select(Box::pin(pending.ask(body, shared)), gone).await {
@@ -64,7 +64,7 @@ impl<C: Downstream> Transfer<'_, C> {
             }
         }
         let (until, late) = pending.hold_end(clock::now() + self.options.client.body_read_stall);
-        let mut held = BytesMut::from(&*self.room.held);
+        let mut held = BytesMut::from(&*self.room.body_prefix);
         let Self { client, progress, .. } = self;
         let read = poll_fn(|cx| {
             loop {
@@ -97,7 +97,7 @@ impl<C: Downstream> Transfer<'_, C> {
             }
         });
         read.await?;
-        self.room.held = held.freeze();
+        self.room.body_prefix = held.freeze();
         Ok(())
     }
 }

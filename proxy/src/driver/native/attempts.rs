@@ -121,7 +121,7 @@ fn compose<H: RequestHead>(
     room.edits.clear();
     forwarding.request_edits(asked.head, &mut room.edits);
     // From here on only the upload buffer holds the body.
-    let held = std::mem::take(&mut room.held);
+    let held = std::mem::take(&mut room.body_prefix);
     if !held.is_empty() {
         // The client got the interim response when its body was held.
         room.edits.remove(EXPECT);

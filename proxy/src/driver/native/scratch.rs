@@ -38,7 +38,7 @@ pub(super) struct RelayBuffers {
     /// The parsed head of the response.
     pub(super) response: Response,
     /// The part of the request's body that is held during an external authorisation.
-    pub(super) held: Bytes,
+    pub(super) body_prefix: Bytes,
     /// The edits of either head.
     pub(super) edits: Edits,
     /// The bytes for the endpoint.
@@ -82,7 +82,7 @@ impl RelayBuffers {
     /// Returns its buffers.
     pub(super) fn clear(&mut self) {
         self.again();
-        self.held = Bytes::new();
+        self.body_prefix = Bytes::new();
         self.to_endpoint.clear();
     }
 }
