@@ -173,6 +173,18 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(clap::Args, Debug, Default)]
+pub(crate) struct UnconfirmedRemovalsArgs {
+    /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
+    /// it.
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_UNCONFIRMED_REMOVALS_SHARE", default_value = "0.5")]
+    pub(crate) unconfirmed_removals_share: String,
+    /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
+    /// would remove all of them.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_UNCONFIRMED_REMOVALS_COUNT", default_value = "10")]
+    pub(crate) unconfirmed_removals_count: String,
+}
+
+#[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Pace")]
 pub(crate) struct PaceArgs {
     /// The time that the first snapshot waits for Secrets and IngressClasses that cannot be listed, and for a namespace
@@ -183,14 +195,8 @@ pub(crate) struct PaceArgs {
     /// --optional-kinds-grace.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_OPTIONAL_KINDS_SLOW_GRACE", default_value = "2m")]
     pub(crate) optional_kinds_slow_grace: String,
-    /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
-    /// it.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_UNCONFIRMED_REMOVALS_SHARE", default_value = "0.5")]
-    pub(crate) unconfirmed_removals_share: String,
-    /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
-    /// would remove all of them.
-    #[arg(long, value_name = "COUNT", env = "TIDEGATE_UNCONFIRMED_REMOVALS_COUNT", default_value = "10")]
-    pub(crate) unconfirmed_removals_count: String,
+    #[command(flatten)]
+    pub(crate) unconfirmed_removals: UnconfirmedRemovalsArgs,
     /// The interval between two relists of a kind, plus up to half of it at random. Relists run beside the watch and
     /// find changes that it missed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_RELIST_INTERVAL", default_value = "10m")]

@@ -17,9 +17,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
+use tidegate_control::options::UnconfirmedRemovals;
 use tidegate_control::{
-    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, UnconfirmedRemovals,
-    served_kinds,
+    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, served_kinds,
 };
 use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;

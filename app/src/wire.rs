@@ -17,7 +17,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, EdgeSettings, L
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
-use tidegate_control::{ApiServer, BindFailures, Control, Order, UnconfirmedRemovals, View};
+use tidegate_control::{ApiServer, BindFailures, Control, Order, View};
 use tidegate_proxy::{Bound, BudgetLimits, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -89,10 +89,7 @@ impl Wired {
         let builder = builder(&mut control, sockets.deis_builder);
         let threads = process.threads.unwrap_or(tidegate_proxy::Options::default().threads);
         let (budget, pool_size) = shared_out(budget, threads, serve.as_mut());
-        let removals = UnconfirmedRemovals {
-            share: control.pace.unconfirmed_removals_share,
-            count: control.pace.unconfirmed_removals_count,
-        };
+        let removals = control.pace.unconfirmed_removals;
         let mut served = serve.as_ref().map(|serve| Served::open(serve, removals)).transpose()?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
         let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);

@@ -9,9 +9,8 @@ use prometheus::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{
-    Cache, CacheMetrics, CacheOptions, Collection, Restored, Sink, StoredCollection, UnconfirmedRemovals,
-};
+use tidegate_control::options::UnconfirmedRemovals;
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, Restored, Sink, StoredCollection};
 
 use crate::clock::{now, pause, timed};
 use crate::size::Size;

@@ -44,7 +44,7 @@ pub use attachment::{
 pub use cluster::api_server::ApiServer;
 pub use cluster::cache::{
     Batch, Cache, CacheMetrics, CacheOptions, DecryptionError, FORMAT, PartitionChange, Position, Restored,
-    RestoredCached, RestoredCollection, Seal, Sink, Store, StoredCollection, UnconfirmedRemovals, UnusableStore,
+    RestoredCached, RestoredCollection, Seal, Sink, Store, StoredCollection, UnusableStore,
 };
 pub use cluster::cached::{CachedCondition, CachedKind, CachedState, CachedStates, ServedKind, awaited};
 pub use cluster::client;

@@ -225,6 +225,31 @@ pub enum Secrets {
     },
 }
 
+/// The objects of a collection that a complete list may remove without a second list for confirmation: those within
+/// either limit.
+#[derive(Clone, Copy, Debug)]
+pub struct UnconfirmedRemovals {
+    /// The share of the known objects, from 0 to 1.
+    pub share: f64,
+    /// The number of objects, whatever their share, as long as some remain.
+    pub count: usize,
+}
+
+impl UnconfirmedRemovals {
+    /// Whether a list that lacks `gone` of `known` objects must be confirmed by another one. A few need no confirmation
+    /// unless they are all: there may be a single class, and every route depends on it.
+    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
+    pub(crate) fn needs_confirmation(self, gone: usize, known: usize) -> bool {
+        gone as f64 > self.share * known as f64 && (gone > self.count || gone == known)
+    }
+}
+
+impl Default for UnconfirmedRemovals {
+    fn default() -> Self {
+        Self { share: 0.5, count: 10 }
+    }
+}
+
 /// Limits and timeouts of the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -239,11 +264,8 @@ pub struct Pace {
     pub optional_slow_grace: Duration,
     /// The same in either case, if restored state serves the rest.
     pub restored_grace: Duration,
-    /// The share of a kind (0 to 1) that a complete list may remove without a second list for confirmation.
-    pub unconfirmed_removals_share: f64,
-    /// The number of objects that a complete list may remove without confirmation, whatever their share, as long as
-    /// some remain.
-    pub unconfirmed_removals_count: usize,
+    /// The objects that a complete list may remove without a second list for confirmation.
+    pub unconfirmed_removals: UnconfirmedRemovals,
     /// The duration of a round of the audit; a random part of up to half is added.
     pub audit: Duration,
     /// The number of routes after which a turn of the audit ends: a large host is compiled whole, and changes wait
@@ -255,14 +277,6 @@ impl Pace {
     /// The maximum number of units in a turn of the audit.
     pub(crate) fn units_max(&self) -> usize {
         self.share.slow_batch_max.max(1)
-    }
-
-    /// Whether a list that lacks so many of the known objects of a collection must be confirmed by another one. A few
-    /// need no confirmation unless they are all: there may be a single class, and every route depends on it.
-    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn needs_confirmation(&self, gone: usize, known: usize) -> bool {
-        gone as f64 > self.unconfirmed_removals_share * known as f64
-            && (gone > self.unconfirmed_removals_count || gone == known)
     }
 }
 
@@ -280,8 +294,7 @@ impl Default for Pace {
             optional_grace: Duration::from_secs(15),
             optional_slow_grace: Duration::from_secs(120),
             restored_grace: Duration::from_secs(2),
-            unconfirmed_removals_share: 0.5,
-            unconfirmed_removals_count: 10,
+            unconfirmed_removals: UnconfirmedRemovals::default(),
             audit: Duration::from_secs(300),
             audit_routes_max: 1000,
         }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{CacheMetrics, CacheOptions, UnconfirmedRemovals};
+use crate::cluster::cache::{CacheMetrics, CacheOptions};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, unknown};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
@@ -190,14 +190,10 @@ impl State {
     /// Watches the cached kinds, independently of the loop.
     fn follow_cached(&mut self, shutdown: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
         let Control { client, options, limits, cached, cached_copies, .. } = &self.control;
-        let pace = options.pace;
         let following = CachedFollower {
             client: client.clone(),
             kinds: cached.clone(),
-            removals: UnconfirmedRemovals {
-                share: pace.unconfirmed_removals_share,
-                count: pace.unconfirmed_removals_count,
-            },
+            removals: options.pace.unconfirmed_removals,
             limits: limits.clone(),
             metrics: self.collection_metrics.clone(),
             copies: cached_copies.clone(),

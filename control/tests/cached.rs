@@ -19,9 +19,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use prometheus::Registry;
 use serde_json::{Value, json};
+use tidegate_control::options::UnconfirmedRemovals;
 use tidegate_control::{
     ApiServer, CachedCondition, CachedControl, CachedKind, CachedStates, Copies, CopyEvent, CopyState, CopySubscriber,
-    Limits, ServedKind, UnconfirmedRemovals, start_cached,
+    Limits, ServedKind, start_cached,
 };
 use tidegate_lite::{Feed, Lite, LiteService, WatchCacheKind, WatchCacheLimits};
 use tokio_util::sync::CancellationToken;

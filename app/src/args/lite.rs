@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{CacheArgs, CachedArgs, ServeArgs, ServerArgs};
+use super::{CacheArgs, CachedArgs, ServeArgs, ServerArgs, UnconfirmedRemovalsArgs};
 
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct LiteArgs {
@@ -29,14 +29,8 @@ pub(crate) struct LiteClusterArgs {
     /// The context of the kubeconfig [default: its current one].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_CONTEXT", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
-    /// The share of a kind's objects, from 0 to 1, that a complete list may remove before a second list has to confirm
-    /// it.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_UNCONFIRMED_REMOVALS_SHARE", default_value = "0.5")]
-    pub(crate) unconfirmed_removals_share: String,
-    /// The number of objects that a complete list may remove without confirmation, whatever their share, unless it
-    /// would remove all of them.
-    #[arg(long, value_name = "COUNT", env = "TIDEGATE_UNCONFIRMED_REMOVALS_COUNT", default_value = "10")]
-    pub(crate) unconfirmed_removals_count: String,
+    #[command(flatten)]
+    pub(crate) unconfirmed_removals: UnconfirmedRemovalsArgs,
     /// The interval between two relists of a kind, plus up to half of it at random. Relists find changes that the watch
     /// missed.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_RELIST_INTERVAL", default_value = "10m")]

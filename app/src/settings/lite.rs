@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use tidegate_control::{CacheOptions, CachedKind, Limits, UnconfirmedRemovals};
+use tidegate_control::options::UnconfirmedRemovals;
+use tidegate_control::{CacheOptions, CachedKind, Limits};
 
 use super::address::one;
-use super::pace::within;
+use super::pace::read_unconfirmed_removals;
 use super::process::{log_form, log_level};
 use super::{Cluster, InvalidValue, ListenAddress, LogForm, Serve, cache, cached, serve, time};
 use crate::args::LiteArgs;
@@ -35,10 +36,7 @@ impl TryFrom<&LiteArgs> for Lite {
         let kubeconfig = of.kubeconfig.clone().map(|path| (path, of.context.clone()));
         let cluster = Cluster { kubeconfig, server: serve::server(&args.server)?, namespaces: Vec::new() };
         let serve = serve::read_at(&args.serve, args.serve.serve_api.as_deref().unwrap_or(SERVE_API))?;
-        let removals = UnconfirmedRemovals {
-            share: within("--unconfirmed-removals-share", &of.unconfirmed_removals_share, 0.0..=1.0)?,
-            count: within("--unconfirmed-removals-count", &of.unconfirmed_removals_count, 0..=usize::MAX)?,
-        };
+        let removals = read_unconfirmed_removals(&of.unconfirmed_removals)?;
         let process = &args.process;
         Ok(Self {
             cluster,

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use tidegate_control::LaneShares;
-use tidegate_control::options::{Keep, Pace};
+use tidegate_control::options::{Keep, Pace, UnconfirmedRemovals};
 
 use super::{InvalidValue, time};
-use crate::args::{KeepArgs, PaceArgs};
+use crate::args::{KeepArgs, PaceArgs, UnconfirmedRemovalsArgs};
 
 pub(super) fn read(args: &PaceArgs) -> Result<Pace, InvalidValue> {
     let defaults = Pace::default();
@@ -23,18 +23,16 @@ pub(super) fn read(args: &PaceArgs) -> Result<Pace, InvalidValue> {
         share,
         optional_grace: time("--optional-kinds-grace", &args.optional_kinds_grace)?,
         optional_slow_grace: time("--optional-kinds-slow-grace", &args.optional_kinds_slow_grace)?,
-        unconfirmed_removals_share: within(
-            "--unconfirmed-removals-share",
-            &args.unconfirmed_removals_share,
-            0.0..=1.0,
-        )?,
-        unconfirmed_removals_count: within(
-            "--unconfirmed-removals-count",
-            &args.unconfirmed_removals_count,
-            0..=usize::MAX,
-        )?,
+        unconfirmed_removals: read_unconfirmed_removals(&args.unconfirmed_removals)?,
         audit: time("--audit-round", &args.audit_round)?,
         ..defaults
+    })
+}
+
+pub(super) fn read_unconfirmed_removals(args: &UnconfirmedRemovalsArgs) -> Result<UnconfirmedRemovals, InvalidValue> {
+    Ok(UnconfirmedRemovals {
+        share: within("--unconfirmed-removals-share", &args.unconfirmed_removals_share, 0.0..=1.0)?,
+        count: within("--unconfirmed-removals-count", &args.unconfirmed_removals_count, 0..=usize::MAX)?,
     })
 }
 

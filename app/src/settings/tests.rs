@@ -4,7 +4,7 @@ use clap::Parser as _;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::LaneShares;
-use tidegate_control::options::{HostOwnership, Keep, Pace, Publish, ServiceType, ToPods};
+use tidegate_control::options::{HostOwnership, Keep, Pace, Publish, ServiceType, ToPods, UnconfirmedRemovals};
 use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
 
 use super::*;
@@ -250,8 +250,7 @@ fn the_pace_is_configurable() {
     let want = Pace {
         optional_grace: Duration::from_millis(250),
         optional_slow_grace: Duration::from_secs(3),
-        unconfirmed_removals_share: 0.25,
-        unconfirmed_removals_count: 0,
+        unconfirmed_removals: UnconfirmedRemovals { share: 0.25, count: 0 },
         share: LaneShares { batch_max: 7, slow_batch_max: 3, fast_turns_max: 2, slow_age_max, ..Pace::default().share },
         audit: Duration::from_secs(90),
         ..Pace::default()

@@ -143,7 +143,7 @@ impl Listing {
         (gone, known): (usize, usize),
         pace: &Pace,
     ) -> bool {
-        if pace.needs_confirmation(gone, known) && self.unconfirmed.insert(collection.clone()) {
+        if pace.unconfirmed_removals.needs_confirmation(gone, known) && self.unconfirmed.insert(collection.clone()) {
             return true;
         }
         self.unconfirmed.remove(collection);

@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, UnconfirmedRemovals, seconds};
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, RestoredCached, seconds};
 use crate::cluster::cached::{CachedCondition, CachedKind, CachedStates, ServedKind, StateReporter, unknown};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{CachedInformer, Identity, Limits, Recovery, Restarted};
+use crate::options::UnconfirmedRemovals;
 
 /// The pause before an informer that panicked is restarted.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);

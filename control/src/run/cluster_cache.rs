@@ -15,10 +15,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, Restored, StoredCollection, UnconfirmedRemovals};
+use crate::cluster::cache::{Cache, CacheMetrics, CacheOptions, Restored, StoredCollection};
 use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, served};
 use crate::cluster::informer::Identity;
 use crate::event::Collection;
+use crate::options::UnconfirmedRemovals;
 
 /// The timeout for opening the cache at start: a disk that hangs costs only the cache.
 const OPEN_MAX: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ use super::cached::{CachedFollower, follow};
 use super::cluster_cache::{keep_reached_by, open_cache};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
-use crate::cluster::cache::{Cache, Restored, RestoredCached, Sink, StoredCollection, UnconfirmedRemovals, seconds};
+use crate::cluster::cache::{Cache, Restored, RestoredCached, Sink, StoredCollection, seconds};
 use crate::cluster::cached::CachedStates;
 use crate::cluster::informer::{Identity, Informer, Limits};
 use crate::cluster::resolve::Resolver;
@@ -40,9 +40,7 @@ pub(super) struct CacheState {
 impl State {
     /// Opens the cache, if enabled, and restores its content.
     pub(super) async fn open_cache(&mut self) {
-        let pace = self.control.options.pace;
-        let removals =
-            UnconfirmedRemovals { share: pace.unconfirmed_removals_share, count: pace.unconfirmed_removals_count };
+        let removals = self.control.options.pace.unconfirmed_removals;
         let kept = (self.kept_collections(), self.control.cached.clone());
         let (cache, mut restored) = open_cache(self.control.cache.clone(), kept, removals, &self.cache_metrics).await;
         self.kept.cache = cache;

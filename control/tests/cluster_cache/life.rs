@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use prometheus::Registry;
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink, UnconfirmedRemovals};
+use tidegate_control::options::UnconfirmedRemovals;
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Restored, Sink};
 
 use crate::model::{KINDS, Model, object, object_name, version};
 

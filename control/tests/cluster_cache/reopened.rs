@@ -7,9 +7,8 @@ use std::time::Duration;
 use prometheus::Registry;
 use tempfile::TempDir;
 use tidegate_config::object::{Kind, ObjectName};
-use tidegate_control::{
-    Cache, CacheMetrics, CacheOptions, Collection, Restored, StoredCollection, UnconfirmedRemovals,
-};
+use tidegate_control::options::UnconfirmedRemovals;
+use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, Restored, StoredCollection};
 
 use crate::life::options;
 use crate::model::{object, version};

@@ -118,7 +118,7 @@ impl Simulation {
         let before = self.names(kind);
         let all: BTreeSet<ObjectRef> = before.union(&listed).cloned().collect();
         let lacks = all.len() - listed.len();
-        let most = lacks * 2 > before.len() && lacks > self.options.pace.unconfirmed_removals_count;
+        let most = lacks * 2 > before.len() && lacks > self.options.pace.unconfirmed_removals.count;
         let unconfirmed = (most || lacks > 0 && lacks == before.len()) && self.unconfirmed.insert(kind);
         if !unconfirmed {
             self.unconfirmed.remove(&kind);

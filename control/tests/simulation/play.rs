@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
-use tidegate_control::options::{Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources};
+use tidegate_control::options::{
+    Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources, UnconfirmedRemovals,
+};
 use tidegate_control::{Collection, Command, Event, LaneShares, Order, Reconciler};
 
 use crate::check::{pointers, whole};
@@ -20,7 +22,8 @@ fn options(die: &mut fastrand::Rng) -> Options {
     // Small batches, so that related changes land in different ones.
     let pace = Pace::default();
     let share = LaneShares { batch_max: die.usize(1..6), slow_batch_max: die.usize(1..6), ..pace.share };
-    let pace = Pace { share, unconfirmed_removals_count: 3, audit: Duration::from_millis(20), ..pace };
+    let unconfirmed_removals = UnconfirmedRemovals { count: 3, ..pace.unconfirmed_removals };
+    let pace = Pace { share, unconfirmed_removals, audit: Duration::from_millis(20), ..pace };
     let deis = (die.u32(0..3) == 0).then(|| {
         let builder = ObjectName::new("blue", ["s0", "s1"][die.usize(0..2)]);
         Deis {

@@ -34,7 +34,6 @@ use tidegate_config::object::Kind;
 use tokio::sync::watch;
 
 pub use metrics::CacheMetrics;
-pub use pending::UnconfirmedRemovals;
 pub use restore::{Restored, RestoredCached, RestoredCollection};
 pub use seal::{DecryptionError, Seal};
 pub use sink::Sink;
@@ -44,6 +43,7 @@ pub use unusable::UnusableStore;
 use crate::clock;
 use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Collection;
+use crate::options::UnconfirmedRemovals;
 use budget::Budget;
 use pending::Pending;
 use restore::{API_SERVER, DNS_NAMES};

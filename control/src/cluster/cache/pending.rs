@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::kept_form::same;
 use super::store::{PartitionChange, Position};
+use crate::options::UnconfirmedRemovals;
 
 /// A first list with more changed bytes than this is written in parts.
 const PART_BYTES: usize = 32 << 20;
@@ -17,16 +18,6 @@ pub(super) trait Stored {
     fn get(&self, key: &str) -> Option<Vec<u8>>;
     /// All keys; `None` if the store is unavailable.
     fn keys(&self) -> Option<Vec<String>>;
-}
-
-/// The limits for accepting a list that lacks known objects without a second list, as those of [`crate::options::Pace`]
-/// for the control loop.
-#[derive(Clone, Copy, Debug)]
-pub struct UnconfirmedRemovals {
-    /// The share of known objects that may be missing.
-    pub share: f64,
-    /// The number of objects that may be missing regardless of their share, unless none is left.
-    pub count: usize,
 }
 
 /// The end of a list.
@@ -329,14 +320,6 @@ fn taken((key, item): (&String, &mut Item)) -> Option<(String, Vec<u8>)> {
     match std::mem::replace(item, Item::Same) {
         Item::Same => None,
         Item::Value(value) => Some((key.clone(), value)),
-    }
-}
-
-impl UnconfirmedRemovals {
-    /// Whether another list must confirm that `gone` of `known` objects are missing.
-    #[allow(clippy::cast_precision_loss, reason = "a share of counts needs no more precision")]
-    pub(crate) fn needs_confirmation(self, gone: usize, known: usize) -> bool {
-        gone as f64 > self.share * known as f64 && (gone > self.count || gone == known)
     }
 }
 

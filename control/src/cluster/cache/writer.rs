@@ -13,13 +13,14 @@ use tokio::sync::watch;
 use super::budget::Budget;
 use super::kept_form::kept_form;
 use super::metrics::CacheMetrics;
-use super::pending::{Pending, Stored, UnconfirmedRemovals};
+use super::pending::{Pending, Stored};
 use super::seal::Seal;
 use super::sink::{Form, Message, Partition, PartitionMessage};
 use super::store::{Batch, Store};
 use super::unusable::UnusableStore;
 use super::{CacheOptions, folder, restore};
 use crate::clock;
+use crate::options::UnconfirmedRemovals;
 
 /// The interval for writing a changed resourceVersion without values: it costs as many pages as a change, and an older
 /// one is good enough to resume a watch.

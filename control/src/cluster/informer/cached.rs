@@ -20,11 +20,12 @@ use super::pauses::{Pauses, Recovery};
 use super::tee::Tee;
 use super::{Interest, Limits, Resource};
 use crate::clock;
-use crate::cluster::cache::{Sink, UnconfirmedRemovals};
+use crate::cluster::cache::Sink;
 use crate::cluster::cached::{CachedCondition, CachedKind, ServedKind, StateReporter};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::event::Collection;
+use crate::options::UnconfirmedRemovals;
 use cached_collection::CachedCollection;
 
 /// Lists and watches one cached kind.
