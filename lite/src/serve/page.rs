@@ -15,6 +15,17 @@ pub(super) struct Token {
     pub(super) version: u64,
     /// The last object shown.
     pub(super) after: Key,
+    /// The objects after it, if the page before counted them: counting them again for every page would cost the square
+    /// of a large list.
+    pub(super) remaining: Option<Remaining>,
+}
+
+/// The number of objects that a page has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remaining {
+    /// The namespace that was listed; `None` for all. Another one has another number.
+    pub(super) namespace: Option<String>,
+    pub(super) count: usize,
 }
 
 impl Token {
@@ -33,14 +44,20 @@ impl Token {
         let version = token["rv"].as_u64().ok_or_else(invalid)?;
         let start = token["start"].as_str().and_then(|start| start.strip_suffix('\0')).ok_or_else(invalid)?;
         let (namespace, name) = start.split_once('/').unwrap_or(("", start));
-        Ok(Some(Self { version, after: Key { namespace: namespace.to_owned(), name: name.to_owned() } }))
+        let count = token["remaining"].as_u64().and_then(|count| usize::try_from(count).ok());
+        let remaining = count.map(|count| Remaining { namespace: token["in"].as_str().map(str::to_owned), count });
+        Ok(Some(Self { version, after: Key { namespace: namespace.to_owned(), name: name.to_owned() }, remaining }))
     }
 
     pub(super) fn encode(&self) -> String {
         let Key { namespace, name } = &self.after;
         let slash = if namespace.is_empty() { "" } else { "/" };
         let start = format!("{namespace}{slash}{name}\0");
-        URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": start}).to_string())
+        let mut token = json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": start});
+        if let Some(Remaining { namespace, count }) = &self.remaining {
+            (token["in"], token["remaining"]) = (namespace.as_deref().into(), (*count).into());
+        }
+        URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
     /// 410 for a list that can no longer be continued.
@@ -75,8 +92,12 @@ mod tests {
 
     #[test]
     fn a_token_round_trips() {
-        for namespace in ["", "a"] {
-            let token = || Token { version: 7, after: Key { namespace: namespace.to_owned(), name: "b.c".to_owned() } };
+        let of = |namespace: &str| Some(Remaining { namespace: Some(namespace.to_owned()), count: 500 });
+        for (namespace, remaining) in
+            [("", None), ("", Some(Remaining { namespace: None, count: 0 })), ("a", of("a")), ("a", of(""))]
+        {
+            let after = Key { namespace: namespace.to_owned(), name: "b.c".to_owned() };
+            let token = || Token { version: 7, after: after.clone(), remaining: remaining.clone() };
             check(&token().encode(), Ok(Some(token())));
         }
         check("", Ok(None));

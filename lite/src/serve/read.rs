@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::body::LiteBody;
 use super::form::{self, Form};
-use super::page::{self, Token};
+use super::page::{self, Remaining, Token};
 use super::query::Query;
 use super::{answer, table};
 use crate::failure::Failure;
@@ -118,15 +118,17 @@ pub(super) async fn list(
         // A selector reads the objects, which is done without the lock.
         let most = if selection.all { limit } else { usize::MAX };
         match (&token, exact) {
-            (Some(Token { version, after }), _) => {
+            (Some(Token { version, after, remaining }), _) => {
                 let then = state.list_at(kind, &part, *version, Some(after)).map_err(|_| Token::expired())?;
-                taken(then, most, *version)
+                // A client may continue with another namespace or selector, which has another number.
+                let all = remaining.as_ref().filter(|it| selection.all && it.namespace == part.namespace);
+                taken(then, most, *version, all.map(|it| it.count))
             }
             (None, Some(exact)) => {
                 let then = state.list_at(kind, &part, exact, None).map_err(|gone| too_old(exact, &gone))?;
-                taken(then, most, exact)
+                taken(then, most, exact, None)
             }
-            (None, None) => taken(state.list(kind, &part), most, state.version_of(kind)),
+            (None, None) => taken(state.list(kind, &part), most, state.version_of(kind), None),
         }
     };
     if !selection.all {
@@ -136,21 +138,32 @@ pub(super) async fn list(
         objects.truncate(limit);
     }
     let last = objects.last().filter(|_| remaining > 0);
-    let next = last.map(|(key, _)| Token { version, after: key.clone() });
     let counted = Some(remaining).filter(|_| query.labels.is_empty() && query.fields.is_empty());
+    let next = last.map(|(key, _)| Token {
+        version,
+        after: key.clone(),
+        remaining: counted.map(|count| Remaining { namespace: part.namespace.clone(), count }),
+    });
     let metadata = page::metadata(version, next.as_ref(), counted);
     let objects: Vec<Arc<Object>> = objects.into_iter().map(|(_, object)| kind.shown(&object)).collect();
     Ok(shown(lite, kind, objects, metadata, query, form))
 }
 
-/// Up to a number of objects of a list, its version, and the number of remaining ones.
+/// Up to a number of objects of a list, its version, and the number of remaining ones; `all` is the number of all of
+/// them, if it is known.
 fn taken<'a>(
     mut list: impl Iterator<Item = (&'a Key, &'a Arc<Object>)>,
     limit: usize,
     version: u64,
+    all: Option<usize>,
 ) -> (Vec<(Key, Arc<Object>)>, u64, usize) {
-    let objects = list.by_ref().take(limit).map(|(key, object)| (key.clone(), object.clone())).collect();
-    (objects, version, list.count())
+    let objects: Vec<_> = list.by_ref().take(limit).map(|(key, object)| (key.clone(), object.clone())).collect();
+    let remaining = match (list.next(), all) {
+        (None, _) => 0,
+        (Some(_), Some(all)) => all.saturating_sub(objects.len()).max(1),
+        (Some(_), None) => list.count() + 1,
+    };
+    (objects, version, remaining)
 }
 
 /// The response with a list in the requested form.
@@ -255,6 +268,26 @@ mod tests {
         let list: Value = serde_json::from_slice(&got.concat()).unwrap();
         let numbers: Vec<u64> = list["items"].as_array().unwrap().iter().filter_map(|it| it["n"].as_u64()).collect();
         assert_eq!(numbers, (0..objects as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_page_after_the_first_reads_one_object_more_than_it_shows() {
+        let objects: Vec<_> = (0..10)
+            .map(|n| (Key { namespace: "a".to_owned(), name: n.to_string() }, Arc::new(Object::new(json!({}), 7))))
+            .collect();
+        let check = |after: usize, limit: usize, all: Option<usize>, want: (usize, usize, usize)| {
+            let read = std::cell::Cell::new(0);
+            let list = objects[after..].iter().map(|(key, object)| (key, object)).inspect(|_| read.set(read.get() + 1));
+            let (shown, _, remaining) = taken(list, limit, 7, all);
+            assert_eq!((shown.len(), remaining, read.get()), want, "{limit} after {after} of {all:?}");
+        };
+        check(0, 3, None, (3, 7, 10));
+        check(3, 3, Some(7), (3, 4, 4));
+        check(6, 3, Some(4), (3, 1, 4));
+        check(9, 3, Some(1), (1, 0, 1));
+        // Whatever a client has made of its token, it gets the whole list.
+        check(3, 3, Some(0), (3, 1, 4));
+        check(9, 3, Some(100), (1, 0, 1));
     }
 
     #[test]

@@ -114,10 +114,16 @@ impl Asked {
         let all = self.limit == 0 || self.version == "0" && self.token.is_none();
         let limit = if all { items.len() } else { self.limit.min(items.len()) };
         let rest = items.len() - limit;
-        let remaining = Some(rest).filter(|rest| *rest > 0 && !self.odd);
-        Ok(
-            json!({"version": version.to_string(), "items": items[..limit], "goes_on": rest > 0, "remaining": remaining}),
-        )
+        let remaining = Some(rest).filter(|rest| *rest > 0 && !self.odd).into();
+        Ok(json!({"version": version.to_string(), "items": items[..limit], "goes_on": rest > 0,
+            "remaining": self.comparable(remaining)}))
+    }
+
+    /// A `remainingItemCount` as far as it is compared. Later pages count down from the first one, and an upstream server
+    /// with another history can show other objects under the same version meanwhile; the number is an estimate by its
+    /// definition.
+    pub(super) fn comparable(&self, remaining: Value) -> Value {
+        if self.token.is_some() { remaining.is_u64().into() } else { remaining }
     }
 
     /// The expected events, or the status code of a refusal.
