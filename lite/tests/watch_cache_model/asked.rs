@@ -119,9 +119,9 @@ impl Asked {
             "remaining": self.comparable(remaining)}))
     }
 
-    /// A `remainingItemCount` as far as it is compared. Later pages count down from the first one, and an upstream server
-    /// with another history can show other objects under the same version meanwhile; the number is an estimate by its
-    /// definition.
+    /// A `remainingItemCount` as far as it is compared. Later pages count down from the first one, and an upstream
+    /// server with another history can show other objects under the same version meanwhile; the number is an estimate
+    /// by its definition.
     pub(super) fn comparable(&self, remaining: Value) -> Value {
         if self.token.is_some() { remaining.is_u64().into() } else { remaining }
     }
