@@ -132,7 +132,7 @@ async fn read_answer(stream: &mut TcpStream, bodiless: bool) -> Answer {
     let mut answer = Answer { status, head: raw.to_lowercase(), raw, body: String::new() };
     let length = answer.header("content-length").map(|length| length.parse::<usize>().unwrap());
     let chunked = answer.header("transfer-encoding").is_some();
-    if !bodiless && status != 101 {
+    if !bodiless && !matches!(status, 101 | 204) {
         let whole = |bytes: &[u8]| match length {
             Some(length) => bytes.len() >= end + length,
             None => chunked && bytes.ends_with(b"0\r\n\r\n"),

@@ -212,3 +212,21 @@ async fn a_connection_is_not_reused_after_surplus_bytes() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_connection_is_not_reused_when_a_response_announced_a_body_that_it_must_not_have() {
+    for (driver, http2) in WAYS {
+        for (announced, numbers) in
+            [("Content-Length: 46\r\n", [1, 1]), ("Transfer-Encoding: chunked\r\n", [1, 1]), ("", [1, 2])]
+        {
+            let what = format!("{driver:?}, HTTP/2: {http2}: {announced:?}");
+            let reply = move |_: &_| Reply::Send(format!("HTTP/1.1 204 No Content\r\n{announced}\r\n"));
+            let mut upstream = Upstream::start(reply).await;
+            let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+            for number in numbers {
+                assert_eq!(send(&bed, http2, ("GET", "/"), &[], ("", false)).await.status, 204, "{what}");
+                assert_eq!(upstream.seen().await.number, number, "{what}");
+            }
+        }
+    }
+}

@@ -122,8 +122,8 @@ fn compose<H: RequestHead>(
     forwarding.request_edits(asked.head, &mut room.edits);
     // From here on only the upload buffer holds the body.
     let held = std::mem::take(&mut room.body_prefix);
-    if !held.is_empty() {
-        // The client got the interim response when its body was held.
+    if is_whole || !held.is_empty() {
+        // The client got the interim response when its body was held, which may be empty.
         room.edits.remove(EXPECT);
     }
     write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());

@@ -57,6 +57,8 @@ pub(super) struct Link {
     reused: AtomicBool,
     /// Whether the response is complete.
     is_over: AtomicBool,
+    /// Whether bytes may follow the response that belong to no other one.
+    is_not_reusable: AtomicBool,
     /// Whether the response began another protocol, whose bytes Pingora passes on unseen.
     is_tunnel: AtomicBool,
     /// The bytes that Pingora has read since a piece of the response passed.
@@ -74,6 +76,7 @@ impl Link {
             to_head,
             reused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            is_not_reusable: AtomicBool::new(false),
             is_tunnel: AtomicBool::new(false),
             unseen: AtomicUsize::new(0),
             passed: OnceLock::new(),
@@ -88,6 +91,11 @@ impl Link {
     /// Marks the response as complete.
     pub(super) fn over(&self) {
         self.is_over.store(true, Relaxed);
+    }
+
+    /// Keeps the connection out of the pool after the response.
+    pub(super) fn must_not_be_reused(&self) {
+        self.is_not_reusable.store(true, Relaxed);
     }
 
     /// Marks the response as the beginning of another protocol.
@@ -179,11 +187,12 @@ impl Socket {
     /// Puts the connection back into the pool. Whether unread bytes have arrived is checked before it is used again,
     /// because Pingora does not report the expected length of a body.
     fn keep(&mut self) {
+        let is_reusable = !self.link.is_not_reusable.load(Relaxed);
         let is_clean = match &self.stage {
             Stage::Head(_) => false,
             Stage::Body(chunks) => self.held.is_empty() && chunks.as_ref().is_none_or(Chunks::is_whole),
         };
-        if let Some(connection) = self.connection.take().filter(|_| is_clean) {
+        if let Some(connection) = self.connection.take().filter(|_| is_clean && is_reusable) {
             pool::put(self.link.key.clone(), connection, true, self.link.pool_size, clock::now());
         }
     }

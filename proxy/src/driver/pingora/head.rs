@@ -149,12 +149,25 @@ pub(crate) fn is_too_large(fields: &HeaderMap) -> bool {
     lines > LINES_MAX || lengths.sum::<usize>() > HEAD_BYTES_MAX
 }
 
-/// Replaces the endpoint's framing and version by the edge's own. Returns `true` if the body is sent in chunks to an
-/// HTTP/1 client. In HTTP/2, frames delimit it (RFC 9113 section 8.2.2).
+/// The framing of a response for the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FramedResponse {
+    /// Whether the body is sent in chunks, as to HTTP/1 clients. In HTTP/2, frames delimit it (RFC 9113 section 8.2.2).
+    pub(crate) is_chunked: bool,
+    /// Whether the endpoint announced a body where none is allowed, and may still send it; see
+    /// [`crate::http::response::ResponseBody::is_stray`].
+    pub(crate) is_stray: bool,
+}
+
+/// Replaces the endpoint's framing and version by the edge's own.
 ///
 /// # Errors
 /// [`Malformed`] if the endpoint's framing is ambiguous, or the head is too large.
-pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2: bool) -> Result<bool, Malformed> {
+pub(crate) fn frame_response(
+    head: &mut ResponseHeader,
+    to_head: bool,
+    to_http2: bool,
+) -> Result<FramedResponse, Malformed> {
     if is_too_large(&head.headers) {
         return Err(Malformed);
     }
@@ -175,7 +188,7 @@ pub(crate) fn frame_response(head: &mut ResponseHeader, to_head: bool, to_http2:
         // A map that held the header has room for it.
         value.and_then(|value| head.insert_header(name, value).ok());
     }
-    Ok(is_chunked)
+    Ok(FramedResponse { is_chunked, is_stray: body.is_stray })
 }
 
 /// Copies the values of a head into a buffer of their own. Pingora's values are slices of the read buffer, which HTTP/2

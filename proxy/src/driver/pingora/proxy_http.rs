@@ -25,7 +25,7 @@ use super::context::{GRACE, RequestContext, State};
 use super::endpoint_socket::OpenedConnector;
 use super::failed::{broke, connect_failed, stop};
 use super::fault;
-use super::head::{Parsed, detach, edit_request, edit_response, frame_response};
+use super::head::{FramedResponse, Parsed, detach, edit_request, edit_response, frame_response};
 use super::http2;
 use super::peer::{ConnectionNeeds, peer};
 use super::session::{
@@ -206,8 +206,8 @@ impl ProxyHttp for PingoraDriver {
         if session.is_body_empty() {
             forwarding.request_is_whole();
         }
-        if session.is_body_done() && !session.is_body_empty() {
-            // The client got the interim response when its body was held.
+        if session.is_body_done() {
+            // The client got the interim response when its body was held, which may be empty.
             request.remove_header(&EXPECT);
         }
         edit_request(edits, request)
@@ -246,7 +246,7 @@ impl ProxyHttp for PingoraDriver {
         ctx.response_seen = true;
         let to_head = session.req_header().method == Method::HEAD;
         let framed = frame_response(response, to_head, session.is_http2());
-        let is_chunked = framed.map_err(|_| stop(ctx, Reason::UpstreamBroken))?;
+        let FramedResponse { is_chunked, is_stray } = framed.map_err(|_| stop(ctx, Reason::UpstreamBroken))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // The end of an upgrade response that was not requested would be ambiguous (RFC 9110 section 15.2.2).
@@ -269,6 +269,9 @@ impl ProxyHttp for PingoraDriver {
         let is_empty = response.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         let (status, now) = (status.as_u16(), clock::now());
         let is_bodiless = to_head || is_empty || matches!(status, 204 | 304);
+        if is_stray {
+            ctx.link.as_ref().inspect(|link| link.must_not_be_reused());
+        }
         if is_bodiless {
             // Pingora does not report the end of a response without a body.
             ctx.response_is_over();
