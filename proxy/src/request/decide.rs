@@ -19,7 +19,7 @@ use crate::request::cors;
 use crate::request::exchange::{Arrived, End, Exchange, Matched, Replied};
 use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult, Grants};
 use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
-use crate::request::guard::{Admitted, GuardResult, Inbound, admit};
+use crate::request::guard::{Admitted, GuardResult, Guarded, Inbound, admit};
 use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
@@ -230,16 +230,43 @@ impl Undecided {
         from: usize,
         head: &H,
     ) -> Result<Step, LocalReply> {
+        let preflight = self.preflight(head);
         let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
         let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
         let facts = &exchange.facts;
         let is_own_port = request.client.secure == facts.tls.is_some();
         let port = is_own_port.then_some(&*facts.text.port);
         let inbound = Inbound { client: &request.client, listener, port };
-        match admit((route, from), &self.effective, &inbound, valid, head, has_endpoint)? {
+        let guarded = Guarded { route, effective: &self.effective, inbound, valid, head };
+        match admit(&guarded, from, preflight, has_endpoint)? {
             GuardResult::Admitted(admitted) => self.choose_share(admitted, valid, head),
             GuardResult::Asks(place, service) => self.asks(&service, valid, CheckedBy::Guard(place), head),
         }
+    }
+
+    /// The answer to a CORS preflight, by the filter of the route or else by that of the share that the request goes
+    /// to: browsers send it without the credentials that an authorisation service of the route would judge by.
+    fn preflight<H: Head>(&mut self, head: &H) -> Option<LocalReply> {
+        if !Cors::is_preflight(head) {
+            return None;
+        }
+        if let Some(cors) = Cors::of(&self.matched.route.filters) {
+            return cors::preflight(cors, head);
+        }
+        let route = Arc::clone(&self.matched.route);
+        let cors = Cors::of(&route.action.shares().get(self.draw_share(&route, head)?)?.filters)?;
+        self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
+        cors::preflight(cors, head)
+    }
+
+    /// The share that the request goes to: that of its session, or else one by their weights. It is the same each time.
+    fn draw_share<H: Head>(&mut self, route: &Route, head: &H) -> Option<usize> {
+        let snapshot = &self.exchange.arrived.snapshot;
+        let (session, returning) = Session::of(route, |target| snapshot.backend_of(target), head);
+        self.session = session;
+        let by_weight = || balance::share(route.action.shares(), |share| share.weight, &mut Random::new(self.draw));
+        self.exchange.share = returning.or_else(by_weight);
+        self.exchange.share
     }
 
     /// Chooses the share, and calls its authorisation service, if it has one.
@@ -249,20 +276,12 @@ impl Undecided {
         valid: &ValidRequest<'_>,
         head: &H,
     ) -> Result<Step, LocalReply> {
-        let shares = admitted.shares();
-        let snapshot = &self.exchange.arrived.snapshot;
-        let (session, returning) = Session::of(admitted.route(), |target| snapshot.backend_of(target), head);
-        self.session = session;
-        let place = returning.or_else(|| balance::share(shares, |share| share.weight, &mut Random::new(self.draw)));
-        self.exchange.share = place;
-        let Some((place, share)) = place.and_then(|place| Some((place, shares.get(place)?))) else {
+        let place = self.draw_share(admitted.route(), head);
+        let Some((place, share)) = place.and_then(|place| Some((place, admitted.shares().get(place)?))) else {
             return Err(Reason::NoEndpoints.into());
         };
         if let Some(cors) = Cors::of(&share.filters) {
             self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
-            if let Some(reply) = cors::preflight(cors, head) {
-                return Err(reply);
-            }
         }
         match &share.external_auth {
             Some(service) => {

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Cors, Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, RequestAttributes, Route,
-    WeightedTarget, decide, stops_preflight,
+    Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, RequestAttributes, Route, WeightedTarget,
+    decide, stops_preflight,
 };
 
 use crate::reason::Reason;
 use crate::request::client::Client;
-use crate::request::cors;
 use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
 use crate::request::validate::ValidRequest;
@@ -56,26 +55,40 @@ pub(crate) struct Inbound<'a> {
     pub(crate) port: Option<&'a str>,
 }
 
-/// Evaluates the guards from an index on. `has_endpoint` returns `true` if a share of the route has an endpoint.
+/// A request on its way through the guards of its route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guarded<'a, H: ?Sized> {
+    /// The route.
+    pub(crate) route: &'a Arc<Route>,
+    /// The settings that apply.
+    pub(crate) effective: &'a Effective,
+    /// Its arrival.
+    pub(crate) inbound: Inbound<'a>,
+    /// Its valid form.
+    pub(crate) valid: &'a ValidRequest<'a>,
+    /// Its head.
+    pub(crate) head: &'a H,
+}
+
+/// Evaluates the guards from an index on. `preflight` is the answer that the route or the chosen share gives to a CORS
+/// preflight that the guards allow. `has_endpoint` returns `true` if a share of the route has an endpoint.
 ///
 /// # Errors
 /// The answer to send instead.
 pub(crate) fn admit<H: Head + ?Sized>(
-    (route, from): (&Arc<Route>, usize),
-    effective: &Effective,
-    inbound: &Inbound<'_>,
-    valid: &ValidRequest<'_>,
-    head: &H,
+    request: &Guarded<'_, H>,
+    from: usize,
+    preflight: Option<LocalReply>,
     has_endpoint: impl Fn(&Route) -> bool,
 ) -> Result<GuardResult, LocalReply> {
-    let Inbound { client, listener, .. } = *inbound;
+    let Guarded { route, effective, inbound, valid, head } = *request;
+    let Inbound { client, listener, .. } = inbound;
     let attributes = RequestAttributes {
         address: Some(client.address),
         secure: client.secure,
         listener,
         body_bytes: valid.content_length,
     };
-    let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
     let decision = match preflight {
         Some(reply) => stops_preflight(route, from, effective, &attributes, has_endpoint).ok_or(reply)?,
         None => decide(route, from, effective, &attributes, has_endpoint),
@@ -88,7 +101,7 @@ pub(crate) fn admit<H: Head + ?Sized>(
             let scheme = if client.websocket { "wss" } else { "https" };
             Err(away(status, location(scheme, &valid.host, None, head.path(), head)))
         }
-        Decision::Redirected(redirect) => Err(elsewhere(route, redirect, inbound, valid, head)),
+        Decision::Redirected(redirect) => Err(elsewhere(request, redirect)),
         Decision::Responded(response) => Err(LocalReply::direct(response)),
     }
 }
@@ -104,13 +117,8 @@ impl From<Refusal> for Reason {
     }
 }
 
-fn elsewhere<H: Head + ?Sized>(
-    route: &Route,
-    redirect: &Redirect,
-    inbound: &Inbound<'_>,
-    valid: &ValidRequest<'_>,
-    head: &H,
-) -> LocalReply {
+fn elsewhere<H: Head + ?Sized>(request: &Guarded<'_, H>, redirect: &Redirect) -> LocalReply {
+    let Guarded { route, inbound, valid, head, .. } = *request;
     let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
     let host = redirect.host.as_deref().unwrap_or(&valid.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
@@ -154,11 +162,13 @@ fn away(status: u16, location: Option<HeaderValue>) -> LocalReply {
 #[cfg(test)]
 mod tests {
     use tidegate_config::model::{
-        Action, AnyOr, AppProtocol, AuthProtocol, BackendKey, Filter, Guard, Normalized, PathRewrite, Settings, Target,
+        Action, AnyOr, AppProtocol, AuthProtocol, BackendKey, Cors, Filter, Guard, Normalized, PathRewrite, Settings,
+        Target,
     };
     use tidegate_config::object::ObjectName;
 
     use super::*;
+    use crate::request::cors;
     use crate::sample::Sample;
     use crate::sample_model::{path, route};
 
@@ -181,7 +191,9 @@ mod tests {
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
         let listener = ListenerName("http".into());
         let inbound = Inbound { client, listener: &listener, port: Some("8080") };
-        let got = admit((&Arc::new(route), 0), &effective, &inbound, &valid, head, has_endpoint);
+        let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
+        let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head };
+        let got = admit(&request, 0, preflight, has_endpoint);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -274,7 +286,9 @@ mod tests {
         let valid = ValidRequest { host: "a.test".into(), path, content_length: None };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, port: came_to };
-        let reply = elsewhere(&route, &redirect, &inbound, &valid, &head);
+        let effective = Effective::resolve([&*route.settings].into_iter());
+        let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head: &head };
+        let reply = elsewhere(&request, &redirect);
         assert_eq!(reply.location().unwrap().to_str().unwrap(), want);
     }
 

@@ -9,6 +9,7 @@ use tidegate_config::model::{
 use tidegate_proxy::Driver;
 
 use super::bed::{Answer, Bed, Model, route};
+use super::external_auth::over_http;
 use super::upstream::{Reply, Upstream};
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
@@ -80,6 +81,44 @@ async fn preflights_are_answered_by_the_edge() {
         // Another OPTIONS request is forwarded to the endpoint.
         assert_eq!(ask("a.test", FOO).await.status, 200);
         assert!(upstream.seen().await.line.starts_with("OPTIONS /x "), "{driver:?}");
+    }
+}
+
+/// Preflights come without the credentials that the service judges by. The guards behind it apply to them.
+#[tokio::test]
+async fn preflights_are_answered_without_the_authorisation_service() {
+    let auth = Upstream::start(|_| Reply::Send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".into())).await;
+    for driver in DRIVERS {
+        let upstream = Upstream::echo().await;
+        let asks = Guard::ExternalAuth(over_http(&[], &[], 0));
+        let guards = |guards: &[&Guard]| guards.iter().copied().cloned().collect();
+        let model = Model::default()
+            .route("a.test", with(vec![cors()], |route| route.guards = guards(&[&asks])))
+            .route("b.test", with(vec![cors()], |route| route.guards = guards(&[&asks, &Guard::DenyAll])))
+            .route(
+                "c.test",
+                with(Vec::new(), |route| {
+                    in_share(route);
+                    route.guards = guards(&[&asks]);
+                }),
+            )
+            .route(
+                "d.test",
+                with(Vec::new(), |route| {
+                    in_share(route);
+                    route.guards = guards(&[&asks, &Guard::DenyAll]);
+                }),
+            )
+            .route("e.test", with(Vec::new(), |route| route.guards = guards(&[&asks])))
+            .backend("web", &[upstream.address])
+            .backend("auth", &[auth.address]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        for (host, preflight) in [("a.test", 200), ("b.test", 403), ("c.test", 200), ("d.test", 403), ("e.test", 401)] {
+            for (lines, want) in [(format!("{FOO}{ASKS}"), preflight), (FOO.to_owned(), 401)] {
+                let answer = bed.ask(&format!("OPTIONS /x HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n")).await;
+                assert_eq!(answer.status, want, "{driver:?}: {host} {lines:?}");
+            }
+        }
     }
 }
 
