@@ -164,9 +164,14 @@ impl WaitInputs<'_> {
                 None => self.has_endpoints(&target.backend),
             }),
         };
-        // Each added route, with the last one that takes requests for its path until then.
-        let come = unit.routes_added(before).into_iter().filter(|route| leads_nowhere(route));
-        let paths = come.filter_map(|route| Some((before.with_path(&route.path).last()?, route)));
+        // Each added route, with the one that takes its requests until then: one that matches the same requests, or the
+        // last one with its path.
+        let added = unit.routes_added(before).into_iter().filter(|route| leads_nowhere(route));
+        let paths = added.filter_map(|route| {
+            let same_path = || before.with_path(&route.path);
+            let taking = same_path().find(|old| old.same_match(route)).or_else(|| same_path().last());
+            Some((taking?, route))
+        });
         let others = [(&before.fallback, &after.fallback), (&before.last_resort, &after.last_resort)];
         let others = others.into_iter().filter_map(|(old, new)| old.as_ref().zip(new.as_ref()));
         let moved = paths.chain(others.filter(|(_, route)| leads_nowhere(route)));

@@ -180,3 +180,29 @@ fn endpoints_are_removed_after_the_routes_that_lead_to_them() {
         assert_eq!(seen, ["10.0.0.2"], "{kind}");
     }
 }
+
+/// The canary of a header is broken before and after, so inserting a rule above it breaks nothing.
+#[test]
+fn a_route_that_was_broken_before_holds_nothing_back() {
+    let rule = |header: Option<&str>, service: &str| {
+        let headers: Vec<Value> = header.iter().map(|name| json!({"name": name, "value": "yes"})).collect();
+        json!({"matches": [{"headers": headers}], "backendRefs": [{"name": service, "port": 80}]})
+    };
+    let mut web_route = route(&[]);
+    web_route["spec"]["rules"] = json!([rule(Some("x-canary"), "none"), rule(None, "old")]);
+    let mut bench = web(Kind::HttpRoute, "HTTP");
+    bench.apply(Kind::HttpRoute, web_route.clone());
+    bench.reconcile();
+    bench.now = bench.reconciler.wake().expect("a deadline");
+    check(&mut bench, Kind::HttpRoute, "10.0.0.1");
+    web_route["spec"]["rules"] =
+        json!([rule(Some("x-first"), "old"), rule(Some("x-canary"), "none"), rule(None, "old")]);
+    bench.apply(Kind::HttpRoute, web_route.clone());
+    check(&mut bench, Kind::HttpRoute, "10.0.0.1, 10.0.0.1");
+    bench.check_withheld(&[]);
+    // A new canary takes requests away from a rule that serves them.
+    web_route["spec"]["rules"] = json!([rule(Some("x-second"), "new"), rule(None, "old")]);
+    bench.apply(Kind::HttpRoute, web_route);
+    check(&mut bench, Kind::HttpRoute, "10.0.0.1, 10.0.0.1");
+    assert!(bench.reconciler.wake().is_some());
+}
