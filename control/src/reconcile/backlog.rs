@@ -73,7 +73,7 @@ pub(super) struct Batch {
     pub(super) oldest: Option<Instant>,
 }
 
-/// The causes of a unit's compilation: only the latest of each object.
+/// The causes of a unit's compilation: only the latest of each object, and each other cause once.
 #[derive(Debug, Default)]
 struct Causes {
     all: Vec<Arc<Cause>>,
@@ -87,10 +87,12 @@ impl Causes {
     const SEARCHED_MAX: usize = 16;
 
     fn note(&mut self, cause: &Arc<Cause>) {
-        let index = cause.object().and_then(|object| match self.indexes.is_empty() {
-            true => self.all.iter().position(|noted| noted.object() == Some(object)),
-            false => self.indexes.get(object).copied(),
-        });
+        let index = match cause.object() {
+            Some(object) if !self.indexes.is_empty() => self.indexes.get(object).copied(),
+            Some(object) => self.all.iter().position(|noted| noted.object() == Some(object)),
+            // A unit has few of these, such as external names.
+            None => self.all.iter().position(|noted| noted == cause),
+        };
         if let Some(noted) = index.and_then(|index| self.all.get_mut(index)) {
             *noted = Arc::clone(cause);
             return;
@@ -288,7 +290,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_latest_cause_of_each_object_is_kept() {
+    fn the_latest_cause_of_each_object_is_kept_and_every_other_cause_once() {
         let changed = |number: usize, version: &str| {
             let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", format!("web-{number}")));
             Arc::new(Cause::Changed { object, resource_version: version.into() })
@@ -301,7 +303,7 @@ mod tests {
             }
             let versions = causes.all.iter().filter(|cause| ***cause != Cause::ApiServer);
             assert!(versions.eq((0..objects).map(|number| changed(number, "2")).collect::<Vec<_>>().iter()));
-            assert_eq!(causes.all.len(), objects + 2);
+            assert_eq!(causes.all.len(), objects + 1);
         }
     }
 
