@@ -178,3 +178,74 @@ impl Collector for SnapshotCollector {
         gauge.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_config::model::{
+        Bind, BindKey, BindProtocol, HostPattern, HostRoutes, Listener, ListenerName, ListenerTls, ServerCertificates,
+        SnapshotParts, TableName, TlsMode, VirtualHost,
+    };
+    use tidegate_config::object::ObjectName;
+    use tidegate_config::published::channel;
+
+    use super::*;
+
+    /// A certificate of a Secret in the namespace `shop` that is valid until the end of a year.
+    fn certificate(secret: &str, year: i32) -> Arc<Certificate> {
+        let mut params = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year + 1, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let secret = ObjectName::new("shop", secret);
+        Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_end_of_every_certificate_is_a_metric() {
+        let of_host = certificate("host", 2029);
+        let host: VirtualHost = HostPattern::Exact("a.test".into()).into();
+        let mut routes = HostRoutes::new(host.clone(), Vec::new(), None);
+        routes.certificates = ServerCertificates::new(
+            [(host.pattern.clone(), vec![Arc::clone(&of_host), certificate("other-key", 2030)])].into(),
+        );
+        let tls = ListenerTls {
+            mode: TlsMode::Http,
+            certificates: [certificate("listener", 2031), of_host].into(),
+            clients: None,
+        };
+        let listener = Listener {
+            name: ListenerName("https".into()),
+            host: HostPattern::Any,
+            table: TableName::Shared,
+            tls: Some(Arc::new(tls)),
+            port: None,
+            origin: None,
+        };
+        let key = BindKey { address: ([127, 0, 0, 1], 443).into(), protocol: BindProtocol::Https };
+        let mut parts = SnapshotParts {
+            binds: [Bind { key, listeners: [listener].into() }].into(),
+            default_certificate: Some(certificate("default", 2019)),
+            ..SnapshotParts::default()
+        };
+        parts.hosts.insert(&host, Arc::new(routes));
+        let (mut publisher, published) = channel();
+        let registry = Registry::new();
+        registry.register(Box::new(SnapshotCollector::new(published).unwrap())).unwrap();
+        let mut check = |parts: SnapshotParts, want: &[(&str, f64)]| {
+            let ready = publisher.prepare(parts);
+            publisher.publish(ready);
+            let families = registry.gather();
+            let metrics = families.iter().flat_map(|family| family.get_metric());
+            let values =
+                metrics.map(|metric| (metric.get_label()[0].value().to_owned(), metric.get_gauge().get_value()));
+            let want: Vec<_> = want.iter().map(|(secret, end)| (format!("shop/{secret}"), *end)).collect();
+            assert_eq!(values.collect::<Vec<_>>(), want);
+        };
+        let (in_2020, in_2030, in_2031, in_2032) = (1_577_836_800.0, 1_893_456_000.0, 1_924_992_000.0, 1_956_528_000.0);
+        let all = [("default", in_2020), ("host", in_2030), ("listener", in_2032), ("other-key", in_2031)];
+        check(parts, &all);
+        check(SnapshotParts::default(), &[]);
+    }
+}

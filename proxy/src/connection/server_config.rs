@@ -223,6 +223,7 @@ mod tests {
     fn keys_of_tickets_are_random_and_rotate_within_half_a_day() {
         let [one, other] = [(); 2].map(|()| Sessions::new(8).unwrap().ticketer);
         assert_eq!(one.lifetime(), 12 * 60 * 60);
+        assert!(format!("{one:?}").contains("TicketRotator"), "{one:?}");
         let ticket = one.encrypt(b"session").unwrap();
         assert_eq!(one.decrypt(&ticket).as_deref(), Some(&b"session"[..]));
         assert_eq!(other.decrypt(&ticket), None, "a ticket of another process");

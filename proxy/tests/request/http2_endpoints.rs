@@ -207,6 +207,7 @@ async fn a_client_that_goes_away_cancels_the_stream() {
             } else {
                 drop(answered);
             }
+            bed.until_metric("tidegate_requests_in_flight 1").await;
             body.send_reset(Reason::CANCEL);
             let reset = poll_fn(|cx| match &mut sent {
                 Some(stream) => stream.poll_reset(cx),
@@ -214,7 +215,45 @@ async fn a_client_that_goes_away_cancels_the_stream() {
             });
             let reason = timeout(PATIENCE, reset).await.expect("no reset").unwrap();
             assert_eq!(reason, Reason::CANCEL, "{driver:?} {stage}");
+            bed.until_metric("tidegate_requests_in_flight 0").await;
             drop(request);
+        }
+    }
+}
+
+/// A request is in flight until its stream ends, however the endpoint ends it.
+#[tokio::test]
+async fn a_stream_that_its_endpoint_breaks_is_no_longer_in_flight() {
+    for (driver, bed, listener) in beds().await {
+        for (in_body, by_reset) in [(false, true), (false, false), (true, true), (true, false)] {
+            let what = format!("{driver:?}, in the body: {in_body}, by a reset: {by_reset}");
+            let mut client = client(&bed, 65_535).await;
+            let answered = client.send_request(post(None), true).unwrap().0;
+            let mut served = Served::accept(&listener).await;
+            let (_request, mut respond) = served.asked().await;
+            bed.until_metric("tidegate_requests_in_flight 1").await;
+            let (mut begun, mut sent, mut answered) = (None, None, Some(answered));
+            if in_body {
+                let body = sent.insert(respond.send_response(Response::new(()), false).unwrap());
+                body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+                begun = Some(response(answered.take().unwrap()).await);
+            }
+            match &mut sent {
+                Some(body) if by_reset => body.send_reset(Reason::INTERNAL_ERROR),
+                None if by_reset => respond.send_reset(Reason::INTERNAL_ERROR),
+                Some(_) | None => {}
+            }
+            // The next request comes on a connection of its own.
+            served.end.send(if by_reset { End::Graceful } else { End::Sudden }).unwrap();
+            if let Some(response) = &mut begun {
+                assert_eq!(response.status(), 200, "{what}");
+                rest(response.body_mut()).await.expect_err(&what);
+            }
+            if let Some(answered) = answered {
+                assert_eq!(response(answered).await.status(), 502, "{what}");
+            }
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+            sleep(Duration::from_millis(300)).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use super::bed::{Bed, PATIENCE, answer};
+use super::bed::{Bed, Model, PATIENCE, answer};
 use super::timeouts::{MOMENT, check_504, now, timed};
 use super::upstream::{Reply, Upstream};
 
@@ -39,6 +39,48 @@ async fn the_time_of_an_upload_does_not_count_against_the_endpoint() {
                 client.write_all(piece.as_bytes()).await.unwrap();
             }
             assert_eq!(answer(&mut client).await.status, 200, "{driver:?} {framing}");
+        }
+    }
+}
+
+/// An endpoint that is faster than another one stays so after an upload whose client is slow, and not after a slow
+/// response of its own.
+#[tokio::test]
+async fn a_slow_upload_is_no_latency_of_its_endpoint() {
+    const ROUNDS: usize = 20;
+    let named = |name: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{name}");
+    for driver in DRIVERS {
+        for (framing, pieces) in [
+            ("Content-Length: 10", ["hello", "world", ""]),
+            ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
+        ] {
+            let fast = Upstream::start(move |seen| match seen.line.starts_with("GET /slow ") {
+                true => Reply::Later(2 * MOMENT, named("fast")),
+                false => Reply::Send(named("fast")),
+            });
+            let other = Upstream::start(move |_| Reply::Later(MOMENT / 8, named("next")));
+            let (fast, other) = tokio::join!(fast, other);
+            let bed = Bed::with(Model::to(&[fast.address, other.address]), |options| options.driver = driver).await;
+            let of_fast = async |rounds: usize| {
+                let mut count = 0;
+                for _ in 0..rounds {
+                    count += usize::from(bed.get("a.test", "/", "").await.body == "fast");
+                }
+                count
+            };
+            of_fast(ROUNDS).await;
+            assert!(of_fast(ROUNDS).await > ROUNDS * 3 / 4, "{driver:?} {framing}");
+            let mut client = bed.connect().await;
+            let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
+            client.write_all(head.as_bytes()).await.unwrap();
+            for piece in pieces {
+                sleep(MOMENT / 2).await;
+                client.write_all(piece.as_bytes()).await.unwrap();
+            }
+            assert_eq!(answer(&mut client).await.body, "fast", "{driver:?} {framing}");
+            assert!(of_fast(ROUNDS).await > ROUNDS * 3 / 4, "{driver:?} {framing}");
+            assert_eq!(bed.get("a.test", "/slow", "").await.body, "fast", "{driver:?} {framing}");
+            assert!(of_fast(ROUNDS).await < ROUNDS / 4, "{driver:?} {framing}");
         }
     }
 }

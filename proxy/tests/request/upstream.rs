@@ -15,6 +15,8 @@ use super::bed::PATIENCE;
 pub enum Reply {
     /// Send these bytes and continue.
     Send(String),
+    /// Send these bytes after a pause, and continue.
+    Later(Duration, String),
     /// Send these bytes and close.
     SendAndClose(String),
     /// Close without an answer.
@@ -111,6 +113,10 @@ async fn serve(mut stream: TcpStream, reply: &(impl Fn(&Seen) -> Reply + Send + 
         }
         let sent = match &reply {
             Reply::Send(text) | Reply::SendAndClose(text) => stream.write_all(text.as_bytes()).await,
+            Reply::Later(pause, text) => {
+                sleep(*pause).await;
+                stream.write_all(text.as_bytes()).await
+            }
             Reply::Close => return,
             Reply::Reset(text) => {
                 stream.write_all(text.as_bytes()).await.ok();
