@@ -8,6 +8,9 @@ SHELL := /bin/sh
 DIR ?= examples/
 ARGS ?=
 
+# The benches run on Linux alone.
+ALL := --workspace $(if $(filter Linux,$(shell uname)),,--exclude tidegate-bench)
+
 help:
 	@echo 'make dev    serve examples/ on this machine, without a cluster'
 	@echo 'make test   every test; lists the skipped ones at the end'
@@ -57,10 +60,10 @@ fmt: tools
 	cargo fmt --all
 
 lint: tools
-	cargo clippy --locked --workspace --all-targets --release -- -D warnings
+	cargo clippy --locked $(ALL) --all-targets --release -- -D warnings
 
 doc: tools
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --release
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked $(ALL) --no-deps --release
 
 bench: tools
 	cargo bench --locked -p tidegate-bench

@@ -15,7 +15,7 @@ pub fn binary() -> PathBuf {
             let profile = folder.parent().and_then(std::path::Path::parent).expect("a target folder").to_owned();
             let release = profile.file_name().is_some_and(|name| name == "release");
             let mut build = Command::new(env!("CARGO"));
-            build.args(["build", "--quiet", "-p", "tidegate-app", "--bin", "tidegate"]);
+            build.args(["build", "--locked", "--quiet", "-p", "tidegate-app", "--bin", "tidegate"]);
             build.arg("--target-dir").arg(profile.parent().expect("a target folder"));
             if release {
                 build.arg("--release");

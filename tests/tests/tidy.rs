@@ -293,11 +293,18 @@ fn the_roles_allow_exactly_the_used_verbs() {
     let of_gateways = |kind: &Kind| kind.is_of_gateway_api() || matches!(kind, Kind::Namespace | Kind::ConfigMap);
     let watched = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Deployment && !of_gateways(kind)).flat_map(reads);
     let told = ["create", "patch"].map(|verb| right("events.k8s.io", "events", verb));
-    let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told);
+    let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told.clone());
     assert_eq!(allowed("manifests", "ClusterRole"), watched.chain(written).collect::<BTreeSet<_>>());
     let election = [("leases", "create"), ("leases tidegate", "get"), ("leases tidegate", "update")];
     let election = election.map(|(resource, verb)| right("coordination.k8s.io", resource, verb));
-    assert_eq!(allowed("manifests", "Role"), BTreeSet::from(election));
+    assert_eq!(allowed("manifests", "Role"), BTreeSet::from(election.clone()));
+
+    // In place of the Deis router: Secrets by name, its own Deployment alone, and no Ingress.
+    let applications = [Kind::Service, Kind::EndpointSlice].into_iter().flat_map(reads);
+    let secrets = right(Kind::Secret.group(), Kind::Secret.plural(), "get");
+    assert_eq!(allowed("deis", "ClusterRole"), applications.chain([secrets]).chain(told.clone()).collect());
+    let router = ["list", "watch"].map(|verb| right(Kind::Deployment.group(), "deployments deis-router", verb));
+    assert_eq!(allowed("deis", "Role"), election.iter().cloned().chain(router).collect());
 
     let definitions = ["list", "watch"].map(|verb| right("apiextensions.k8s.io", "customresourcedefinitions", verb));
     let watched = Kind::ALL.into_iter().filter(of_gateways).flat_map(reads).chain(definitions);
