@@ -62,7 +62,9 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
     let folder = own.parent().context("the folder of this program")?;
     let target = folder.parent().context("the target folder")?;
     let mut build = std::process::Command::new(cargo);
-    build.args(["build", "--release", "--package", "tidegate-app", "--bin", "tidegate", "--target-dir"]).arg(target);
+    build
+        .args(["build", "--locked", "--release", "--package", "tidegate-app", "--bin", "tidegate", "--target-dir"])
+        .arg(target);
     // The variables that `cargo run` sets for this program's package must not reach other build scripts: they would run
     // again.
     for (name, _) in std::env::vars_os() {
