@@ -18,8 +18,8 @@ fn config() -> ProptestConfig {
 fn play(trace: &[Op]) -> Result<Model, TestCaseError> {
     let mut model = Model::new();
     model.play(trace).map_err(|broken| {
-        let promise = PROPERTIES.get(usize::from(broken.0) - 1).map(|(promise, _)| *promise);
-        TestCaseError::fail(format!("{broken:?} ({})", promise.unwrap_or("no such promise")))
+        let property = PROPERTIES.get(usize::from(broken.0) - 1).map(|(property, _)| *property);
+        TestCaseError::fail(format!("{broken:?} ({})", property.unwrap_or("no such property")))
     })?;
     Ok(model)
 }
