@@ -21,7 +21,7 @@ pub struct Findings {
     by_unit: BTreeMap<Unit, ByObject>,
     /// The units with findings about an object.
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
-    /// The objects whose findings have changed since [`Findings::take_moved`].
+    /// The objects whose findings have changed since [`Findings::take_changed`].
     changed: BTreeSet<ObjectRef>,
     /// Each finding counts once, however many units have it.
     counts: FindingCounts,

@@ -24,7 +24,7 @@ pub struct Topology {
     /// The number of objects attached to each listener that has any. Kept, because each attached route changes a status
     /// that counts them.
     attached: BTreeMap<Key, usize>,
-    /// The claims that were added, replaced or removed since the last [`Topology::take_moved`].
+    /// The claims that were added, replaced or removed since the last [`Topology::take_changed`].
     moved: BTreeSet<(VirtualHost, ObjectRef)>,
     /// The reports on recent objects without findings: most objects with the same parents have the same.
     recent_reports: Recent<Report>,

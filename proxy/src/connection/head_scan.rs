@@ -112,7 +112,7 @@ impl HeadScan {
                 return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, malformed_line, strict });
             }
             if self.lines > 0 {
-                self.announced.hear(line);
+                self.announced.scan(line);
             } else {
                 self.malformed_line = !is_request_line(line);
             }
@@ -142,7 +142,7 @@ fn is_request_line(line: &[u8]) -> bool {
 }
 
 impl Announced {
-    fn hear(&mut self, line: &[u8]) {
+    fn scan(&mut self, line: &[u8]) {
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T' | b'u' | b'U')) {
             return;
         }

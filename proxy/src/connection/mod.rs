@@ -1,5 +1,5 @@
 //! A connection from its acceptance to its end: the facts about it ([`ConnectionFacts`]), the byte stream that drivers
-//! read and write ([`Conn`]), and the rules of its beginning and its end.
+//! read and write ([`ClientIo`]), and the rules of its beginning and its end.
 
 mod alarm;
 pub(crate) mod bind_end;

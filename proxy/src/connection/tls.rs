@@ -295,7 +295,7 @@ pub(crate) enum Handshake {
 
 /// Performs the handshake with a client on a bind, with a deadline.
 pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, until: Instant) -> Handshake {
-    let shaken = timeout_at(until.into(), async {
+    let handshake = timeout_at(until.into(), async {
         let mut first = [0];
         match stream.peek(&mut first).await {
             Ok(1) if first[0].is_ascii_uppercase() => return Handshake::PlainHttp(stream),
@@ -312,7 +312,7 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
                 let begun = StartHandshake::from_parts(accepted, stream);
                 match (finish(begun, listener, config).await, route) {
                     (Handshake::Done { stream, .. }, Some(route)) => Handshake::Bytes { stream, route },
-                    (shaken, _) => shaken,
+                    (handshake, _) => handshake,
                 }
             }
             Ok(ByServerName::Passthrough(route)) => Handshake::Passthrough { stream, read: bytes, route },
@@ -326,12 +326,12 @@ pub(crate) async fn handshake(tls: &Tls, bind: BindKey, mut stream: TcpStream, u
             }
         }
     });
-    shaken.await.unwrap_or(Handshake::Failed(HandshakeFailure::Timeout))
+    handshake.await.unwrap_or(Handshake::Failed(HandshakeFailure::Timeout))
 }
 
 /// Continues after the ClientHello.
 async fn finish(begun: StartHandshake<TcpStream>, listener: TlsListener, config: Arc<ServerConfig>) -> Handshake {
-    let shaken = if config.max_early_data_size > 0 {
+    let handshake = if config.max_early_data_size > 0 {
         EarlyTls::accept(begun, config).await.map(|stream| {
             let (mut facts, http2) = agreed(stream.session(), listener);
             facts.early = Some(Arc::clone(stream.early())).filter(|early| early.load(Relaxed));
@@ -343,7 +343,7 @@ async fn finish(begun: StartHandshake<TcpStream>, listener: TlsListener, config:
             Handshake::Done { stream: Transport::Tls(Box::new(stream)), facts, http2 }
         })
     };
-    shaken.unwrap_or_else(|error| Handshake::Failed(HandshakeFailure::of(&error)))
+    handshake.unwrap_or_else(|error| Handshake::Failed(HandshakeFailure::of(&error)))
 }
 
 fn agreed(session: &ServerConnection, listener: TlsListener) -> (TlsFacts, bool) {

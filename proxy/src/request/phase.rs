@@ -89,8 +89,8 @@ pub(crate) fn route<'h, H: Head>(
     if request.early && !takes_early(snapshot, head.method()) {
         return Err(Unrouted { request: Some(request), reason: Reason::TooEarly });
     }
-    let shaken = facts.tls.as_ref().map(|tls| &tls.listener);
-    match route::find(snapshot, (&facts.bind, shaken), &valid.host, &valid.path.path, head) {
+    let handshake_listener = facts.tls.as_ref().map(|tls| &tls.listener);
+    match route::find(snapshot, (&facts.bind, handshake_listener), &valid.host, &valid.path.path, head) {
         Ok(found) => {
             let (listener, route) = (found.listener.clone(), Arc::clone(found.route));
             Ok(Routed { request, valid, listener, route })

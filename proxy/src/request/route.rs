@@ -22,13 +22,17 @@ pub(crate) struct Found<'s> {
 /// [`Reason::NoRoute`] if no route matches.
 pub(crate) fn find<'s, H: Head + ?Sized>(
     snapshot: &'s Snapshot,
-    (bind, shaken): (&BindKey, Option<&TlsListener>),
+    (bind, handshake_listener): (&BindKey, Option<&TlsListener>),
     host: &str,
     path: &str,
     head: &H,
 ) -> Result<Found<'s>, Reason> {
     let found = snapshot.find(bind, host, path, head);
-    if found.listener.zip(shaken).is_some_and(|(listener, shaken)| shaken.is_other_than(listener)) {
+    if found
+        .listener
+        .zip(handshake_listener)
+        .is_some_and(|(listener, handshake_listener)| handshake_listener.is_other_than(listener))
+    {
         return Err(Reason::Misdirected);
     }
     let (listener, route) = found.listener.zip(found.route).ok_or(Reason::NoRoute)?;

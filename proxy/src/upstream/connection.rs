@@ -75,8 +75,8 @@ impl Connection {
             // Boxed: the state of the handshake is larger than the rest of a request, and short-lived.
             Some(identity) => {
                 let TlsIdentity { transport, server_name } = &**identity;
-                let shaken = Box::pin(tls::connect(key.address, within, transport, server_name, http2)).await?;
-                Ok(Self::Tls(Box::new(shaken)))
+                let stream = Box::pin(tls::connect(key.address, within, transport, server_name, http2)).await?;
+                Ok(Self::Tls(Box::new(stream)))
             }
         }
     }

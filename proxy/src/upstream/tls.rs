@@ -91,8 +91,8 @@ pub(crate) async fn handshake(
     };
     let server = ServerName::try_from(name).map_err(|error| failed("no server name", &error))?.to_owned();
     let config = config(tls, alpn).map_err(|error| failed("the TLS settings of an endpoint are not valid", &error))?;
-    let shaken = timeout_at(until.into(), TlsConnector::from(config).connect(server, stream)).await;
-    shaken.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
+    let handshake = timeout_at(until.into(), TlsConnector::from(config).connect(server, stream)).await;
+    handshake.map_err(|_| Reason::ConnectTimeout)?.map_err(|error| {
         tracing::debug!(server = name, %error, "TLS handshake with an endpoint failed");
         Reason::ConnectFailed
     })

@@ -40,7 +40,7 @@ pub(super) const NGINX_ONLY: &[Annotation<Router>] = &[
         "`false`",
         "None.",
         Default,
-        Some("Tidegate never tells its version"),
+        Some("Tidegate never reveals its version"),
         |_, text| boolean(text).map(drop)
     ),
     annotation!(

@@ -28,9 +28,8 @@ impl Seal {
     /// Returns the reason, without any bytes of the file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|why| why.to_string())?;
-        Self::of(&bytes).ok_or_else(|| {
-            format!("it holds {} bytes that are no key: 32 bytes are wanted, as they are or in base64", bytes.len())
-        })
+        Self::of(&bytes)
+            .ok_or_else(|| format!("its {} bytes are not a key: expected 32 bytes, raw or in base64", bytes.len()))
     }
 
     fn of(bytes: &[u8]) -> Option<Self> {

@@ -112,7 +112,7 @@ impl SecretPoller {
 
     async fn follow(mut self) {
         let mut asked = FuturesUnordered::new();
-        let mut heard = self.recovery.hear();
+        let mut recovered = self.recovery.subscribe();
         loop {
             let mut news = Vec::new();
             while asked.len() < ASKED_MAX
@@ -144,7 +144,7 @@ impl SecretPoller {
                         }
                     }
                     // Never an error: the sender is held here.
-                    _ = heard.changed() => {
+                    _ = recovered.changed() => {
                         self.following.recovered(self.limits.recovery_spread, clock::now(), &mut self.rng);
                     }
                     () = sleep_until(due.unwrap_or_else(clock::now).into()), if due.is_some() => {}

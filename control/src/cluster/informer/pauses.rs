@@ -21,7 +21,7 @@ pub struct Recovery(Sender<()>);
 
 impl Recovery {
     /// Signals a recovery since the last check.
-    pub(super) fn hear(&self) -> Receiver<()> {
+    pub(super) fn subscribe(&self) -> Receiver<()> {
         self.0.subscribe()
     }
 
@@ -42,7 +42,7 @@ pub(super) struct Pauses {
     limits: Limits,
     recovery: Recovery,
     /// Signals that the server has recovered since the last request began.
-    heard: Receiver<()>,
+    recovered: Receiver<()>,
     /// Whether a request failed because of the server, so that a success is worth a notification.
     away: bool,
     /// Whether the last pause ended early.
@@ -54,7 +54,7 @@ pub(super) struct Pauses {
 pub(super) struct Pause {
     pub(super) length: Duration,
     /// Whether it ends early when the server has recovered.
-    hears: bool,
+    ends_on_recovery: bool,
 }
 
 impl Pauses {
@@ -67,7 +67,7 @@ impl Pauses {
             request: backoff.clone(),
             version: backoff,
             limits: limits.clone(),
-            heard: recovery.hear(),
+            recovered: recovery.subscribe(),
             recovery,
             away: false,
             hurried: false,
@@ -76,12 +76,12 @@ impl Pauses {
 
     pub(super) fn share(&mut self, recovery: &Recovery) {
         self.recovery = recovery.clone();
-        self.heard = recovery.hear();
+        self.recovered = recovery.subscribe();
     }
 
     /// A request begins: earlier notifications are obsolete.
     pub(super) fn begin(&mut self) {
-        self.heard.mark_unchanged();
+        self.recovered.mark_unchanged();
     }
 
     /// The pause after a failure; `draw` as for [`Backoff::next`].
@@ -95,7 +95,7 @@ impl Pauses {
         let asked = failure.retry_after().unwrap_or_default().min(self.limits.retry_after_max);
         let length = backoff.next(draw).max(asked);
         self.away |= about == About::Server;
-        Pause { length, hears: about == About::Server && !self.hurried }
+        Pause { length, ends_on_recovery: about == About::Server && !self.hurried }
     }
 
     /// Waits. After a notification the rest of the pause is at most `draw`'s share of the recovery spread.
@@ -105,7 +105,7 @@ impl Pauses {
         tokio::select! {
             () = sleep_until(due.into()) => {}
             // Never an error: the sender is held here.
-            _ = self.heard.changed(), if pause.hears => {
+            _ = self.recovered.changed(), if pause.ends_on_recovery => {
                 let sooner = clock::now() + share(self.limits.recovery_spread, draw);
                 self.hurried = sooner < due;
                 sleep_until(due.min(sooner).into()).await;
@@ -165,7 +165,7 @@ mod tests {
         let got: Vec<(u64, bool)> = failures
             .iter()
             .map(|(code, asks)| pauses.after(&failure(*code, *asks), u64::MAX))
-            .map(|pause| (u64::try_from(pause.length.as_nanos().div_ceil(1_000_000)).unwrap(), pause.hears))
+            .map(|pause| (u64::try_from(pause.length.as_nanos().div_ceil(1_000_000)).unwrap(), pause.ends_on_recovery))
             .collect();
         assert_eq!(got, want);
     }
@@ -184,9 +184,12 @@ mod tests {
             (30_000, true),
         ];
         check(&gone, &long);
-        for (code, hears) in [(410, false), (403, false), (404, false), (422, false), (503, true)] {
+        for (code, ends_on_recovery) in [(410, false), (403, false), (404, false), (422, false), (503, true)] {
             let then = if code == 503 { 30_000 } else { 250 };
-            check(&[gone.as_slice(), &[(code, false)]].concat(), &[long.as_slice(), &[(then, hears)]].concat());
+            check(
+                &[gone.as_slice(), &[(code, false)]].concat(),
+                &[long.as_slice(), &[(then, ends_on_recovery)]].concat(),
+            );
         }
     }
 
@@ -223,9 +226,9 @@ mod tests {
         let recovery = Recovery::default();
         let mut pauses = Pauses::new(&Limits::default());
         pauses.share(&recovery);
-        let mut heard = recovery.hear();
+        let mut recovered = recovery.subscribe();
         let mut signalled =
-            || std::mem::take(&mut heard.has_changed().unwrap().then(|| heard.mark_unchanged())).is_some();
+            || std::mem::take(&mut recovered.has_changed().unwrap().then(|| recovered.mark_unchanged())).is_some();
         pauses.answered();
         assert!(!signalled(), "it was never away");
         pauses.after(&failure(404, false), 0);

@@ -88,7 +88,7 @@ impl Request {
         self.target = Span::of(target.as_bytes(), head);
         (self.closes, self.expects) = (false, false);
         let mut seen = HeaderCounts::default();
-        if !parsed.headers.iter().all(|header| self.hear(header, &mut seen)) {
+        if !parsed.headers.iter().all(|header| self.take(header, &mut seen)) {
             return false;
         }
         keep(parsed.headers, head, &mut self.fields);
@@ -100,7 +100,7 @@ impl Request {
     }
 
     /// Records a header line. Returns `true` if a request with it may be taken.
-    fn hear(&mut self, header: &httparse::Header<'_>, seen: &mut HeaderCounts) -> bool {
+    fn take(&mut self, header: &httparse::Header<'_>, seen: &mut HeaderCounts) -> bool {
         let is = |name: &str| same_name(header.name.as_bytes(), name.as_bytes());
         match header.name.len() {
             4 if is("host") => {

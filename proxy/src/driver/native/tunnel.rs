@@ -39,8 +39,8 @@ pub(super) async fn run(
     if outcome == CopyEnd::Idle { Err(Reason::TunnelIdle) } else { Ok(()) }
 }
 
-/// The client's connection without the write buffer of [`Conn`]. After the endpoint's end was passed on, nothing more
-/// is read from the client.
+/// The client's connection without the write buffer of [`ClientIo`]. After the endpoint's end was passed on, nothing
+/// more is read from the client.
 struct Client<'a> {
     conn: &'a mut ClientIo,
     is_over: bool,

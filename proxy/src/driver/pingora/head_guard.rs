@@ -88,7 +88,7 @@ impl IncompleteHead {
         let (mut rest, mut ended) = (piece, HeadEnd::Nothing);
         while let Some(at) = memchr::memchr(b'\n', rest) {
             let (line, after) = rest.split_at(at + 1);
-            self.hear(&line[..at])?;
+            self.scan(&line[..at])?;
             self.bytes += 1;
             let is_empty = self.line == 0 || (self.line == 1 && self.is_cr);
             self.has_coding |= self.line >= self.begins.len() && is_coding(&self.begins);
@@ -109,12 +109,12 @@ impl IncompleteHead {
             *self = Self::default();
             ended = HeadEnd::Interim;
         }
-        self.hear(rest)?;
+        self.scan(rest)?;
         Ok(ended)
     }
 
     /// Takes a part of a line, without its end.
-    fn hear(&mut self, part: &[u8]) -> Result<(), HeadError> {
+    fn scan(&mut self, part: &[u8]) -> Result<(), HeadError> {
         let is_new_line = self.started == 0 && self.line == 0;
         self.is_cr = (self.line == 0 && part == b"\r") || (self.is_cr && part.is_empty());
         let room = self.begins.get_mut(self.line..).unwrap_or_default();

@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The endpoint has sent something.
-    fn heard(&self, now: Instant) {
+    fn frame_arrived(&self, now: Instant) {
         let now = self.ms(now);
         self.heard_ms.store(now, Relaxed);
         if self.waits_ms.load(Relaxed) != 0 {
@@ -121,7 +121,7 @@ impl AsyncRead for Yielding {
         }
         let before = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
-        this.state.heard(clock::now());
+        this.state.frame_arrived(clock::now());
         this.left = this.left.saturating_sub(into.filled().len() - before);
         Poll::Ready(Ok(()))
     }
@@ -159,10 +159,10 @@ mod tests {
 
     enum Step {
         Asked,
-        Heard,
+        FrameArrived,
         Left,
     }
-    use Step::{Asked, Heard, Left};
+    use Step::{Asked, FrameArrived, Left};
 
     /// Requests, one at a time, and bytes of the endpoint, at so many milliseconds.
     #[track_caller]
@@ -173,7 +173,7 @@ mod tests {
             let now = begun + Duration::from_millis(*ms);
             match step {
                 Asked => asked = state.asked(now),
-                Heard => state.heard(now),
+                FrameArrived => state.frame_arrived(now),
                 Left => state.left(asked, true, now),
             }
         }
@@ -184,13 +184,13 @@ mod tests {
     fn a_connection_ends_after_a_second_of_silence_with_a_request() {
         check(&[(5_000, Asked), (5_999, Left)], false);
         check(&[(5_000, Asked), (6_000, Left)], true);
-        check(&[(5_000, Asked), (5_500, Heard), (6_000, Left)], false);
-        check(&[(5_000, Asked), (5_500, Heard), (6_500, Left)], true);
+        check(&[(5_000, Asked), (5_500, FrameArrived), (6_000, Left)], false);
+        check(&[(5_000, Asked), (5_500, FrameArrived), (6_500, Left)], true);
     }
 
     #[test]
     fn silence_adds_up_over_requests_that_end_sooner() {
         check(&[(5_000, Asked), (5_300, Left), (5_900, Asked), (6_000, Left)], true);
-        check(&[(5_000, Asked), (5_100, Heard), (5_300, Left), (9_000, Asked), (9_100, Left)], false);
+        check(&[(5_000, Asked), (5_100, FrameArrived), (5_300, Left), (9_000, Asked), (9_100, Left)], false);
     }
 }

@@ -154,7 +154,7 @@ async fn relay(
         timeouts,
         upload: Upload::new(stream, is_empty),
         response: Response::new(answered),
-        heard: clock::now(),
+        last_read: clock::now(),
     };
     relay.run().await
 }

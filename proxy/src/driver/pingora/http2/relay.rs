@@ -38,7 +38,7 @@ pub(super) struct Relay<'a> {
     pub(super) upload: Upload,
     pub(super) response: Response,
     /// When the client took the last part of the response; at first, when the request began.
-    pub(super) heard: Instant,
+    pub(super) last_read: Instant,
 }
 
 /// The expected event on the client's side.
@@ -79,7 +79,7 @@ impl Relay<'_> {
     /// Carries the attempt to its end.
     pub(super) async fn run(mut self) -> Result<()> {
         self.resend().await?;
-        let mut timer = pin!(sleep_until((self.heard + self.timeouts.read).into()));
+        let mut timer = pin!(sleep_until((self.last_read + self.timeouts.read).into()));
         while !(self.upload.is_over() && self.response.is_over()) {
             match self.next(timer.as_mut()).await {
                 Event::Client(piece) => self.piece(piece.map_err(Error::into_down)?).await?,
@@ -148,7 +148,7 @@ impl Relay<'_> {
 
     /// The time of the last progress.
     fn progress(&self) -> Instant {
-        self.upload.moved().map_or(self.heard, |moved| moved.max(self.heard))
+        self.upload.moved().map_or(self.last_read, |moved| moved.max(self.last_read))
     }
 
     /// The time until which the endpoint has to send more. Until it has the whole request, it may be silent.
@@ -227,7 +227,7 @@ impl Relay<'_> {
             self.response.end();
         }
         self.response.taken();
-        self.heard = clock::now();
+        self.last_read = clock::now();
         Ok(())
     }
 
