@@ -1,6 +1,6 @@
 //! Binds that are added, removed, fail and share their port between threads.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ async fn a_socket_that_stopped_listening_is_reopened() {
 
 /// Ends every socket of this process that listens on an address, and leaves its descriptor open; returns their number.
 #[cfg(target_os = "linux")]
-fn deafen(address: SocketAddr) -> std::io::Result<usize> {
+fn deafen(address: std::net::SocketAddr) -> std::io::Result<usize> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     let mut deaf = 0;
