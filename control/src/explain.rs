@@ -26,7 +26,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
     Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RequestAttributes, RetryPolicy, Route, SessionPersistence,
-    Snapshot, Target, TlsListener, WeightedTarget, decide, stops_preflight,
+    ShareDecision, Snapshot, Target, TlsListener, WeightedTarget, decide, decide_share, stops_preflight,
 };
 
 use crate::attachment::ListenerRef;
@@ -351,11 +351,10 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
     let attributes =
         RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
     let effective = snapshot.effective(route);
-    let preflight = |filters: &[Filter]| Cors::answering(filters, asked).is_some();
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        let decision = if preflight(&route.filters) {
+        let decision = if Cors::answering(route, || None, asked).is_some() {
             let Some(stop) = stops_preflight(route, from, &effective, &attributes, leads_somewhere) else {
                 return Some(200);
             };
@@ -369,7 +368,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
                 from = index + 1;
                 continue;
             }
-            Decision::Forward => shared(route.action.shares(), preflight, has_endpoint),
+            Decision::Forward => shared(route, asked, has_endpoint),
             Decision::Refused(refusal) => Some(refusal.status()),
             Decision::ToTls(status) => Some(status),
             Decision::Redirected(redirect) => Some(redirect.status),
@@ -379,16 +378,19 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
 }
 
 /// The status of the local reply, if every share that gets requests has the same one.
-fn shared(
-    shares: &[WeightedTarget],
-    preflight: impl Fn(&[Filter]) -> bool,
-    has_endpoint: impl Fn(&Target) -> bool,
-) -> Option<u16> {
-    let mut statuses = shares.iter().filter(|share| share.weight > 0).map(|share| match &share.to {
-        Destination::Target(_) | Destination::Status(_) if preflight(&share.filters) => Some(200),
-        Destination::Status(status) => Some(*status),
-        Destination::Target(target) => (!has_endpoint(target)).then_some(503),
-    });
+fn shared(route: &Route, asked: &ExplainRequest, has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
+    let status = |share| {
+        if Cors::answering(route, || Some(share), asked).is_some() {
+            return Some(200);
+        }
+        // As if the authorisation service of the share allowed the request.
+        match decide_share(share, true, |target| has_endpoint(target).then_some(())) {
+            ShareDecision::Asks(_) | ShareDecision::Forward(..) => None,
+            ShareDecision::Responded(status) => Some(status),
+            ShareDecision::Refused(refusal) => Some(refusal.status()),
+        }
+    };
+    let mut statuses = route.action.shares().iter().filter(|share| share.weight > 0).map(status);
     let Some(first) = statuses.next() else { return Some(503) };
     first.filter(|first| statuses.all(|status| status == Some(*first)))
 }

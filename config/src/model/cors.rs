@@ -7,9 +7,11 @@ use http::HeaderName;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use serde::Serialize;
 
+use super::backend::WeightedTarget;
 use super::condition::Head;
 use super::filter::Filter;
 use super::host::HostPattern;
+use super::route::Route;
 
 /// `http` or `https`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,10 +73,17 @@ impl Cors {
         })
     }
 
-    /// The policy of a list of filters that answers a request as a preflight.
-    #[must_use]
-    pub fn answering<'f, H: Head + ?Sized>(filters: &'f [Filter], head: &H) -> Option<&'f Arc<Self>> {
-        Self::of(filters).filter(|_| Self::is_preflight(head))
+    /// The policy that answers a request as a preflight, which the guards of its route allow: that of the route, or else
+    /// that of the share that it goes to.
+    pub fn answering<'r, H: Head + ?Sized>(
+        route: &'r Route,
+        share: impl FnOnce() -> Option<&'r WeightedTarget>,
+        head: &H,
+    ) -> Option<&'r Arc<Self>> {
+        if !Self::is_preflight(head) {
+            return None;
+        }
+        Self::of(&route.filters).or_else(|| Self::of(&share()?.filters))
     }
 
     /// Returns `true` for a [preflight](https://fetch.spec.whatwg.org/#cors-preflight-request), which a route with such

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::backend::{Destination, Target, WeightedTarget};
 use super::bind::BindKey;
 use super::condition::Head;
 use super::external_auth::ExternalAuth;
@@ -198,9 +199,44 @@ pub fn stops_preflight<'r>(
     }
 }
 
+/// The outcome of [`decide_share`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShareDecision<'r, B> {
+    /// The authorisation service of the share decides.
+    Asks(&'r Arc<ExternalAuth>),
+    /// The request goes to an endpoint of this backend.
+    Forward(&'r Arc<Target>, B),
+    /// The share has no usable backend, or a filter that cannot be applied, and answers with this status.
+    Responded(u16),
+    /// The request is refused.
+    Refused(Refusal),
+}
+
+/// Decides about a request that its route forwards, by the share that it goes to. `is_allowed` is true once the
+/// authorisation service of the share, if it has one, has allowed the request. `backend` returns the backend of a
+/// target that has an endpoint.
+pub fn decide_share<'r, B>(
+    share: &'r WeightedTarget,
+    is_allowed: bool,
+    backend: impl FnOnce(&'r Target) -> Option<B>,
+) -> ShareDecision<'r, B> {
+    if let Some(service) = share.external_auth.as_ref().filter(|_| !is_allowed) {
+        return ShareDecision::Asks(service);
+    }
+    match &share.to {
+        Destination::Status(status) => ShareDecision::Responded(*status),
+        Destination::Target(target) => match backend(target) {
+            Some(backend) => ShareDecision::Forward(target, backend),
+            None => ShareDecision::Refused(Refusal::NoEndpoints),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::backend::{AppProtocol, BackendKey};
     use super::super::bind::{Bind, BindProtocol};
+    use super::super::external_auth::AuthProtocol;
     use super::super::path::PathMatch;
     use super::super::route::Origin;
     use super::super::route_table::{TableName, VirtualHost};
@@ -295,5 +331,32 @@ mod tests {
         check("c.test", (Some("http"), Some("last-resort")));
         let elsewhere = BindKey { address: ([127, 0, 0, 1], 81).into(), ..bind };
         assert!(snapshot.find(&elsewhere, "b.test", "/", &Plain).listener.is_none());
+    }
+
+    #[test]
+    fn a_share_asks_its_service_first_and_answers_without_a_backend() {
+        let backend = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
+        let target = Arc::new(Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None });
+        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
+        let service = Arc::new(ExternalAuth { target: Arc::clone(&target), protocol, body_bytes_max: 0 });
+        let share = |to: &Destination, external_auth| WeightedTarget {
+            to: to.clone(),
+            weight: 1,
+            filters: [].into(),
+            external_auth,
+        };
+        let (to_target, invalid) = (Destination::Target(Arc::clone(&target)), Destination::Status(500));
+        let (forward, no_endpoints) =
+            (ShareDecision::Forward(&target, 7), ShareDecision::Refused(Refusal::NoEndpoints));
+        for (to, backend, want) in [
+            (&to_target, Some(7), forward),
+            (&to_target, None, no_endpoints),
+            (&invalid, Some(7), ShareDecision::Responded(500)),
+        ] {
+            let (open, guarded) = (share(to, None), share(to, Some(Arc::clone(&service))));
+            assert_eq!(decide_share(&open, false, |_| backend), want);
+            assert_eq!(decide_share(&guarded, true, |_| backend), want);
+            assert_eq!(decide_share(&guarded, false, |_| backend), ShareDecision::Asks(&service));
+        }
     }
 }

@@ -44,7 +44,7 @@ pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource, WholeRegex};
 pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
-pub use decision::{Decision, Found, Refusal, RequestAttributes, decide, stops_preflight};
+pub use decision::{Decision, Found, Refusal, RequestAttributes, ShareDecision, decide, decide_share, stops_preflight};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use filter::{

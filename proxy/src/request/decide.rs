@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tidegate_config::model::{Backend, Cors, Destination, Effective, ExternalAuth, Head, RequestIds, Route, Target};
+use tidegate_config::model::{
+    Backend, Cors, Effective, ExternalAuth, Head, RequestIds, Route, ShareDecision, Target, decide_share,
+};
 
 use crate::clock;
 use crate::connection::ConnectionFacts;
@@ -163,9 +165,7 @@ impl Pending {
                 undecided.grant(grants, head);
                 match at {
                     CheckedBy::Guard(place) => undecided.guards(&valid, place + 1, head),
-                    CheckedBy::Share(admitted, place) => {
-                        undecided.select_target(admitted, place, head).map(Step::Selected)
-                    }
+                    CheckedBy::Share(admitted, place) => undecided.share(admitted, (place, true), &valid, head),
                 }
             }
             Ok(CheckResult::Denied(response)) => Err(LocalReply::denied(response)),
@@ -247,14 +247,9 @@ impl Undecided {
     /// The answer to a CORS preflight, by the filter of the route or else by that of the share that the request goes
     /// to: browsers send it without the credentials that an authorisation service of the route would judge by.
     fn preflight<H: Head>(&mut self, head: &H) -> Option<LocalReply> {
-        if !Cors::is_preflight(head) {
-            return None;
-        }
-        if let Some(cors) = Cors::of(&self.matched.route.filters) {
-            return cors::preflight(cors, head);
-        }
-        let route = Arc::clone(&self.matched.route);
-        let cors = Cors::of(&route.action.shares().get(self.draw_share(&route, head)?)?.filters)?;
+        let route = &*Arc::clone(&self.matched.route);
+        let share = || route.action.shares().get(self.draw_share(route, head)?);
+        let cors = Cors::answering(route, share, head)?;
         self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
         cors::preflight(cors, head)
     }
@@ -283,24 +278,38 @@ impl Undecided {
         if let Some(cors) = Cors::of(&share.filters) {
             self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
         }
-        match &share.external_auth {
-            Some(service) => {
-                let service = Arc::clone(service);
-                self.asks(&service, valid, CheckedBy::Share(admitted, place), head)
+        self.share(admitted, (place, false), valid, head)
+    }
+
+    /// The decision of the share at an index; `is_allowed` is true once its authorisation service has allowed the request.
+    fn share<H: Head + HeaderNames>(
+        &self,
+        admitted: Admitted,
+        (place, is_allowed): (usize, bool),
+        valid: &ValidRequest<'_>,
+        head: &H,
+    ) -> Result<Step, LocalReply> {
+        let route = Arc::clone(admitted.route());
+        let share = route.action.shares().get(place).ok_or(Reason::NoEndpoints)?;
+        match decide_share(share, is_allowed, |target| self.usable(target)) {
+            ShareDecision::Asks(service) => self.asks(service, valid, CheckedBy::Share(admitted, place), head),
+            ShareDecision::Forward(target, backend) => {
+                self.select_target(admitted, place, (target, backend), head).map(Step::Selected)
             }
-            None => self.select_target(admitted, place, head).map(Step::Selected),
+            ShareDecision::Responded(status) => Err(LocalReply::invalid_backend(status)),
+            ShareDecision::Refused(refusal) => Err(Reason::from(refusal).into()),
         }
     }
 
-    /// The target of the chosen share, if it has an endpoint: a 503 decided here costs the client no connection. The
-    /// request is charged.
-    fn select_target<H: Head>(&self, admitted: Admitted, share: usize, head: &H) -> Result<SelectedTarget, LocalReply> {
-        let target = match admitted.shares().get(share).map(|share| &share.to) {
-            Some(Destination::Target(target)) => Arc::clone(target),
-            Some(Destination::Status(status)) => return Err(LocalReply::invalid_backend(*status)),
-            None => return Err(Reason::NoEndpoints.into()),
-        };
-        let backend = Arc::clone(self.usable(&target).ok_or(Reason::NoEndpoints)?);
+    /// The target of the chosen share: a 503 decided before costs the client no connection. The request is charged.
+    fn select_target<H: Head>(
+        &self,
+        admitted: Admitted,
+        share: usize,
+        (target, backend): (&Arc<Target>, &Arc<Backend>),
+        head: &H,
+    ) -> Result<SelectedTarget, LocalReply> {
+        let (target, backend) = (Arc::clone(target), Arc::clone(backend));
         let compression = self.exchange.arrived.snapshot.compression(admitted.route());
         let is_http10 = self.request.protocol == Protocol::Http10;
         let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
