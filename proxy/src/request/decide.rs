@@ -247,6 +247,9 @@ impl Undecided {
     /// The answer to a CORS preflight, by the filter of the route or else by that of the share that the request goes
     /// to: browsers send it without the credentials that an authorisation service of the route would judge by.
     fn preflight<H: Head>(&mut self, head: &H) -> Option<LocalReply> {
+        if !Cors::is_preflight(head) {
+            return None;
+        }
         let route = &*Arc::clone(&self.matched.route);
         let share = || route.action.shares().get(self.draw_share(route, head)?);
         let cors = Cors::answering(route, share, head)?;
@@ -281,7 +284,8 @@ impl Undecided {
         self.share(admitted, (place, false), valid, head)
     }
 
-    /// The decision of the share at an index; `is_allowed` is true once its authorisation service has allowed the request.
+    /// The decision of the share at an index; `is_allowed` is true once its authorisation service has allowed the
+    /// request.
     fn share<H: Head + HeaderNames>(
         &self,
         admitted: Admitted,
@@ -289,8 +293,7 @@ impl Undecided {
         valid: &ValidRequest<'_>,
         head: &H,
     ) -> Result<Step, LocalReply> {
-        let route = Arc::clone(admitted.route());
-        let share = route.action.shares().get(place).ok_or(Reason::NoEndpoints)?;
+        let share = self.matched.route.action.shares().get(place).ok_or(Reason::NoEndpoints)?;
         match decide_share(share, is_allowed, |target| self.usable(target)) {
             ShareDecision::Asks(service) => self.asks(service, valid, CheckedBy::Share(admitted, place), head),
             ShareDecision::Forward(target, backend) => {
