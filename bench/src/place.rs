@@ -180,8 +180,11 @@ mod tests {
     fn shared_memory_is_divided() {
         let text = "5581-7fff ---p 00000000 00:00 0 [rollup]\nRss:  884 kB\nPss:     385 kB\nPss_Anon: 1 kB\n";
         assert_eq!(proportional_kib(text), Some(385));
-        let own = std::process::id();
-        let (shared, resident) = (proportional_bytes(own), usage(own).resident_bytes);
+        // Other tests start and end children of this process.
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let (shared, resident) = (proportional_bytes(child.id()), usage(child.id()).resident_bytes);
+        child.kill().unwrap();
+        child.wait().unwrap();
         assert!(shared > 0 && shared < 2 * resident, "{shared} of {resident}");
     }
 

@@ -73,8 +73,8 @@ impl Cors {
         })
     }
 
-    /// The policy that answers a request as a preflight, which the guards of its route allow: that of the route, or else
-    /// that of the share that it goes to.
+    /// The policy that answers a request as a preflight, which the guards of its route allow: that of the route, or
+    /// else that of the share that it goes to.
     pub fn answering<'r, H: Head + ?Sized>(
         route: &'r Route,
         share: impl FnOnce() -> Option<&'r WeightedTarget>,
