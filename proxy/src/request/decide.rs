@@ -247,24 +247,24 @@ impl Undecided {
     /// The answer to a CORS preflight, by the filter of the route or else by that of the share that the request goes
     /// to: browsers send it without the credentials that an authorisation service of the route would judge by.
     fn preflight<H: Head>(&mut self, head: &H) -> Option<LocalReply> {
-        if !Cors::is_preflight(head) {
-            return None;
-        }
-        let route = &*Arc::clone(&self.matched.route);
-        let share = || route.action.shares().get(self.draw_share(route, head)?);
-        let cors = Cors::answering(route, share, head)?;
-        self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
-        cors::preflight(cors, head)
+        let mut place = None;
+        let share = || {
+            (_, place) = self.draw_share(head);
+            self.matched.route.action.shares().get(place?)
+        };
+        let cors = Arc::clone(Cors::answering(&self.matched.route, share, head)?);
+        self.exchange.cors = Some(Box::new(cors::edits(&cors, head)));
+        self.exchange.share = place;
+        cors::preflight(&cors, head)
     }
 
-    /// The share that the request goes to: that of its session, or else one by their weights. It is the same each time.
-    fn draw_share<H: Head>(&mut self, route: &Route, head: &H) -> Option<usize> {
-        let snapshot = &self.exchange.arrived.snapshot;
+    /// The session of the request, if its route has session persistence, and the share that the request goes to: that
+    /// of the session, or else one by their weights. Both are the same each time.
+    fn draw_share<H: Head>(&self, head: &H) -> (Option<Box<Session>>, Option<usize>) {
+        let (snapshot, route) = (&self.exchange.arrived.snapshot, &self.matched.route);
         let (session, returning) = Session::of(route, |target| snapshot.backend_of(target), head);
-        self.session = session;
         let by_weight = || balance::share(route.action.shares(), |share| share.weight, &mut Random::new(self.draw));
-        self.exchange.share = returning.or_else(by_weight);
-        self.exchange.share
+        (session, returning.or_else(by_weight))
     }
 
     /// Chooses the share, and calls its authorisation service, if it has one.
@@ -274,7 +274,8 @@ impl Undecided {
         valid: &ValidRequest<'_>,
         head: &H,
     ) -> Result<Step, LocalReply> {
-        let place = self.draw_share(admitted.route(), head);
+        let (session, place) = self.draw_share(head);
+        (self.session, self.exchange.share) = (session, place);
         let Some((place, share)) = place.and_then(|place| Some((place, admitted.shares().get(place)?))) else {
             return Err(Reason::NoEndpoints.into());
         };

@@ -1,12 +1,14 @@
 //! Timeouts of clients and endpoints during and after a request body.
 
+use std::time::Duration;
+
 use tidegate_config::model::Settings;
 use tidegate_proxy::{Driver, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use super::bed::{Bed, Model, PATIENCE, answer};
+use super::bed::{Answer, Bed, Model, PATIENCE, answer};
 use super::timeouts::{MOMENT, check_504, now, timed};
 use super::upstream::{Reply, Upstream};
 
@@ -22,23 +24,32 @@ async fn impatient(driver: Driver, endpoint: std::net::SocketAddr) -> Bed {
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
+/// The framing of a body, and the body in pieces.
+const BODIES: [(&str, [&str; 3]); 2] = [
+    ("Content-Length: 10", ["hello", "world", ""]),
+    ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
+];
+
+/// The answer to an upload with a pause before each piece.
+async fn upload(bed: &Bed, framing: &str, pieces: [&str; 3], pause: Duration) -> Answer {
+    let mut client = bed.connect().await;
+    let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    for piece in pieces {
+        sleep(pause).await;
+        client.write_all(piece.as_bytes()).await.unwrap();
+    }
+    answer(&mut client).await
+}
+
 #[tokio::test]
 async fn the_time_of_an_upload_does_not_count_against_the_endpoint() {
     for driver in DRIVERS {
         let upstream = Upstream::echo().await;
         let bed = impatient(driver, upstream.address).await;
-        for (framing, pieces) in [
-            ("Content-Length: 10", ["hello", "world", ""]),
-            ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
-        ] {
-            let mut client = bed.connect().await;
-            let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
-            client.write_all(head.as_bytes()).await.unwrap();
-            for piece in pieces {
-                sleep(2 * MOMENT).await;
-                client.write_all(piece.as_bytes()).await.unwrap();
-            }
-            assert_eq!(answer(&mut client).await.status, 200, "{driver:?} {framing}");
+        for (framing, pieces) in BODIES {
+            let answer = upload(&bed, framing, pieces, 2 * MOMENT).await;
+            assert_eq!(answer.status, 200, "{driver:?} {framing}");
         }
     }
 }
@@ -50,10 +61,7 @@ async fn a_slow_upload_is_no_latency_of_its_endpoint() {
     const ROUNDS: usize = 20;
     let named = |name: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{name}");
     for driver in DRIVERS {
-        for (framing, pieces) in [
-            ("Content-Length: 10", ["hello", "world", ""]),
-            ("Transfer-Encoding: chunked", ["5\r\nhello\r\n", "5\r\nworld\r\n", "0\r\n\r\n"]),
-        ] {
+        for (framing, pieces) in BODIES {
             let fast = Upstream::start(move |seen| match seen.line.starts_with("GET /slow ") {
                 true => Reply::Later(2 * MOMENT, named("fast")),
                 false => Reply::Send(named("fast")),
@@ -70,14 +78,8 @@ async fn a_slow_upload_is_no_latency_of_its_endpoint() {
             };
             of_fast(ROUNDS).await;
             assert!(of_fast(ROUNDS).await > ROUNDS * 3 / 4, "{driver:?} {framing}");
-            let mut client = bed.connect().await;
-            let head = format!("POST / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n\r\n");
-            client.write_all(head.as_bytes()).await.unwrap();
-            for piece in pieces {
-                sleep(MOMENT / 2).await;
-                client.write_all(piece.as_bytes()).await.unwrap();
-            }
-            assert_eq!(answer(&mut client).await.body, "fast", "{driver:?} {framing}");
+            let answer = upload(&bed, framing, pieces, MOMENT / 2).await;
+            assert_eq!(answer.body, "fast", "{driver:?} {framing}");
             assert!(of_fast(ROUNDS).await > ROUNDS * 3 / 4, "{driver:?} {framing}");
             assert_eq!(bed.get("a.test", "/slow", "").await.body, "fast", "{driver:?} {framing}");
             assert!(of_fast(ROUNDS).await < ROUNDS / 4, "{driver:?} {framing}");
