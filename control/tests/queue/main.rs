@@ -48,10 +48,7 @@ const PROPERTIES: [(&str, &str); 34] = [
         "a live change waits for at most one slow turn, whatever the number and the age of the slow keys",
         "a_live_change_waits_for_one_slow_turn",
     ),
-    (
-        "the order in which work is completed does not change what is delivered",
-        "the_order_of_completions_does_not_matter",
-    ),
+    ("the order of completions does not change the deliveries", "the_order_of_completions_does_not_matter"),
     ("completing work that no worker has does nothing", "the_queue_follows_its_model"),
     ("no addition is lost, with any number of workers, of which one may stop", "every_worker_gets_a_key"),
     ("a worker returns its key in whichever way it ends", "a_panicking_worker_returns_its_key"),
