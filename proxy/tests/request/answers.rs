@@ -44,7 +44,8 @@ async fn a_client_that_asks_for_json_gets_json_from_both_drivers() {
     }
 }
 
-/// The answer to a head, and whether the connection ends with it.
+/// The answer to a head, and whether the connection ends with it. If the answer does not announce that, the next request
+/// on the connection must be answered.
 async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
     let mut client = bed.connect().await;
     client.write_all(head.as_bytes()).await.unwrap();
@@ -54,8 +55,31 @@ async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
         let mut rest = Vec::new();
         timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection stays open").unwrap();
         assert!(rest.is_empty());
+    } else {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: unknown.test\r\n\r\n").await.unwrap();
+        assert_eq!(answer(&mut client).await.status, 404, "after {head:?}");
     }
     (refused.status, ends)
+}
+
+/// Closing a socket with unread bytes resets the connection, and the client may lose the answer.
+#[tokio::test]
+async fn bytes_after_the_last_request_do_not_reset_the_connection() {
+    let upstream = Upstream::echo().await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        for (endpoint, host, status) in
+            [(upstream.address, "a.test", 200), (upstream.address, "b.test", 404), (closed_port(), "a.test", 502)]
+        {
+            let bed = Bed::with(Model::to(&[endpoint]), |options| options.driver = driver).await;
+            let mut client = bed.connect().await;
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            client.write_all(format!("{head}{}", "x".repeat(64 << 10)).as_bytes()).await.unwrap();
+            assert_eq!(answer(&mut client).await.status, status, "{driver:?}");
+            let mut rest = Vec::new();
+            let ended = timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection stays open");
+            assert_eq!((ended.map_err(|error| error.kind()), &*rest), (Ok(0), &[][..]), "{driver:?}, {status}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -155,6 +155,11 @@ impl AsyncWrite for Yielding {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     enum Step {
@@ -192,5 +197,34 @@ mod tests {
     fn silence_adds_up_over_requests_that_end_sooner() {
         check(&[(5_000, Asked), (5_300, Left), (5_900, Asked), (6_000, Left)], true);
         check(&[(5_000, Asked), (5_100, FrameArrived), (5_300, Left), (9_000, Asked), (9_100, Left)], false);
+    }
+
+    #[tokio::test]
+    async fn a_connection_pauses_after_the_bytes_of_a_turn() {
+        const ROOM: usize = 1024;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (stream, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let mut endpoint = accepted.unwrap().0;
+        endpoint.write_all(&[b'x'; TURN_BYTES + ROOM]).await.unwrap();
+        let state = Arc::new(State::new(clock::now()));
+        let mut yielding = Yielding::new(Connection::Plain(stream.unwrap()), state);
+        let (mut storage, mut read) = ([0; 2 * ROOM], 0);
+        while yielding.left > 0 {
+            // The bytes that the buffer has already are not of this connection.
+            let mut into = ReadBuf::new(&mut storage);
+            into.advance(ROOM);
+            poll_fn(|cx| Pin::new(&mut yielding).poll_read(cx, &mut into)).await.unwrap();
+            read += into.filled().len() - ROOM;
+            assert_eq!(yielding.left, TURN_BYTES.saturating_sub(read));
+        }
+        let mut pauses = 0;
+        let mut into = ReadBuf::new(&mut storage);
+        let further = poll_fn(|cx| {
+            let polled = Pin::new(&mut yielding).poll_read(cx, &mut into);
+            pauses += usize::from(polled.is_pending());
+            polled
+        });
+        further.await.unwrap();
+        assert_eq!((pauses, into.filled().len()), (1, TURN_BYTES + ROOM - read));
     }
 }
