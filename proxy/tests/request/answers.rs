@@ -44,8 +44,8 @@ async fn a_client_that_asks_for_json_gets_json_from_both_drivers() {
     }
 }
 
-/// The answer to a head, and whether the connection ends with it. If the answer does not announce that, the next request
-/// on the connection must be answered.
+/// The answer to a head, and whether the connection ends with it. If the answer does not announce that, the next
+/// request on the connection must be answered.
 async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
     let mut client = bed.connect().await;
     client.write_all(head.as_bytes()).await.unwrap();
