@@ -62,26 +62,6 @@ async fn answered(bed: &Bed, head: &str) -> (u16, bool) {
     (refused.status, ends)
 }
 
-/// Closing a socket with unread bytes resets the connection, and the client may lose the answer.
-#[tokio::test]
-async fn bytes_after_the_last_request_do_not_reset_the_connection() {
-    let upstream = Upstream::echo().await;
-    for driver in [Driver::Both, Driver::Pingora] {
-        for (endpoint, host, status) in
-            [(upstream.address, "a.test", 200), (upstream.address, "b.test", 404), (closed_port(), "a.test", 502)]
-        {
-            let bed = Bed::with(Model::to(&[endpoint]), |options| options.driver = driver).await;
-            let mut client = bed.connect().await;
-            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-            client.write_all(format!("{head}{}", "x".repeat(64 << 10)).as_bytes()).await.unwrap();
-            assert_eq!(answer(&mut client).await.status, status, "{driver:?}");
-            let mut rest = Vec::new();
-            let ended = timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection stays open");
-            assert_eq!((ended.map_err(|error| error.kind()), &*rest), (Ok(0), &[][..]), "{driver:?}, {status}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn an_answer_in_place_of_100_continue_ends_the_connection() {
     for driver in [Driver::Both, Driver::Pingora] {
