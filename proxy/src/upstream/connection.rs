@@ -217,6 +217,13 @@ pub(crate) mod tests {
         ConnectionKey::new(target, &Endpoint::tcp(address, Some(pod.into())), || host.to_owned())
     }
 
+    /// A connection in plain text, and the end of its endpoint.
+    pub(crate) async fn plain() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (Connection::Plain(client), listener.accept().await.unwrap().0)
+    }
+
     /// A TLS connection to a server that accepts every handshake.
     pub(crate) async fn over_tls() -> (Connection, TlsStream<TcpStream>) {
         let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();

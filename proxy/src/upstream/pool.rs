@@ -106,17 +106,11 @@ mod tests {
 
     use tidegate_config::model::{AppProtocol, Endpoint, Target};
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::clock;
     use crate::sample_model::backend_key;
-
-    async fn pair() -> (Connection, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Connection::Plain(client), listener.accept().await.unwrap().0)
-    }
+    use crate::upstream::connection::tests::plain;
 
     fn local(connection: &Connection) -> SocketAddr {
         let Connection::Plain(stream) = connection else { panic!("nobody speaks TLS here") };
@@ -136,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_used_connection_comes_first_and_a_closed_one_never() {
         let (id, now) = (endpoint(1), clock::now());
-        let ((first, _far), (second, mut chatty), (third, gone)) = (pair().await, pair().await, pair().await);
+        let ((first, _far), (second, mut chatty), (third, gone)) = (plain().await, plain().await, plain().await);
         let address = local(&first);
         for stream in [first, second, third] {
             put(id.clone(), stream, false, 9, now);
@@ -154,7 +148,7 @@ mod tests {
     async fn bytes_after_a_bodiless_response_are_seen_before_the_reactor_reports_them() {
         let (id, now) = (endpoint(1), clock::now());
         for (bodiless, want) in [(true, false), (false, true)] {
-            let (stream, far) = pair().await;
+            let (stream, far) = plain().await;
             put(id.clone(), stream, bodiless, 9, now);
             // Without an await in between, the runtime cannot poll its sockets.
             let far = far.into_std().unwrap();
@@ -168,7 +162,7 @@ mod tests {
         let now = clock::now();
         let (mut streams, mut far) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let (near, other) = pair().await;
+            let (near, other) = plain().await;
             streams.push(near);
             far.push(other);
         }
@@ -192,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn pooled_connections_have_a_limit_and_a_maximum_age() {
         let (id, now) = (endpoint(1), clock::now());
-        let ((first, _a), (second, _b), (third, _c)) = (pair().await, pair().await, pair().await);
+        let ((first, _a), (second, _b), (third, _c)) = (plain().await, plain().await, plain().await);
         let youngest = local(&third);
         put(endpoint(2), first, false, 2, now);
         put(id.clone(), second, false, 2, now + Duration::from_secs(1));

@@ -158,9 +158,9 @@ mod tests {
     use std::future::poll_fn;
 
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::upstream::connection::tests::plain;
 
     enum Step {
         Asked,
@@ -202,12 +202,10 @@ mod tests {
     #[tokio::test]
     async fn a_connection_pauses_after_the_bytes_of_a_turn() {
         const ROOM: usize = 1024;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (stream, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let mut endpoint = accepted.unwrap().0;
+        let (stream, mut endpoint) = plain().await;
         endpoint.write_all(&[b'x'; TURN_BYTES + ROOM]).await.unwrap();
         let state = Arc::new(State::new(clock::now()));
-        let mut yielding = Yielding::new(Connection::Plain(stream.unwrap()), state);
+        let mut yielding = Yielding::new(stream, state);
         let (mut storage, mut read) = ([0; 2 * ROOM], 0);
         while yielding.left > 0 {
             // The bytes that the buffer has already are not of this connection.
