@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustls::{HandshakeKind, SignatureScheme};
 use tidegate_config::model::{Certificate, HostPattern, HostRoutes, ServerCertificates};
 use tidegate_config::object::ObjectName;
+use tidegate_proxy::Driver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -106,6 +107,22 @@ async fn without_any_certificate_the_handshake_still_works() {
     let text = String::from_utf8_lossy(&shown(&stream)).into_owned();
     assert!(text.contains("Tidegate default certificate"));
     assert_ok(&Http1::over(stream).get("/").await, "/ ");
+}
+
+/// Without that alert a client cannot know that nothing was cut off (RFC 8446 section 6.1).
+#[tokio::test]
+async fn close_notify_follows_the_last_response() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        let key = https("127.0.0.1:0");
+        let bed = Bed::with(&[key], |options| options.driver = driver).await;
+        let mut stream = TlsClient::default().connect(bed.address(key).await).await.unwrap();
+        stream.write_all(b"GET /last HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut response = String::new();
+        let end = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut response)).await.expect("it stays open");
+        // The client returns an error for an end without it.
+        end.unwrap_or_else(|error| panic!("{driver:?}: {error}"));
+        assert_ok(&response, "/last ");
+    }
 }
 
 #[tokio::test]
