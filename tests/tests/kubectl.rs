@@ -209,6 +209,30 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restriction_of_ingress_nginx_closes_until_its_owner_gives_it_up() {
+    let dev = Dev::start(&[("shop.yaml", SHOP)]).await;
+    let Some(kubectl) = Kubectl::for_config(&dev.kubeconfig) else { return };
+    leads(&dev, "shop.test", "/", "web").await;
+    let annotate = async |annotation: &str| {
+        kubectl.run(&["-n", "shop", "annotate", "--overwrite", "ingress", "shop-ingress", annotation]).await;
+    };
+    annotate("nginx.ingress.kubernetes.io/auth-url=https://auth.shop.test/verify").await;
+    status(&dev, "shop.test", "/", 403).await;
+    eventually("describe names the annotation", || async {
+        let shown = kubectl.run(&["-n", "shop", "describe", "ingress", "shop-ingress"]).await;
+        let found = shown.contains("FailedClosed") && shown.contains("auth-url");
+        if found { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    annotate("tidegate.io/ignore-nginx-annotations=auth-url").await;
+    leads(&dev, "shop.test", "/", "web").await;
+    annotate("nginx.ingress.kubernetes.io/whitelist-source-range=192.0.2.0/24").await;
+    status(&dev, "shop.test", "/", 403).await;
+    annotate("nginx.ingress.kubernetes.io/whitelist-source-range=127.0.0.0/8").await;
+    leads(&dev, "shop.test", "/", "web").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_gateway_api_is_served() {
     let files = format!("{SHOP}\n---\n{GATEWAY}");
     let dev = Dev::start(&[("shop.yaml", &files)]).await;

@@ -30,11 +30,11 @@ pub enum Problem {
         /// Why it cannot be read.
         why: String,
     },
-    /// A setting that restricts access cannot be read; the object's routes refuse every request.
+    /// A setting that restricts access cannot be read, or is not enforced; the object's routes refuse every request.
     FailedClosed {
         /// The value as written.
         value: String,
-        /// Why it cannot be read.
+        /// Why it cannot be read, or is not enforced.
         why: String,
     },
     /// The setting that requires TLS cannot be read; plain-text requests are redirected as if it were on.

@@ -1,5 +1,6 @@
-//! The annotations of Tidegate and of the Deis router: for each kind with annotations, one table of keys, value forms
-//! and effects. Only this module parses annotation values, and the manuals are printed from the same tables.
+//! The annotations of Tidegate, of ingress-nginx and of the Deis router: tables of keys, value forms and effects for
+//! each kind with annotations. Only this module parses annotation values, and the manuals are printed from the same
+//! tables.
 
 mod cipher_list;
 pub mod deis;
@@ -11,6 +12,7 @@ mod deis_nginx;
 mod deis_router;
 mod deis_value;
 mod manual;
+mod nginx;
 mod service;
 mod session;
 
@@ -18,6 +20,8 @@ pub use manual::{deis_manual, manual};
 pub(super) use service::{ServiceEffects, of_service};
 use session::SessionDraft;
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -69,8 +73,11 @@ static NOTHING: LazyLock<Effects> =
 struct Draft {
     settings: Settings,
     session: SessionDraft,
-    sources: Option<Guard>,
+    /// A client must be in each of these.
+    sources: Vec<Guard>,
     require_tls: bool,
+    /// The annotations of ingress-nginx that have no effect, and whose owner knows it.
+    ignored: BTreeSet<Arc<str>>,
 }
 
 /// The consequences of values that cannot be read.
@@ -118,7 +125,7 @@ struct Annotation<D> {
 }
 
 /// Every annotation of an Ingress, in the order of the manual.
-const INGRESS: [Annotation<Draft>; 16] = [
+const INGRESS: [Annotation<Draft>; 17] = [
     Annotation {
         key: "connect-timeout",
         form: "time",
@@ -255,7 +262,7 @@ const INGRESS: [Annotation<Draft>; 16] = [
         effect: "Sends plain-text requests to https with status 308.",
         otherwise: OnInvalid::Redirected,
         inert: None,
-        read: |draft, text| boolean(text).map(|required| draft.require_tls = required),
+        read: require_tls,
     },
     Annotation {
         key: "allow-source-range",
@@ -264,11 +271,28 @@ const INGRESS: [Annotation<Draft>; 16] = [
         effect: "Answers 403 to clients from elsewhere. Checked before the redirect to https.",
         otherwise: OnInvalid::Closed,
         inert: None,
-        read: |draft, text| {
-            sources(text).map(|all| draft.sources = Some(Guard::AllowSources(all.into_iter().collect())))
-        },
+        read: allow_sources,
+    },
+    Annotation {
+        key: nginx::IGNORE,
+        form: "comma-separated keys of ingress-nginx, such as `auth-url`",
+        default: |_| "none".to_owned(),
+        effect: "Accepts that these [annotations of ingress-nginx](#annotations-of-ingress-nginx) have no effect: they close no route, and make no finding.",
+        otherwise: OnInvalid::Default,
+        inert: None,
+        read: |draft, text| nginx::ignored(text).map(|keys| draft.ignored = keys),
     },
 ];
+
+fn require_tls(draft: &mut Draft, text: &str) -> Result<(), String> {
+    draft.require_tls |= boolean(text)?;
+    Ok(())
+}
+
+fn allow_sources(draft: &mut Draft, text: &str) -> Result<(), String> {
+    draft.sources.push(Guard::AllowSources(sources(text)?.into_iter().collect()));
+    Ok(())
+}
 
 fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
     *slot = Some(value?);
@@ -278,7 +302,8 @@ fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> 
 /// Reads the annotations of an Ingress with this uid.
 pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, findings: &mut FindingList) -> Effects {
     let mut draft = Draft::default();
-    let fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, findings);
+    let mut fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, findings);
+    fallbacks.merge(nginx::read(&mut draft, annotations, findings));
     draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, findings);
     draft.into_effects(&fallbacks)
 }
@@ -315,28 +340,52 @@ fn read<'a, 'r: 'a, D>(
             }
             .map(|(value, why)| (annotation.otherwise, value, why)),
         };
-        match fault {
-            None => {}
-            Some((OnInvalid::Default, value, why)) => findings.ignored(&field, &value, why),
-            Some((OnInvalid::Redirected, value, why)) => {
-                fallbacks.redirected = true;
-                findings.assumed(&field, &value, why);
-            }
-            Some((OnInvalid::Dropped, value, why)) => {
-                fallbacks.dropped.push(key.to_owned());
-                findings.dropped(&field, &value, why);
-            }
-            Some((OnInvalid::Enforced, value, why)) => {
-                fallbacks.enforced = true;
-                findings.closed(&field, &value, why);
-            }
-            Some((OnInvalid::Closed, value, why)) => {
-                fallbacks.closed = true;
-                findings.closed(&field, &value, why);
-            }
+        if let Some((otherwise, value, why)) = fault {
+            fallbacks.add(otherwise, (&field, key), &value, why, findings);
         }
     }
     fallbacks
+}
+
+impl Fallbacks {
+    /// Adds an annotation whose value cannot be read, and its finding.
+    fn add(
+        &mut self,
+        otherwise: OnInvalid,
+        (field, key): (&str, &str),
+        value: &str,
+        why: impl fmt::Display,
+        findings: &mut FindingList,
+    ) {
+        match otherwise {
+            OnInvalid::Default => findings.ignored(field, value, why),
+            OnInvalid::Redirected => {
+                self.redirected = true;
+                findings.assumed(field, value, why);
+            }
+            OnInvalid::Dropped => {
+                self.dropped.push(key.to_owned());
+                findings.dropped(field, value, why);
+            }
+            OnInvalid::Enforced => {
+                self.enforced = true;
+                findings.closed(field, value, why);
+            }
+            OnInvalid::Closed => {
+                self.closed = true;
+                findings.closed(field, value, why);
+            }
+        }
+    }
+
+    /// Adds those of other annotations of the same object.
+    fn merge(&mut self, other: Self) {
+        let Self { redirected, closed, enforced, dropped } = other;
+        self.redirected |= redirected;
+        self.closed |= closed;
+        self.enforced |= enforced;
+        self.dropped.extend(dropped);
+    }
 }
 
 impl Draft {
@@ -345,10 +394,10 @@ impl Draft {
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }
-        let sources = if fallbacks.closed { Some(Guard::DenyAll) } else { self.sources };
+        let sources = if fallbacks.closed { vec![Guard::DenyAll] } else { self.sources };
         let redirect =
             (self.require_tls || fallbacks.redirected).then_some(Guard::RequireTls { status: TLS_REDIRECT_STATUS });
-        if sources.is_some() || redirect.is_some() {
+        if !sources.is_empty() || redirect.is_some() {
             effects.guards = sources.into_iter().chain(redirect).collect();
         }
         effects

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
 use super::deis_app::{APP, BUILDER};
+use super::nginx::{self, Handling, NGINX};
 use super::service::SERVICE;
 use super::{Annotation, Dialect, INGRESS, OnInvalid, TIDEGATE};
 use crate::model::Effective;
@@ -16,6 +17,20 @@ pub fn manual() -> String {
     text.push_str(MANUAL_SERVICE);
     rows(TIDEGATE, &SERVICE, &mut text);
     text.push_str(MANUAL_TAIL);
+    text.push_str(MANUAL_NGINX);
+    for (key, handling) in NGINX {
+        let effect = match handling {
+            Handling::As { ours, .. } => format!("that of `{}{ours}`", TIDEGATE.prefix),
+            Handling::Closes => "**every request is refused**".to_owned(),
+            Handling::Snippet => {
+                "**every request is refused**, unless no directive in it may restrict access".to_owned()
+            }
+            Handling::WithoutEffect(instead) | Handling::Switch(instead) => format!("none: {instead}"),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{}{key}` | {effect} |", nginx::PREFIX);
+    }
+    text.push_str(MANUAL_NGINX_TAIL);
     text
 }
 
@@ -66,6 +81,30 @@ and a list that names nothing is refused, since it would let all clients in. One
 A value that cannot be read, and a key under `tidegate.io/` that is not in the list of its kind, make findings: see
 `tidegate explain` and `/debug/findings`. A key that is within two letters of one in the list has the effect of that
 one's unreadable value: `allow-source-ranges` closes the routes.
+";
+
+const MANUAL_NGINX: &str = "
+## Annotations of ingress-nginx
+
+An Ingress of ours may still have the annotations that it had for ingress-nginx. A few have their effect. One that restricts access
+in another way closes the routes of its object: they answer 403 to every request, and a finding (`FailedClosed`) says why. Enforce
+the restriction elsewhere or give it up; then remove the annotation, or name it in `tidegate.io/ignore-nginx-annotations`:
+
+```
+kubectl annotate ingress shop tidegate.io/ignore-nginx-annotations=auth-url,auth-signin
+```
+
+| annotation | effect here |
+|---|---|
+";
+
+const MANUAL_NGINX_TAIL: &str = "
+All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is `false` or
+`off`. An empty value counts as none. If several annotations list the allowed sources, a client has to be in each list.
+
+Directives that restrict nothing, in a snippet, are those about headers of responses, compression, cookies, buffers, timeouts and
+logs. A block, a header for the endpoint, or a directive that is not known may restrict access. The settings of ingress-nginx for all
+Ingresses, in its ConfigMap, are not read: `global-auth-url`, `whitelist-source-range` and `block-cidrs` restrict nothing here.
 ";
 
 /// The manual of all annotations of the Deis router in Markdown: the content of `docs/annotations-deis.md`.
