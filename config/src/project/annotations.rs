@@ -63,10 +63,16 @@ pub(super) struct Effects {
     pub(super) filters: Arc<[Filter]>,
     /// Settings.
     pub(super) settings: Arc<Settings>,
+    /// Whether the rules only add to those of another Ingress, which is not implemented.
+    pub(super) is_canary: bool,
 }
 
-static NOTHING: LazyLock<Effects> =
-    LazyLock::new(|| Effects { guards: Arc::default(), filters: Arc::default(), settings: Arc::default() });
+static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
+    guards: Arc::default(),
+    filters: Arc::default(),
+    settings: Arc::default(),
+    is_canary: false,
+});
 
 /// The effects under construction.
 #[derive(Default)]
@@ -78,6 +84,7 @@ struct Draft {
     require_tls: bool,
     /// The annotations of ingress-nginx that have no effect, and whose owner knows it.
     ignored: BTreeSet<Arc<str>>,
+    is_canary: bool,
 }
 
 /// The consequences of values that cannot be read.
@@ -303,7 +310,7 @@ fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> 
 pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, findings: &mut FindingList) -> Effects {
     let mut draft = Draft::default();
     let mut fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, findings);
-    fallbacks.merge(nginx::read(&mut draft, annotations, findings));
+    nginx::read(&mut draft, annotations, &mut fallbacks, findings);
     draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, findings);
     draft.into_effects(&fallbacks)
 }
@@ -377,20 +384,11 @@ impl Fallbacks {
             }
         }
     }
-
-    /// Adds those of other annotations of the same object.
-    fn merge(&mut self, other: Self) {
-        let Self { redirected, closed, enforced, dropped } = other;
-        self.redirected |= redirected;
-        self.closed |= closed;
-        self.enforced |= enforced;
-        self.dropped.extend(dropped);
-    }
 }
 
 impl Draft {
     fn into_effects(self, fallbacks: &Fallbacks) -> Effects {
-        let mut effects = NOTHING.clone();
+        let mut effects = Effects { is_canary: self.is_canary, ..NOTHING.clone() };
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }

@@ -155,12 +155,13 @@ pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Res
         None => class_annotation(&annotations)?,
     };
     let effects = annotations::of_ingress(&annotations, source.meta.uid, findings);
-    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), findings };
+    let mut reader =
+        Reader { object: source.name(), services: BTreeSet::new(), is_canary: effects.is_canary, findings };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
     let mut ingress = Ingress {
         age: Age { created_s: created_s(source.created, reader.findings), name: source.name().clone() },
         class,
-        default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
+        default_backend: reader.default_backend(spec.default_backend, alone),
         rules: reader.rules(spec.rules),
         tls: Tls::default(),
         guards: effects.guards,
@@ -214,12 +215,15 @@ fn is_like_a_pattern(path: &str) -> bool {
 struct Reader<'f> {
     object: &'f ObjectName,
     services: BTreeSet<ObjectName>,
+    /// Whether its hosts are claimed, and no requests taken.
+    is_canary: bool,
     findings: &'f mut FindingList,
 }
 
 impl Reader<'_> {
-    fn default_backend(&mut self, raw: &RawValue, alone: bool) -> DefaultBackend {
-        DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone }
+    fn default_backend(&mut self, raw: Option<&RawValue>, alone: bool) -> Option<DefaultBackend> {
+        let raw = raw.filter(|_| !self.is_canary)?;
+        Some(DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone })
     }
 
     fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Rules {
@@ -238,7 +242,7 @@ impl Reader<'_> {
                 .ok()?,
         };
         let http = json.http.and_then(|raw| self.findings.entry(raw, &format!("{field}.http")));
-        let list = http.and_then(|http: HttpJson<'_>| http.paths);
+        let list = http.and_then(|http: HttpJson<'_>| http.paths).filter(|_| !self.is_canary);
         let entries = self.findings.entries(list, PATHS_MAX, &format!("{field}.http.paths"));
         let paths = entries.filter_map(|(field, raw)| self.path(raw, field)).collect();
         Some(Rule { host, paths })

@@ -94,12 +94,22 @@ fn annotated(kind: Kind) -> Value {
         "ssl-redirect" | "session-cookie-secure" => "true",
         "session-cookie-change-on-failure" => "false",
         "allow-source-range" => "10.0.0.0/8",
+        "ignore-nginx-annotations" => "auth-url",
         "requests-max" => "7",
         "send-proxy-protocol" => "v1",
         "udp-idle-timeout" => "7s",
         _ => panic!("what may tidegate.io/{key} say?"),
     };
-    keys.map(|key| (format!("tidegate.io/{key}"), Value::from(value(key)))).collect()
+    let ours = keys.map(|key| (format!("tidegate.io/{key}"), Value::from(value(key))));
+    // Those of ingress-nginx with a grammar of their own.
+    let of_nginx = [
+        ("configuration-snippet", "add_header A \"b; c\" always; # d"),
+        ("rewrite-target", "/x"),
+        ("whitelist-source-range", "10.0.0.0/8"),
+    ];
+    let of_nginx = of_nginx.into_iter().filter(|_| kind == Kind::Ingress);
+    let of_nginx = of_nginx.map(|(key, text)| (format!("nginx.ingress.kubernetes.io/{key}"), Value::from(text)));
+    ours.chain(of_nginx).collect()
 }
 
 static SECRET: LazyLock<Value> = LazyLock::new(|| {

@@ -21,11 +21,12 @@ pub fn manual() -> String {
     for (key, handling) in NGINX {
         let effect = match handling {
             Handling::As { ours, .. } => format!("that of `{}{ours}`", TIDEGATE.prefix),
-            Handling::Closes => "**every request is refused**".to_owned(),
-            Handling::Snippet => {
-                "**every request is refused**, unless no directive in it may restrict access".to_owned()
-            }
-            Handling::WithoutEffect(instead) | Handling::Switch(instead) => format!("none: {instead}"),
+            Handling::Closes("") => REFUSED.to_owned(),
+            Handling::Closes(instead) => format!("{REFUSED}; {instead}"),
+            Handling::Snippet => format!("{REFUSED}, unless all directives in it are harmless"),
+            Handling::Rewrite => format!("none: {}; for an absolute URL {REFUSED}", nginx::REWRITE),
+            Handling::Canary => format!("**its rules are dropped**; {}", nginx::WEIGHTS),
+            Handling::WithoutEffect(why) | Handling::Switch(why) => format!("none: {why}"),
         };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{}{key}` | {effect} |", nginx::PREFIX);
@@ -83,28 +84,45 @@ A value that cannot be read, and a key under `tidegate.io/` that is not in the l
 one's unreadable value: `allow-source-ranges` closes the routes.
 ";
 
+/// The effect of an annotation that closes its routes.
+const REFUSED: &str = "**every request is refused**";
+
 const MANUAL_NGINX: &str = "
 ## Annotations of ingress-nginx
 
-An Ingress of ours may still have the annotations that it had for ingress-nginx. A few have their effect. One that restricts access
-in another way closes the routes of its object: they answer 403 to every request, and a finding (`FailedClosed`) says why. Enforce
-the restriction elsewhere or give it up; then remove the annotation, or name it in `tidegate.io/ignore-nginx-annotations`:
+An Ingress of ours may still have the annotations that it had for ingress-nginx. A few have their effect. One that keeps requests from
+the Service in another way closes the routes of its object: they answer 403 to every request, and a finding (`FailedClosed`) says why
+and what could replace it. If no replacement is needed, name the annotation in `tidegate.io/ignore-nginx-annotations`: **then everybody
+gets in**.
 
 ```
 kubectl annotate ingress shop tidegate.io/ignore-nginx-annotations=auth-url,auth-signin
 ```
+
+Do not remove it while ingress-nginx serves the same object, which would open the routes there.
 
 | annotation | effect here |
 |---|---|
 ";
 
 const MANUAL_NGINX_TAIL: &str = "
-All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is `false` or
-`off`. An empty value counts as none. If several annotations list the allowed sources, a client has to be in each list.
+All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is off (`false`, `0`,
+`off`). A blank value counts as none, but for a list of sources, where it refuses everybody as in ingress-nginx. If `tidegate.io/` and
+ingress-nginx's annotations disagree, both apply: a client has to be in both lists, and the redirect to https is on if one of them asks
+for it.
 
-Directives that restrict nothing, in a snippet, are those about headers of responses, compression, cookies, buffers, timeouts and
-logs. A block, a header for the endpoint, or a directive that is not known may restrict access. The settings of ingress-nginx for all
-Ingresses, in its ConfigMap, are not read: `global-auth-url`, `whitelist-source-range` and `block-cidrs` restrict nothing here.
+Harmless, in a snippet, are directives about headers of responses, compression, cookies, buffers, timeouts, limits of rate and size, and
+logs. A block, a header for the endpoint, a backslash, or a directive that is not known may keep requests from the Service.
+
+What is **not** restricted here, and makes no finding:
+
+- other Ingresses of the same host. In ingress-nginx, `auth-tls-secret` and `server-snippet` are for the whole host; here they close the
+  routes of their own object;
+- paths of a regular expression. With `use-regex`, or with a path such as `/(admin|metrics)(/|$)(.*)`, ingress-nginx guards every path
+  that it matches. Here such a path matches only itself (`PathLiteral`), and `/admin` may belong to another rule, which has no guard;
+- paths that a `rewrite-target` hides: with `/status.html` nothing else of the Service is ever requested in ingress-nginx;
+- what the ConfigMap of ingress-nginx restricts for all Ingresses, such as `global-auth-url`, `whitelist-source-range` and `block-cidrs`,
+  and annotations with another prefix, by its flag `--annotations-prefix`.
 ";
 
 /// The manual of all annotations of the Deis router in Markdown: the content of `docs/annotations-deis.md`.
