@@ -13,6 +13,7 @@ mod deis_router;
 mod deis_value;
 mod manual;
 mod nginx;
+mod nginx_snippet;
 mod service;
 mod session;
 
@@ -79,6 +80,9 @@ static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
 struct Draft {
     settings: Settings,
     session: SessionDraft,
+    /// The sessions of ingress-nginx, if it has the affinity.
+    nginx_session: SessionDraft,
+    has_affinity: bool,
     /// A client must be in each of these.
     sources: Vec<Guard>,
     require_tls: bool,

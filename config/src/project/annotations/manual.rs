@@ -20,7 +20,10 @@ pub fn manual() -> String {
     text.push_str(MANUAL_NGINX);
     for (key, handling) in NGINX {
         let effect = match handling {
-            Handling::As { ours, .. } => format!("that of `{}{ours}`", TIDEGATE.prefix),
+            Handling::As { ours, .. } => {
+                let ours: Vec<_> = ours.iter().map(|ours| format!("`{}{ours}`", TIDEGATE.prefix)).collect();
+                format!("that of {}", ours.join(" and "))
+            }
             Handling::Closes("") => REFUSED.to_owned(),
             Handling::Closes(instead) => format!("{REFUSED}; {instead}"),
             Handling::Snippet => format!("{REFUSED}, unless all directives in it are harmless"),
@@ -90,10 +93,10 @@ const REFUSED: &str = "**every request is refused**";
 const MANUAL_NGINX: &str = "
 ## Annotations of ingress-nginx
 
-An Ingress of ours may still have the annotations that it had for ingress-nginx. A few have their effect. One that keeps requests from
-the Service in another way closes the routes of its object: they answer 403 to every request, and a finding (`FailedClosed`) says why
-and what could replace it. If no replacement is needed, name the annotation in `tidegate.io/ignore-nginx-annotations`: **then everybody
-gets in**.
+An Ingress of ours may still have the annotations that it had for ingress-nginx. Some have the effect of ours, and ours replace them
+where an Ingress has both; their times are whole seconds. One that keeps requests from the Service in another way closes the routes of
+its object: they answer 403 to every request, and a finding (`FailedClosed`) says why and what could replace it. If no replacement is
+needed, name the annotation in `tidegate.io/ignore-nginx-annotations`: **then everybody gets in**.
 
 ```
 kubectl annotate ingress shop tidegate.io/ignore-nginx-annotations=auth-url,auth-signin
@@ -107,9 +110,9 @@ Do not remove it while ingress-nginx serves the same object, which would open th
 
 const MANUAL_NGINX_TAIL: &str = "
 All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is off (`false`, `0`,
-`off`). A blank value counts as none, but for a list of sources, where it refuses everybody as in ingress-nginx. If `tidegate.io/` and
-ingress-nginx's annotations disagree, both apply: a client has to be in both lists, and the redirect to https is on if one of them asks
-for it.
+`off`). A blank value counts as none, but for a list of sources, where it refuses everybody as in ingress-nginx. Restrictions of both kinds
+apply together: a client has to be in both lists of sources, and the redirect to https is on if one annotation asks for it. What
+ingress-nginx does without any annotation, such as its limit of 1 MiB for bodies, is not done.
 
 Harmless, in a snippet, are directives about headers of responses, compression, cookies, buffers, timeouts, limits of rate and size, and
 logs. A block, a header for the endpoint, a backslash, or a directive that is not known may keep requests from the Service.

@@ -5,8 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Draft, Fallbacks, OnInvalid, TIDEGATE, allow_sources, require_tls};
-use crate::project::annotation_value::boolean;
+use super::nginx_snippet::questionable;
+use super::{Draft, Fallbacks, OnInvalid, TIDEGATE, TRIES_MAX, allow_sources, require_tls, set};
+use crate::model::Balance;
+use crate::project::annotation_value::{
+    COOKIE_AGE_MAX, DURATION_MAX, boolean, bytes, cookie_name, cookie_path, count, same_site, seconds,
+};
 use crate::project::field::{FindingList, read as read_field};
 use crate::project::raw_object::{Annotations, annotation_field};
 
@@ -21,8 +25,8 @@ pub(super) const IGNORE: &str = "ignore-nginx-annotations";
 pub(super) enum Handling {
     /// It has the effect of an annotation of ours.
     As {
-        /// The key of ours.
-        ours: &'static str,
+        /// The keys of ours.
+        ours: &'static [&'static str],
         /// The consequence of a value that cannot be read.
         otherwise: OnInvalid,
         /// Parses its value.
@@ -45,8 +49,13 @@ pub(super) enum Handling {
 
 use Handling::{As, Canary, Closes, Rewrite, Snippet, Switch, WithoutEffect};
 
-const SOURCES: Handling = As { ours: "allow-source-range", otherwise: OnInvalid::Closed, read: allow_sources };
-const TLS: Handling = As { ours: "ssl-redirect", otherwise: OnInvalid::Redirected, read: require_tls };
+const SOURCES: Handling = As { ours: &["allow-source-range"], otherwise: OnInvalid::Closed, read: allow_sources };
+const TLS: Handling = As { ours: &["ssl-redirect"], otherwise: OnInvalid::Redirected, read: require_tls };
+
+/// An annotation with the effect of ours, which replace it where an Ingress has both.
+const fn setting(ours: &'static [&'static str], read: fn(&mut Draft, &str) -> Result<(), String>) -> Handling {
+    As { ours, otherwise: OnInvalid::Default, read }
+}
 
 const REDIRECT: &str = "an HTTPRoute can redirect";
 const FIREWALL: &str = "there is no web application firewall; put one in front";
@@ -69,6 +78,78 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     (WHITELIST.1, SOURCES),
     (WHITELIST.0, SOURCES),
     ("force-ssl-redirect", TLS),
+    (
+        "proxy-connect-timeout",
+        setting(&["connect-timeout"], |draft, text| {
+            fill(&mut draft.settings.connect_timeout, seconds(text, DURATION_MAX))
+        }),
+    ),
+    (
+        "proxy-read-timeout",
+        setting(&["read-timeout", "tunnel-idle-timeout"], |draft, text| {
+            let time = seconds(text, DURATION_MAX)?;
+            fill(&mut draft.settings.read_timeout, Ok(time))?;
+            fill(&mut draft.settings.tunnel_idle_timeout, Ok(time))
+        }),
+    ),
+    (
+        "proxy-send-timeout",
+        setting(&["write-timeout"], |draft, text| fill(&mut draft.settings.write_timeout, seconds(text, DURATION_MAX))),
+    ),
+    (
+        "proxy-body-size",
+        setting(&["body-size-max"], |draft, text| fill(&mut draft.settings.body_bytes_max, bytes(text))),
+    ),
+    (
+        "proxy-next-upstream-tries",
+        setting(&["tries-max"], |draft, text| fill(&mut draft.settings.tries_max, count(text, TRIES_MAX))),
+    ),
+    ("load-balance", setting(&["balance"], |draft, text| fill(&mut draft.settings.balance, balance(text)))),
+    (
+        "affinity",
+        setting(&["session-cookie"], |draft, text| match text.trim() {
+            "cookie" => {
+                draft.has_affinity = true;
+                Ok(())
+            }
+            _ => Err("is not cookie".to_owned()),
+        }),
+    ),
+    (
+        "session-cookie-name",
+        setting(&["session-cookie"], |draft, text| set(&mut draft.nginx_session.name, cookie_name(text))),
+    ),
+    // Annotations are read in the order of their keys: session-cookie-max-age replaces this one.
+    (
+        "session-cookie-expires",
+        setting(&["session-cookie-max-age"], |draft, text| {
+            set(&mut draft.nginx_session.max_age, seconds(text, COOKIE_AGE_MAX))
+        }),
+    ),
+    (
+        "session-cookie-max-age",
+        setting(&["session-cookie-max-age"], |draft, text| {
+            set(&mut draft.nginx_session.max_age, seconds(text, COOKIE_AGE_MAX))
+        }),
+    ),
+    (
+        "session-cookie-path",
+        setting(&["session-cookie-path"], |draft, text| set(&mut draft.nginx_session.path, cookie_path(text))),
+    ),
+    (
+        "session-cookie-samesite",
+        setting(&["session-cookie-samesite"], |draft, text| set(&mut draft.nginx_session.same_site, same_site(text))),
+    ),
+    (
+        "session-cookie-secure",
+        setting(&["session-cookie-secure"], |draft, text| set(&mut draft.nginx_session.secure, boolean(text))),
+    ),
+    (
+        "session-cookie-change-on-failure",
+        setting(&["session-cookie-change-on-failure"], |draft, text| {
+            set(&mut draft.nginx_session.change_on_failure, boolean(text))
+        }),
+    ),
     ("auth-type", Closes("")),
     ("auth-url", Closes("an HTTPRoute can have the filter ExternalAuth")),
     ("auth-tls-secret", Closes("a Gateway can verify the certificates of clients")),
@@ -92,20 +173,6 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     ("backend-protocol", WithoutEffect("the protocol of endpoints is appProtocol of the Service's port")),
     ("proxy-ssl-secret", WithoutEffect(ENDPOINT_TLS)),
     ("proxy-ssl-verify", Switch(ENDPOINT_TLS)),
-    ("proxy-connect-timeout", WithoutEffect("use tidegate.io/connect-timeout")),
-    ("proxy-read-timeout", WithoutEffect("use tidegate.io/read-timeout, and tidegate.io/tunnel-idle-timeout")),
-    ("proxy-send-timeout", WithoutEffect("use tidegate.io/write-timeout")),
-    ("proxy-body-size", WithoutEffect("use tidegate.io/body-size-max")),
-    ("proxy-next-upstream-tries", WithoutEffect("use tidegate.io/tries-max")),
-    ("load-balance", WithoutEffect("use tidegate.io/balance")),
-    ("affinity", WithoutEffect("use tidegate.io/session-cookie")),
-    ("session-cookie-name", WithoutEffect("use tidegate.io/session-cookie")),
-    ("session-cookie-expires", WithoutEffect("use tidegate.io/session-cookie-max-age")),
-    ("session-cookie-max-age", WithoutEffect("use tidegate.io/session-cookie-max-age")),
-    ("session-cookie-path", WithoutEffect("use tidegate.io/session-cookie-path")),
-    ("session-cookie-samesite", WithoutEffect("use tidegate.io/session-cookie-samesite")),
-    ("session-cookie-secure", WithoutEffect("use tidegate.io/session-cookie-secure")),
-    ("session-cookie-change-on-failure", WithoutEffect("use tidegate.io/session-cookie-change-on-failure")),
     ("use-regex", Switch("an HTTPRoute can have regular expressions")),
     ("app-root", WithoutEffect(REDIRECT)),
     ("from-to-www-redirect", Switch(REDIRECT)),
@@ -121,80 +188,6 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     ("x-forwarded-prefix", WithoutEffect(HEADERS)),
     ("mirror-target", WithoutEffect("an HTTPRoute can mirror requests")),
     ("enable-access-log", WithoutEffect("the flag --access-log is for all requests")),
-];
-
-/// The directives of nginx that keep no request from the Service, in a snippet: about headers of responses,
-/// compression, cookies, buffers, timeouts, limits of rate and size, and logs.
-const HARMLESS: &[&str] = &[
-    "absolute_redirect",
-    "access_log",
-    "add_header",
-    "add_trailer",
-    "brotli",
-    "brotli_comp_level",
-    "brotli_min_length",
-    "brotli_static",
-    "brotli_types",
-    "charset",
-    "chunked_transfer_encoding",
-    "client_body_buffer_size",
-    "client_body_timeout",
-    "client_header_buffer_size",
-    "client_header_timeout",
-    "client_max_body_size",
-    "default_type",
-    "error_log",
-    "etag",
-    "expires",
-    "grpc_read_timeout",
-    "grpc_send_timeout",
-    "gzip",
-    "gzip_buffers",
-    "gzip_comp_level",
-    "gzip_disable",
-    "gzip_http_version",
-    "gzip_min_length",
-    "gzip_proxied",
-    "gzip_types",
-    "gzip_vary",
-    "keepalive_requests",
-    "keepalive_timeout",
-    "large_client_header_buffers",
-    "limit_conn",
-    "limit_rate",
-    "limit_rate_after",
-    "limit_req",
-    "log_not_found",
-    "more_clear_headers",
-    "more_set_headers",
-    "port_in_redirect",
-    "proxy_buffer_size",
-    "proxy_buffering",
-    "proxy_buffers",
-    "proxy_busy_buffers_size",
-    "proxy_connect_timeout",
-    "proxy_cookie_domain",
-    "proxy_cookie_flags",
-    "proxy_cookie_path",
-    "proxy_hide_header",
-    "proxy_http_version",
-    "proxy_ignore_headers",
-    "proxy_max_temp_file_size",
-    "proxy_next_upstream",
-    "proxy_next_upstream_timeout",
-    "proxy_next_upstream_tries",
-    "proxy_pass_header",
-    "proxy_read_timeout",
-    "proxy_redirect",
-    "proxy_request_buffering",
-    "proxy_send_timeout",
-    "send_timeout",
-    "server_tokens",
-    "sub_filter",
-    "sub_filter_last_modified",
-    "sub_filter_once",
-    "sub_filter_types",
-    "tcp_nodelay",
 ];
 
 /// Reads the annotations of ingress-nginx into a draft, which has those of Tidegate already.
@@ -251,6 +244,11 @@ pub(super) fn read(
     for key in ignored {
         findings.without_effect(&field, &key, format_args!("there is no annotation {PREFIX}{key}"));
     }
+    let of_nginx = std::mem::take(&mut draft.nginx_session);
+    // Without the affinity, the attributes of its cookie have no effect in ingress-nginx, either.
+    if std::mem::take(&mut draft.has_affinity) {
+        draft.session.fill(of_nginx.with_defaults("INGRESSCOOKIE"));
+    }
 }
 
 impl Handling {
@@ -261,6 +259,21 @@ impl Handling {
             Closes(_) | Snippet | Rewrite | Canary => OnInvalid::Closed,
             WithoutEffect(_) | Switch(_) => OnInvalid::Default,
         }
+    }
+}
+
+/// Sets what no annotation of ours has set.
+fn fill<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    slot.get_or_insert(value?);
+    Ok(())
+}
+
+/// `round_robin` or `ewma`, which draws two endpoints and takes the faster one.
+fn balance(text: &str) -> Result<Balance, String> {
+    match text.trim() {
+        "round_robin" => Ok(Balance::RoundRobin),
+        "ewma" => Ok(Balance::PowerOfTwo),
+        _ => Err("is neither round_robin nor ewma".to_owned()),
     }
 }
 
@@ -292,137 +305,9 @@ fn is_url(target: &str) -> bool {
     ["http://", "https://", "$scheme"].iter().any(|start| target.starts_with(start))
 }
 
-/// The white space of nginx.
-const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
-
-/// The characters that end a parameter.
-const ENDS: [char; 5] = [' ', '\t', '\r', '\n', ';'];
-
-/// The first part of a snippet that may keep requests from the Service: a directive that is not known to be harmless, a
-/// block, or what is not read here as nginx reads it.
-fn questionable(snippet: &str) -> Option<String> {
-    // A backslash can make a space, a quote or the end of a directive a part of the parameter.
-    if snippet.contains('\\') {
-        return Some("a backslash".to_owned());
-    }
-    let mut rest = snippet;
-    loop {
-        rest = parameter(rest);
-        let name = rest.split(ENDS).next().filter(|name| !name.is_empty());
-        let Some(name) = name else {
-            // The end, or a semicolon alone.
-            rest = rest.strip_prefix(';')?;
-            continue;
-        };
-        if !HARMLESS.contains(&name) {
-            let is_name = name.len() < 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-            return Some(if is_name { format!("the directive {name}") } else { "an unknown directive".to_owned() });
-        }
-        rest = match after_parameters(&rest[name.len()..]) {
-            Some(rest) => rest,
-            None => return Some("a block, or a quote without its end".to_owned()),
-        };
-    }
-}
-
-/// The snippet from the beginning of the next parameter on, without space and comments.
-fn parameter(snippet: &str) -> &str {
-    let mut rest = snippet.trim_start_matches(SPACES);
-    while let Some(comment) = rest.strip_prefix('#') {
-        rest = comment.split_once('\n').map_or("", |(_, rest)| rest).trim_start_matches(SPACES);
-    }
-    rest
-}
-
-/// The snippet after the end of a directive; `None` if the directive has a block, or a quote without its end. Quotes
-/// and comments begin only where a parameter does.
-fn after_parameters(snippet: &str) -> Option<&str> {
-    let mut rest = snippet;
-    loop {
-        rest = parameter(rest);
-        let first = rest.chars().next();
-        match first {
-            None => return Some(""),
-            Some(';') => return Some(&rest[1..]),
-            Some(quote @ ('"' | '\'')) => rest = rest[1..].split_once(quote)?.1,
-            Some(_) => {
-                let end = rest.find(ENDS).unwrap_or(rest.len());
-                if rest[..end].contains(['{', '}']) {
-                    return None;
-                }
-                rest = &rest[end..];
-            }
-        }
-    }
-}
-
 /// The list of annotations of ingress-nginx whose owner accepts that they have no effect.
 pub(super) fn ignored(text: &str) -> Result<BTreeSet<Arc<str>>, String> {
     let keys = text.split(',').map(str::trim).filter(|key| !key.is_empty());
     let keys: BTreeSet<Arc<str>> = keys.map(|key| key.strip_prefix(PREFIX).unwrap_or(key).into()).collect();
     if keys.is_empty() { Err("names no annotation".to_owned()) } else { Ok(keys) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(snippet: &str, want: Option<&str>) {
-        assert_eq!(questionable(snippet).as_deref(), want, "{snippet:?}");
-    }
-
-    #[test]
-    fn headers_of_responses_are_harmless() {
-        for snippet in [
-            "",
-            " ;; ",
-            "more_set_headers \"X-Frame-Options: SAMEORIGIN\";",
-            "add_header X-XSS-Protection \"1; mode=block\" always;\r\n\texpires 1h;",
-            "add_header Content-Security-Policy 'default-src \"self\"; img-src {*}';",
-            "# deny all;\n  add_header A b; # of the office\n",
-            "add_header A b#c; add_header D e\"f;",
-            "add_header A # to the end of the line; deny all\n b;",
-            "add_header A b",
-            "# deny all;",
-        ] {
-            check(snippet, None);
-        }
-    }
-
-    #[test]
-    fn all_other_directives_are_questionable() {
-        let deny = Some("the directive deny");
-        for snippet in [
-            "deny all;",
-            "deny",
-            ";deny all;",
-            "add_header A b; deny all;",
-            "add_header A b;deny all;",
-            "add_header A b;\tdeny\tall;",
-            "add_header A \"b\"; deny all;",
-            "add_header A \"b\";deny all;",
-            "add_header A b#c; deny all;",
-            "add_header A b\"c; deny all; add_header D e\"f;",
-            "add_header A b'c; deny all; #'",
-            "add_header A b; # c\ndeny all;",
-            // No space of nginx, so neither a comment nor a quote begins.
-            "add_header A b\u{a0}#c; deny all;",
-            "add_header A b\u{b}#c; deny all;",
-            "add_header A b\u{2003}\"; deny all; add_header C \"d\";",
-        ] {
-            check(snippet, deny);
-        }
-        check("if ($http_x_token != \"s\") { return 403; }", Some("the directive if"));
-        check("proxy_set_header X-User \"\";", Some("the directive proxy_set_header"));
-        check("access_by_lua_block { ngx.exit(403) }", Some("the directive access_by_lua_block"));
-        check("add_header_ A b;", Some("the directive add_header_"));
-        for snippet in ["\"deny\" all;", "{", "}", "deny{", "\u{a0}deny all;", "a\u{301};", &"a".repeat(64)] {
-            check(snippet, Some("an unknown directive"));
-        }
-        for snippet in ["add_header A {", "add_header A ${b};", "add_header A b}c;", "add_header A \"b; deny all;"] {
-            check(snippet, Some("a block, or a quote without its end"));
-        }
-        check("add_header A b\\; deny all;", Some("a backslash"));
-    }
 }

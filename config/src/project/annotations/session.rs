@@ -21,6 +21,25 @@ pub(super) struct SessionDraft {
 }
 
 impl SessionDraft {
+    /// The same with the defaults of ingress-nginx: a name, and sessions that stay with an endpoint that fails.
+    pub(super) fn with_defaults(self, name: &str) -> Self {
+        let change_on_failure = self.change_on_failure.or(Some(false));
+        Self { name: self.name.or_else(|| Some(name.into())), change_on_failure, ..self }
+    }
+
+    /// Sets what is not set.
+    pub(super) fn fill(&mut self, other: Self) {
+        let Self { name, max_age, path, same_site, secure, change_on_failure } = std::mem::take(self);
+        *self = Self {
+            name: name.or(other.name),
+            max_age: max_age.or(other.max_age),
+            path: path.or(other.path),
+            same_site: same_site.or(other.same_site),
+            secure: secure.or(other.secure),
+            change_on_failure: change_on_failure.or(other.change_on_failure),
+        };
+    }
+
     /// The sessions of an Ingress with this uid. Its rules share one key: a rule to the same Service as another accepts
     /// its tokens.
     pub(super) fn persistence(self, uid: Option<Uid>, findings: &mut FindingList) -> Option<Arc<SessionPersistence>> {
