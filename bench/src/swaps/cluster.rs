@@ -165,6 +165,7 @@ impl Cluster {
             guards: Arc::default(),
             filters: Arc::default(),
             settings: Arc::default(),
+            protocol: None,
         };
         projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
     }
@@ -235,6 +236,7 @@ impl Cluster {
             guards: Arc::default(),
             filters: Arc::default(),
             settings: Arc::default(),
+            protocol: None,
         };
         projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
     }

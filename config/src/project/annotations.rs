@@ -31,7 +31,7 @@ use super::annotation_value::{
 };
 use super::field::{FindingList, read as read_field};
 use super::raw_object::{Annotations, annotation_field};
-use crate::model::{Balance, Effective, Filter, Guard, Settings};
+use crate::model::{AppProtocol, Balance, Effective, Filter, Guard, Settings};
 use crate::object::Uid;
 use serde_json::value::RawValue;
 
@@ -66,6 +66,8 @@ pub(super) struct Effects {
     pub(super) settings: Arc<Settings>,
     /// Whether the rules only add to those of another Ingress, which is not implemented.
     pub(super) is_canary: bool,
+    /// The protocol of its endpoints, in place of that of their Service port.
+    pub(super) protocol: Option<AppProtocol>,
 }
 
 static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
@@ -73,6 +75,7 @@ static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
     filters: Arc::default(),
     settings: Arc::default(),
     is_canary: false,
+    protocol: None,
 });
 
 /// The effects under construction.
@@ -89,6 +92,9 @@ struct Draft {
     /// The annotations of ingress-nginx that have no effect, and whose owner knows it.
     ignored: BTreeSet<Arc<str>>,
     is_canary: bool,
+    protocol: Option<AppProtocol>,
+    /// Whether the Ingress has TLS entries.
+    has_tls: bool,
 }
 
 /// The consequences of values that cannot be read.
@@ -310,9 +316,14 @@ fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> 
     Ok(())
 }
 
-/// Reads the annotations of an Ingress with this uid.
-pub(super) fn of_ingress(annotations: &Annotations<'_>, uid: Option<Uid>, findings: &mut FindingList) -> Effects {
-    let mut draft = Draft::default();
+/// Reads the annotations of an Ingress with this uid, with or without TLS entries.
+pub(super) fn of_ingress(
+    annotations: &Annotations<'_>,
+    uid: Option<Uid>,
+    has_tls: bool,
+    findings: &mut FindingList,
+) -> Effects {
+    let mut draft = Draft { has_tls, ..Draft::default() };
     let mut fallbacks = read(TIDEGATE, &INGRESS, &mut draft, annotations, findings);
     nginx::read(&mut draft, annotations, &mut fallbacks, findings);
     draft.settings.session = std::mem::take(&mut draft.session).persistence(uid, findings);
@@ -392,7 +403,7 @@ impl Fallbacks {
 
 impl Draft {
     fn into_effects(self, fallbacks: &Fallbacks) -> Effects {
-        let mut effects = Effects { is_canary: self.is_canary, ..NOTHING.clone() };
+        let mut effects = Effects { is_canary: self.is_canary, protocol: self.protocol, ..NOTHING.clone() };
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }

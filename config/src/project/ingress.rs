@@ -14,7 +14,7 @@ use super::ingress_tls::{self, Tls};
 use super::raw_object::{Annotations, RawObject, annotation_field, created_s};
 use super::service::port_number;
 use crate::finding::field_name;
-use crate::model::{Filter, Guard, HostPattern, PathMatch, Settings};
+use crate::model::{AppProtocol, Filter, Guard, HostPattern, PathMatch, Settings};
 use crate::object::{Age, ObjectName};
 
 /// The maximum number of rules of one Ingress.
@@ -48,6 +48,8 @@ pub struct Ingress {
     pub filters: Arc<[Filter]>,
     /// Settings of all of its routes, from annotations.
     pub settings: Arc<Settings>,
+    /// The protocol of its endpoints, from an annotation; without it that of their Service port.
+    pub protocol: Option<AppProtocol>,
 }
 
 /// The requested class of an Ingress. The annotation is read only if the field is absent.
@@ -154,7 +156,8 @@ pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Res
         Some(class) => ClassRef::Field(ObjectName::new("", class)),
         None => class_annotation(&annotations)?,
     };
-    let effects = annotations::of_ingress(&annotations, source.meta.uid, findings);
+    let has_tls = spec.tls.as_ref().is_some_and(|entries| !entries.is_empty());
+    let effects = annotations::of_ingress(&annotations, source.meta.uid, has_tls, findings);
     let mut reader =
         Reader { object: source.name(), services: BTreeSet::new(), is_canary: effects.is_canary, findings };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
@@ -167,6 +170,7 @@ pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Res
         guards: effects.guards,
         filters: effects.filters,
         settings: effects.settings,
+        protocol: effects.protocol,
     };
     ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), findings);
     Ok(ingress)

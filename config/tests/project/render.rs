@@ -74,6 +74,9 @@ fn ingress(out: &mut String, it: &Ingress) {
     it.guards.iter().for_each(|guard| line(out, format_args!("guard {guard:?}")));
     it.filters.iter().for_each(|filter| line(out, format_args!("filter {filter:?}")));
     settings(out, &it.settings);
+    if let Some(protocol) = it.protocol {
+        line(out, format_args!("protocol {protocol:?}"));
+    }
 }
 
 fn rule_path(out: &mut String, path: &RulePath) {

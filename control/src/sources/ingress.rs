@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch, Route, WeightedTarget};
+use tidegate_config::model::{Action, Certificate, HostPattern, Origin, PathMatch, Route, Transport, WeightedTarget};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, ClassRef, DefaultBackend, Ingress, IngressClass};
 
@@ -178,7 +178,9 @@ impl Claims<'_, '_> {
     /// A route to a backend. If the backend is unusable, the route answers 503, and a finding states the reason.
     fn route(&mut self, place: RoutePlace<'_>, backend: Option<&BackendRef>) -> Arc<Route> {
         let RoutePlace { field, service, path, position } = place;
-        let targets = match backend.map(|backend| (backend, self.reader.target(backend))) {
+        let protocol = self.ingress.protocol;
+        let target = |backend| (backend, self.reader.target_over(Transport::Tcp, backend, protocol));
+        let targets = match backend.map(target) {
             None => Vec::new(),
             Some((_, Ok(target))) => vec![WeightedTarget::new(Arc::new(target), 1)],
             Some((backend, Err(problem))) => {

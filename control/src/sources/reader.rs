@@ -100,11 +100,16 @@ impl<'w> Reader<'w> {
 
     /// The target of requests for a Service port.
     pub(super) fn target(&mut self, backend: &BackendRef) -> Result<Target, Problem> {
-        self.target_over(Transport::Tcp, backend)
+        self.target_over(Transport::Tcp, backend, None)
     }
 
-    /// The same, or the target of datagrams for a UDP port.
-    pub(super) fn target_over(&mut self, transport: Transport, backend: &BackendRef) -> Result<Target, Problem> {
+    /// The same, or the target of datagrams for a UDP port. `protocol` replaces that of the Service port.
+    pub(super) fn target_over(
+        &mut self,
+        transport: Transport,
+        backend: &BackendRef,
+        protocol: Option<AppProtocol>,
+    ) -> Result<Target, Problem> {
         let name = &backend.service;
         let Some(service) = self.service(name) else {
             return Err(Problem::ServiceMissing { service: name.to_string() });
@@ -117,7 +122,7 @@ impl<'w> Reader<'w> {
             ServiceKind::ExternalName(dns) => Some(dns),
             ServiceKind::Slices => None,
         };
-        let (number, protocol) = match (port, &backend.port) {
+        let (number, of_port) = match (port, &backend.port) {
             (Some(port), _) => (port.number, port.protocol),
             (None, PortRef::Number(number)) if external.is_some() && service.ports.is_empty() => {
                 (*number, AppProtocol::default())
@@ -129,6 +134,7 @@ impl<'w> Reader<'w> {
                 return Err(Problem::PortMissing { service: name.to_string(), port: port.to_string() });
             }
         };
+        let protocol = protocol.unwrap_or(of_port);
         let unverified = || UpstreamTls { server_name: external.cloned(), verification: None, client: None };
         let tls = protocol.is_tls().then(unverified);
         Ok(Target {

@@ -317,6 +317,7 @@ fn ingress(die: &mut Rng, name: ObjectName, crowded: bool) -> Ingress {
         guards: Arc::default(),
         filters: Arc::default(),
         settings: Arc::default(),
+        protocol: None,
     }
 }
 

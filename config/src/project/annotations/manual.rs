@@ -24,6 +24,9 @@ pub fn manual() -> String {
                 let ours: Vec<_> = ours.iter().map(|ours| format!("`{}{ours}`", TIDEGATE.prefix)).collect();
                 format!("that of {}", ours.join(" and "))
             }
+            Handling::Protocol => {
+                "the protocol of the endpoints, in place of the Service port's `appProtocol`".to_owned()
+            }
             Handling::Closes("") => REFUSED.to_owned(),
             Handling::Closes(instead) => format!("{REFUSED}; {instead}"),
             Handling::Snippet => format!("{REFUSED}, unless all directives in it are harmless"),
@@ -112,7 +115,9 @@ const MANUAL_NGINX_TAIL: &str = "
 All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is off (`false`, `0`,
 `off`). A blank value counts as none, but for a list of sources, where it refuses everybody as in ingress-nginx. Restrictions of both kinds
 apply together: a client has to be in both lists of sources, and the redirect to https is on if one annotation asks for it. What
-ingress-nginx does without any annotation, such as its limit of 1 MiB for bodies, is not done.
+ingress-nginx does without any annotation is not done: its limit of 1 MiB for bodies, and the redirect of hosts with a certificate, for
+which `ssl-redirect: \"true\"` asks in an Ingress with TLS entries. Endpoints over TLS (`backend-protocol: HTTPS`) are not verified, as
+there.
 
 Harmless, in a snippet, are directives about headers of responses, compression, cookies, buffers, timeouts, limits of rate and size, and
 logs. A block, a header for the endpoint, a backslash, or a directive that is not known may keep requests from the Service.

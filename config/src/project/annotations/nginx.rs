@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::nginx_snippet::questionable;
 use super::{Draft, Fallbacks, OnInvalid, TIDEGATE, TRIES_MAX, allow_sources, require_tls, set};
-use crate::model::Balance;
+use crate::model::{AppProtocol, Balance};
 use crate::project::annotation_value::{
     COOKIE_AGE_MAX, DURATION_MAX, boolean, bytes, cookie_name, cookie_path, count, same_site, seconds,
 };
@@ -32,6 +32,8 @@ pub(super) enum Handling {
         /// Parses its value.
         read: fn(&mut Draft, &str) -> Result<(), String>,
     },
+    /// It is the protocol of endpoints, in place of the Service's.
+    Protocol,
     /// It keeps requests from the Service, which nothing here does in its place: the routes are closed. The text says
     /// what could, outside of an Ingress.
     Closes(&'static str),
@@ -47,10 +49,13 @@ pub(super) enum Handling {
     Switch(&'static str),
 }
 
-use Handling::{As, Canary, Closes, Rewrite, Snippet, Switch, WithoutEffect};
+use Handling::{As, Canary, Closes, Protocol, Rewrite, Snippet, Switch, WithoutEffect};
 
 const SOURCES: Handling = As { ours: &["allow-source-range"], otherwise: OnInvalid::Closed, read: allow_sources };
 const TLS: Handling = As { ours: &["ssl-redirect"], otherwise: OnInvalid::Redirected, read: require_tls };
+
+const TLS_IF_CERTIFIED: Handling =
+    As { ours: &["ssl-redirect"], otherwise: OnInvalid::Redirected, read: require_tls_if_certified };
 
 /// An annotation with the effect of ours, which replace it where an Ingress has both.
 const fn setting(ours: &'static [&'static str], read: fn(&mut Draft, &str) -> Result<(), String>) -> Handling {
@@ -78,6 +83,8 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     (WHITELIST.1, SOURCES),
     (WHITELIST.0, SOURCES),
     ("force-ssl-redirect", TLS),
+    ("ssl-redirect", TLS_IF_CERTIFIED),
+    ("backend-protocol", Protocol),
     (
         "proxy-connect-timeout",
         setting(&["connect-timeout"], |draft, text| {
@@ -168,9 +175,7 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     ("limit-connections", WithoutEffect("the flag --client-requests-max is for all Ingresses")),
     ("enable-modsecurity", Switch(FIREWALL)),
     ("enable-owasp-core-rules", Switch(FIREWALL)),
-    ("ssl-redirect", Switch("use tidegate.io/ssl-redirect")),
     ("ssl-passthrough", Switch("a TLSRoute passes connections through")),
-    ("backend-protocol", WithoutEffect("the protocol of endpoints is appProtocol of the Service's port")),
     ("proxy-ssl-secret", WithoutEffect(ENDPOINT_TLS)),
     ("proxy-ssl-verify", Switch(ENDPOINT_TLS)),
     ("use-regex", Switch("an HTTPRoute can have regular expressions")),
@@ -224,6 +229,10 @@ pub(super) fn read(
                     fallbacks.add(otherwise, (&field, key), &text, why, findings);
                 }
             }
+            Protocol => match protocol(&text) {
+                Ok(protocol) => draft.protocol = Some(protocol),
+                Err(why) => findings.ignored(&field, &text, why),
+            },
             Closes(instead) => close(not_enforced("keeps requests from the Service", instead)),
             Snippet => match questionable(&text) {
                 Some(part) => close(not_enforced(&format!("has {part}, and may keep requests from the Service"), "")),
@@ -257,7 +266,7 @@ impl Handling {
         match self {
             As { otherwise, .. } => otherwise,
             Closes(_) | Snippet | Rewrite | Canary => OnInvalid::Closed,
-            WithoutEffect(_) | Switch(_) => OnInvalid::Default,
+            Protocol | WithoutEffect(_) | Switch(_) => OnInvalid::Default,
         }
     }
 }
@@ -266,6 +275,23 @@ impl Handling {
 fn fill<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
     slot.get_or_insert(value?);
     Ok(())
+}
+
+/// In ingress-nginx this redirects only the hosts with a certificate.
+fn require_tls_if_certified(draft: &mut Draft, text: &str) -> Result<(), String> {
+    draft.require_tls |= boolean(text)? && draft.has_tls;
+    Ok(())
+}
+
+/// The protocol of endpoints, in any case. It needs no authority: ingress-nginx verifies none of them by default.
+fn protocol(text: &str) -> Result<AppProtocol, String> {
+    match &*text.trim().to_ascii_uppercase() {
+        "HTTP" => Ok(AppProtocol::Http),
+        "HTTPS" => Ok(AppProtocol::Https),
+        "GRPC" => Ok(AppProtocol::H2c),
+        "GRPCS" => Ok(AppProtocol::H2),
+        _ => Err("is not HTTP, HTTPS, GRPC or GRPCS".to_owned()),
+    }
 }
 
 /// `round_robin` or `ewma`, which draws two endpoints and takes the faster one.

@@ -225,7 +225,7 @@ impl Rules<'_, '_> {
         }
         let transport = if self.object.kind == Kind::UdpRoute { Transport::Udp } else { Transport::Tcp };
         let port_ref = BackendRef { service: name.clone(), port: PortRef::Number(port) };
-        let target = self.reader.target_over(transport, &port_ref);
+        let target = self.reader.target_over(transport, &port_ref, None);
         target.map_err(|problem| {
             let absent = matches!(problem, Problem::ServiceMissing { .. });
             if absent {
