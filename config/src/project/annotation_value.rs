@@ -9,10 +9,10 @@ use super::cookie;
 use crate::model::{Balance, ProxyHeader, SameSite};
 
 /// The longest time of an annotation, and its spelling.
-pub(super) const DURATION_MAX: (Duration, &str) = (Duration::from_secs(24 * 3600), "24h");
+const DURATION_MAX: (Duration, &str) = (Duration::from_secs(24 * 3600), "24h");
 
 /// The longest lifetime of a cookie: browsers shorten longer ones (RFC 6265bis section 5.5).
-pub(super) const COOKIE_AGE_MAX: (Duration, &str) = (Duration::from_secs(400 * 24 * 3600), "9600h");
+const COOKIE_AGE_MAX: (Duration, &str) = (Duration::from_secs(400 * 24 * 3600), "9600h");
 
 /// The maximum number of networks in one list.
 const SOURCES_MAX: usize = 4096;
@@ -45,12 +45,20 @@ pub(super) fn duration(text: &str, zero: Zero) -> Result<Duration, String> {
     Ok(sum)
 }
 
-/// A whole number of seconds from 1 to a limit, as ingress-nginx writes times.
-pub(super) fn seconds(text: &str, (max, _): (Duration, &str)) -> Result<Duration, String> {
-    let (digits, rest) = split_digits(text.trim());
-    let number: Option<u64> = rest.is_empty().then(|| digits.parse().ok()).flatten();
-    let time = number.map(Duration::from_secs).filter(|time| !time.is_zero() && *time <= max);
-    time.ok_or_else(|| format!("is not a whole number of seconds from 1 to {}", max.as_secs()))
+/// A whole number of seconds, as ingress-nginx writes times. More than 24 hours count as 24.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    seconds_up_to(DURATION_MAX.0, text)
+}
+
+/// The same for the lifetime of a cookie. More than 400 days count as 400.
+pub(super) fn seconds_of_cookie(text: &str) -> Result<Duration, String> {
+    seconds_up_to(COOKIE_AGE_MAX.0, text)
+}
+
+fn seconds_up_to(max: Duration, text: &str) -> Result<Duration, String> {
+    let seconds = whole(text).map_err(|_| "is not a whole number of seconds".to_owned())?;
+    let time = Duration::from_secs(u64::from(seconds));
+    if time.is_zero() { Err("is not more than zero".to_owned()) } else { Ok(time.min(max)) }
 }
 
 /// The lifetime of a cookie: at least one second.
@@ -224,15 +232,16 @@ mod tests {
 
     #[track_caller]
     fn check_seconds(text: &str, want_s: Option<u64>) {
-        assert_eq!(seconds(text, DURATION_MAX).ok().map(|time| time.as_secs()), want_s, "{text:?}");
+        assert_eq!(seconds(text).ok().map(|time| time.as_secs()), want_s, "{text:?}");
     }
 
     #[test]
     fn seconds_are_whole_numbers() {
         check_seconds("1", Some(1));
         check_seconds(" 3600\n", Some(3600));
-        check_seconds("86400", Some(86_400));
-        for text in ["", "0", "60s", "1.5", "-1", "+1", "86401", "18446744073709551616"] {
+        check_seconds("86401", Some(86_400));
+        check_seconds("4294967295", Some(86_400));
+        for text in ["", "0", "60s", "1.5", "-1", "+1", "4294967296"] {
             check_seconds(text, None);
         }
     }

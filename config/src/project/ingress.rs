@@ -150,21 +150,24 @@ struct PortJson {
 }
 
 pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Ingress, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+    let mut spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
     let annotations = source.annotations()?;
-    let class = match spec.ingress_class_name {
+    let class = match spec.ingress_class_name.take() {
         Some(class) => ClassRef::Field(ObjectName::new("", class)),
         None => class_annotation(&annotations)?,
     };
     let has_tls = spec.tls.as_ref().is_some_and(|entries| !entries.is_empty());
     let effects = annotations::of_ingress(&annotations, source.meta.uid, has_tls, findings);
-    let mut reader =
-        Reader { object: source.name(), services: BTreeSet::new(), is_canary: effects.is_canary, findings };
+    if effects.is_canary {
+        // In ingress-nginx, too, a canary claims no host and brings no certificate.
+        spec = SpecJson::default();
+    }
+    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), findings };
     let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
     let mut ingress = Ingress {
         age: Age { created_s: created_s(source.created, reader.findings), name: source.name().clone() },
         class,
-        default_backend: reader.default_backend(spec.default_backend, alone),
+        default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
         rules: reader.rules(spec.rules),
         tls: Tls::default(),
         guards: effects.guards,
@@ -219,15 +222,12 @@ fn is_like_a_pattern(path: &str) -> bool {
 struct Reader<'f> {
     object: &'f ObjectName,
     services: BTreeSet<ObjectName>,
-    /// Whether its hosts are claimed, and no requests taken.
-    is_canary: bool,
     findings: &'f mut FindingList,
 }
 
 impl Reader<'_> {
-    fn default_backend(&mut self, raw: Option<&RawValue>, alone: bool) -> Option<DefaultBackend> {
-        let raw = raw.filter(|_| !self.is_canary)?;
-        Some(DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone })
+    fn default_backend(&mut self, raw: &RawValue, alone: bool) -> DefaultBackend {
+        DefaultBackend { backend: self.backend(raw, "spec.defaultBackend"), alone }
     }
 
     fn rules(&mut self, list: Option<Vec<&RawValue>>) -> Rules {
@@ -246,7 +246,7 @@ impl Reader<'_> {
                 .ok()?,
         };
         let http = json.http.and_then(|raw| self.findings.entry(raw, &format!("{field}.http")));
-        let list = http.and_then(|http: HttpJson<'_>| http.paths).filter(|_| !self.is_canary);
+        let list = http.and_then(|http: HttpJson<'_>| http.paths);
         let entries = self.findings.entries(list, PATHS_MAX, &format!("{field}.http.paths"));
         let paths = entries.filter_map(|(field, raw)| self.path(raw, field)).collect();
         Some(Rule { host, paths })

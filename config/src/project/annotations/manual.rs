@@ -31,7 +31,10 @@ pub fn manual() -> String {
             Handling::Closes(instead) => format!("{REFUSED}; {instead}"),
             Handling::Snippet => format!("{REFUSED}, unless all directives in it are harmless"),
             Handling::Rewrite => format!("none: {}; for an absolute URL {REFUSED}", nginx::REWRITE),
-            Handling::Canary => format!("**its rules are dropped**; {}", nginx::WEIGHTS),
+            Handling::SslRedirect => {
+                format!("that of `{}ssl-redirect`, in an Ingress with TLS entries", TIDEGATE.prefix)
+            }
+            Handling::Canary => format!("**its rules and TLS entries are dropped**; {}", nginx::WEIGHTS),
             Handling::WithoutEffect(why) | Handling::Switch(why) => format!("none: {why}"),
         };
         // Writing to a String cannot fail.
@@ -96,10 +99,13 @@ const REFUSED: &str = "**every request is refused**";
 const MANUAL_NGINX: &str = "
 ## Annotations of ingress-nginx
 
-An Ingress of ours may still have the annotations that it had for ingress-nginx. Some have the effect of ours, and ours replace them
-where an Ingress has both; their times are whole seconds. One that keeps requests from the Service in another way closes the routes of
-its object: they answer 403 to every request, and a finding (`FailedClosed`) says why and what could replace it. If no replacement is
-needed, name the annotation in `tidegate.io/ignore-nginx-annotations`: **then everybody gets in**.
+An Ingress of ours may still have the annotations that it had for ingress-nginx. Some have the effect of ours. Settings of ours replace
+them where an Ingress has both, and restrictions add up. Their times are whole seconds; more than 24 hours, 400 days for a cookie, or 10
+tries count as that many.
+
+One that keeps requests from the Service in another way closes the routes of its object: they answer 403 to every request, and a finding
+(`FailedClosed`) says why and what could replace it. If no replacement is needed, name the annotation in
+`tidegate.io/ignore-nginx-annotations`: **then everybody gets in**.
 
 ```
 kubectl annotate ingress shop tidegate.io/ignore-nginx-annotations=auth-url,auth-signin
@@ -112,12 +118,18 @@ Do not remove it while ingress-nginx serves the same object, which would open th
 ";
 
 const MANUAL_NGINX_TAIL: &str = "
-All others with this prefix have no effect either, and each that is set makes a finding (`WithoutEffect`), unless it is off (`false`, `0`,
-`off`). A blank value counts as none, but for a list of sources, where it refuses everybody as in ingress-nginx. Restrictions of both kinds
-apply together: a client has to be in both lists of sources, and the redirect to https is on if one annotation asks for it. What
-ingress-nginx does without any annotation is not done: its limit of 1 MiB for bodies, and the redirect of hosts with a certificate, for
-which `ssl-redirect: \"true\"` asks in an Ingress with TLS entries. Endpoints over TLS (`backend-protocol: HTTPS`) are not verified, as
-there.
+All others with this prefix have no effect. One without effect makes a finding (`WithoutEffect`), unless it is off (`false`, `0`, `off`)
+and that is the default. A blank value counts as none, but for a list of sources, where it refuses everybody, as in ingress-nginx.
+
+What differs where an annotation has its effect:
+
+- Sessions, balancing and the protocol of endpoints are settings of the Ingress. In ingress-nginx they are those of the Service port, and
+  the oldest Ingress decides for all.
+- Endpoints over TLS (`backend-protocol: HTTPS`) are never verified, and their server name is the host of the request.
+- The redirect to https keeps a slash at the end of the path, and is for every path, `/.well-known/acme-challenge` included. `ssl-redirect`
+  looks at the TLS entries of its own Ingress, and not at those of others for the host.
+- What ingress-nginx does without any annotation is not done: its limit of 1 MiB for bodies, the redirect of hosts with a certificate, 60
+  seconds without a byte for a WebSocket, and endpoints in turn.
 
 Harmless, in a snippet, are directives about headers of responses, compression, cookies, buffers, timeouts, limits of rate and size, and
 logs. A block, a header for the endpoint, a backslash, or a directive that is not known may keep requests from the Service.

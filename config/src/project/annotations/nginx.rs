@@ -9,7 +9,7 @@ use super::nginx_snippet::questionable;
 use super::{Draft, Fallbacks, OnInvalid, TIDEGATE, TRIES_MAX, allow_sources, require_tls, set};
 use crate::model::{AppProtocol, Balance};
 use crate::project::annotation_value::{
-    COOKIE_AGE_MAX, DURATION_MAX, boolean, bytes, cookie_name, cookie_path, count, same_site, seconds,
+    boolean, bytes, cookie_name, cookie_path, same_site, seconds, seconds_of_cookie, whole,
 };
 use crate::project::field::{FindingList, read as read_field};
 use crate::project::raw_object::{Annotations, annotation_field};
@@ -41,7 +41,9 @@ pub(super) enum Handling {
     Snippet,
     /// The same, if it redirects.
     Rewrite,
-    /// It makes the rules additions to those of another Ingress: without it they would replace them.
+    /// It redirects to https if the Ingress has TLS entries.
+    SslRedirect,
+    /// It makes the rules additions to those of another Ingress, which they could replace without it.
     Canary,
     /// It has no effect, for this reason.
     WithoutEffect(&'static str),
@@ -49,13 +51,13 @@ pub(super) enum Handling {
     Switch(&'static str),
 }
 
-use Handling::{As, Canary, Closes, Protocol, Rewrite, Snippet, Switch, WithoutEffect};
+use Handling::{As, Canary, Closes, Protocol, Rewrite, Snippet, SslRedirect, Switch, WithoutEffect};
 
 const SOURCES: Handling = As { ours: &["allow-source-range"], otherwise: OnInvalid::Closed, read: allow_sources };
 const TLS: Handling = As { ours: &["ssl-redirect"], otherwise: OnInvalid::Redirected, read: require_tls };
 
-const TLS_IF_CERTIFIED: Handling =
-    As { ours: &["ssl-redirect"], otherwise: OnInvalid::Redirected, read: require_tls_if_certified };
+const AGE: Handling =
+    setting(&["session-cookie-max-age"], |draft, text| set(&mut draft.nginx_session.max_age, seconds_of_cookie(text)));
 
 /// An annotation with the effect of ours, which replace it where an Ingress has both.
 const fn setting(ours: &'static [&'static str], read: fn(&mut Draft, &str) -> Result<(), String>) -> Handling {
@@ -75,41 +77,52 @@ const ENDPOINT_TLS: &str = "a BackendTLSPolicy verifies endpoints, for routes of
 /// The reason for the keys that are not in the table.
 const UNKNOWN: &str = "Tidegate does not implement it";
 
-/// The old key of the allowed sources, and the one that replaces it.
-const WHITELIST: (&str, &str) = ("whitelist-source-range", "allowlist-source-range");
+/// The allowed sources, their old key, which is read where the new one is missing or empty, and the refused ones.
+const ALLOWED: &str = "allowlist-source-range";
+const ALLOWED_BEFORE: &str = "whitelist-source-range";
+const REFUSED: &str = "denylist-source-range";
+
+/// Whether the rules are those of a canary.
+const CANARY: &str = "canary";
 
 /// The annotations of ingress-nginx about which there is something to say, in the order of the manual.
 pub(super) const NGINX: &[(&str, Handling)] = &[
-    (WHITELIST.1, SOURCES),
-    (WHITELIST.0, SOURCES),
+    (ALLOWED, SOURCES),
+    (ALLOWED_BEFORE, SOURCES),
     ("force-ssl-redirect", TLS),
-    ("ssl-redirect", TLS_IF_CERTIFIED),
+    ("ssl-redirect", SslRedirect),
     ("backend-protocol", Protocol),
     (
         "proxy-connect-timeout",
-        setting(&["connect-timeout"], |draft, text| {
-            fill(&mut draft.settings.connect_timeout, seconds(text, DURATION_MAX))
-        }),
+        setting(&["connect-timeout"], |draft, text| fill(&mut draft.settings.connect_timeout, seconds(text))),
     ),
     (
         "proxy-read-timeout",
         setting(&["read-timeout", "tunnel-idle-timeout"], |draft, text| {
-            let time = seconds(text, DURATION_MAX)?;
+            let time = seconds(text)?;
             fill(&mut draft.settings.read_timeout, Ok(time))?;
             fill(&mut draft.settings.tunnel_idle_timeout, Ok(time))
         }),
     ),
     (
         "proxy-send-timeout",
-        setting(&["write-timeout"], |draft, text| fill(&mut draft.settings.write_timeout, seconds(text, DURATION_MAX))),
+        setting(&["write-timeout"], |draft, text| fill(&mut draft.settings.write_timeout, seconds(text))),
     ),
     (
         "proxy-body-size",
         setting(&["body-size-max"], |draft, text| fill(&mut draft.settings.body_bytes_max, bytes(text))),
     ),
+    // Read before the number of tries, which it overrides.
+    (
+        "proxy-next-upstream",
+        setting(&["tries-max"], |draft, text| match text.trim() {
+            "off" => fill(&mut draft.settings.tries_max, Ok(1)),
+            _ => Err("is not off, the one value that is read".to_owned()),
+        }),
+    ),
     (
         "proxy-next-upstream-tries",
-        setting(&["tries-max"], |draft, text| fill(&mut draft.settings.tries_max, count(text, TRIES_MAX))),
+        setting(&["tries-max"], |draft, text| fill(&mut draft.settings.tries_max, tries(text))),
     ),
     ("load-balance", setting(&["balance"], |draft, text| fill(&mut draft.settings.balance, balance(text)))),
     (
@@ -123,22 +136,19 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
         }),
     ),
     (
+        "affinity-mode",
+        setting(&["session-cookie"], |_, text| match text.trim() {
+            "persistent" => Ok(()),
+            _ => Err("is not persistent".to_owned()),
+        }),
+    ),
+    (
         "session-cookie-name",
         setting(&["session-cookie"], |draft, text| set(&mut draft.nginx_session.name, cookie_name(text))),
     ),
     // Annotations are read in the order of their keys: session-cookie-max-age replaces this one.
-    (
-        "session-cookie-expires",
-        setting(&["session-cookie-max-age"], |draft, text| {
-            set(&mut draft.nginx_session.max_age, seconds(text, COOKIE_AGE_MAX))
-        }),
-    ),
-    (
-        "session-cookie-max-age",
-        setting(&["session-cookie-max-age"], |draft, text| {
-            set(&mut draft.nginx_session.max_age, seconds(text, COOKIE_AGE_MAX))
-        }),
-    ),
+    ("session-cookie-expires", AGE),
+    ("session-cookie-max-age", AGE),
     (
         "session-cookie-path",
         setting(&["session-cookie-path"], |draft, text| set(&mut draft.nginx_session.path, cookie_path(text))),
@@ -147,9 +157,13 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
         "session-cookie-samesite",
         setting(&["session-cookie-samesite"], |draft, text| set(&mut draft.nginx_session.same_site, same_site(text))),
     ),
+    // As in ingress-nginx, `false` is as if it were missing.
     (
         "session-cookie-secure",
-        setting(&["session-cookie-secure"], |draft, text| set(&mut draft.nginx_session.secure, boolean(text))),
+        setting(&["session-cookie-secure"], |draft, text| {
+            draft.nginx_session.secure = boolean(text)?.then_some(true);
+            Ok(())
+        }),
     ),
     (
         "session-cookie-change-on-failure",
@@ -160,14 +174,14 @@ pub(super) const NGINX: &[(&str, Handling)] = &[
     ("auth-type", Closes("")),
     ("auth-url", Closes("an HTTPRoute can have the filter ExternalAuth")),
     ("auth-tls-secret", Closes("a Gateway can verify the certificates of clients")),
-    ("denylist-source-range", Closes("tidegate.io/allow-source-range lists the others")),
+    (REFUSED, Closes("tidegate.io/allow-source-range lists the others")),
     ("permanent-redirect", Closes(REDIRECT)),
     ("temporal-redirect", Closes(REDIRECT)),
     ("configuration-snippet", Snippet),
     ("server-snippet", Snippet),
     ("modsecurity-snippet", Snippet),
     ("rewrite-target", Rewrite),
-    ("canary", Canary),
+    (CANARY, Canary),
     ("auth-secret", WithoutEffect(BASIC)),
     ("auth-realm", WithoutEffect(BASIC)),
     ("limit-rps", WithoutEffect(RATE)),
@@ -203,7 +217,16 @@ pub(super) fn read(
     findings: &mut FindingList,
 ) {
     let mut ignored = std::mem::take(&mut draft.ignored);
-    let has = |key: &str| annotations.get(&format!("{PREFIX}{key}")).is_some_and(|raw| raw.get() != "\"\"");
+    let value = |key: &str| annotations.get(&format!("{PREFIX}{key}")).filter(|_| !ignored.contains(key));
+    if value(CANARY).is_some_and(|raw| !read_field(raw, "").is_ok_and(|text: String| is_no_canary(&text))) {
+        draft.is_canary = true;
+        let why = "makes these the rules of a canary, which an Ingress cannot have here";
+        findings.dropped(&annotation_field(&format!("{PREFIX}{CANARY}")), CANARY, format_args!("{why} ({WEIGHTS})"));
+        // The others are about rules that are not in effect.
+        return;
+    }
+    let is_set = |key: &str| value(key).is_some_and(|raw| raw.get() != EMPTY);
+    let allowed = if is_set(ALLOWED) || !is_set(ALLOWED_BEFORE) { ALLOWED } else { ALLOWED_BEFORE };
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(PREFIX) else { continue };
         if ignored.remove(key) {
@@ -218,17 +241,27 @@ pub(super) fn read(
                 continue;
             }
         };
+        let lists_sources = [ALLOWED, ALLOWED_BEFORE, REFUSED].contains(&key);
         let mut close = |why: String| fallbacks.add(OnInvalid::Closed, (&field, key), key, why, findings);
         match handling {
-            _ if text.trim().is_empty() && !refuses_blank(key, &text) => {}
-            As { .. } if key == WHITELIST.0 && has(WHITELIST.1) => {
-                findings.without_effect(&field, key, format_args!("{PREFIX}{} replaces it", WHITELIST.1));
+            // ingress-nginx takes a blank value as a missing one, but for lists of sources, which it then refuses.
+            _ if text.trim().is_empty() && !lists_sources => {}
+            As { .. } if lists_sources && key != allowed && text.is_empty() => {}
+            As { .. } if lists_sources && key != allowed => {
+                findings.without_effect(&field, key, format_args!("{PREFIX}{allowed} replaces it"));
             }
             As { otherwise, read, .. } => {
                 if let Err(why) = read(draft, &text) {
                     fallbacks.add(otherwise, (&field, key), &text, why, findings);
                 }
             }
+            SslRedirect if draft.has_tls => {
+                if let Err(why) = require_tls(draft, &text) {
+                    fallbacks.add(OnInvalid::Redirected, (&field, key), &text, why, findings);
+                }
+            }
+            SslRedirect if is_off(&text) => {}
+            SslRedirect => findings.without_effect(&field, key, "there is no TLS entry; use tidegate.io/ssl-redirect"),
             Protocol => match protocol(&text) {
                 Ok(protocol) => draft.protocol = Some(protocol),
                 Err(why) => findings.ignored(&field, &text, why),
@@ -240,12 +273,8 @@ pub(super) fn read(
             },
             Rewrite if is_url(&text) => close(not_enforced("keeps requests from the Service", REDIRECT)),
             Rewrite => findings.without_effect(&field, key, REWRITE),
-            Canary | Switch(_) if is_off(&text) => {}
-            Canary => {
-                draft.is_canary = true;
-                let why = "makes these the rules of a canary, which an Ingress cannot have here";
-                findings.dropped(&field, key, format_args!("{why} ({WEIGHTS})"));
-            }
+            Canary => {}
+            Switch(_) if is_off(&text) => {}
             WithoutEffect(why) | Switch(why) => findings.without_effect(&field, key, why),
         }
     }
@@ -253,10 +282,25 @@ pub(super) fn read(
     for key in ignored {
         findings.without_effect(&field, &key, format_args!("there is no annotation {PREFIX}{key}"));
     }
-    let of_nginx = std::mem::take(&mut draft.nginx_session);
-    // Without the affinity, the attributes of its cookie have no effect in ingress-nginx, either.
-    if std::mem::take(&mut draft.has_affinity) {
-        draft.session.fill(of_nginx.with_defaults("INGRESSCOOKIE"));
+    draft.add_session();
+}
+
+/// An empty text in JSON.
+const EMPTY: &str = "\"\"";
+
+impl Draft {
+    /// Adds the sessions of ingress-nginx. Without the affinity, the attributes of its cookie have no effect there,
+    /// either.
+    fn add_session(&mut self) {
+        let mut session = std::mem::take(&mut self.nginx_session);
+        if !self.has_affinity {
+            return;
+        }
+        if self.session.name.is_none() {
+            session.name.get_or_insert_with(|| "INGRESSCOOKIE".into());
+            session.change_on_failure.get_or_insert(false);
+        }
+        self.session.fill(session);
     }
 }
 
@@ -265,8 +309,9 @@ impl Handling {
     const fn otherwise(self) -> OnInvalid {
         match self {
             As { otherwise, .. } => otherwise,
-            Closes(_) | Snippet | Rewrite | Canary => OnInvalid::Closed,
-            Protocol | WithoutEffect(_) | Switch(_) => OnInvalid::Default,
+            Closes(_) | Snippet | Rewrite => OnInvalid::Closed,
+            SslRedirect => OnInvalid::Redirected,
+            Canary | Protocol | WithoutEffect(_) | Switch(_) => OnInvalid::Default,
         }
     }
 }
@@ -277,10 +322,12 @@ fn fill<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String>
     Ok(())
 }
 
-/// In ingress-nginx this redirects only the hosts with a certificate.
-fn require_tls_if_certified(draft: &mut Draft, text: &str) -> Result<(), String> {
-    draft.require_tls |= boolean(text)? && draft.has_tls;
-    Ok(())
+/// A number of tries, where 0 stands for any number.
+fn tries(text: &str) -> Result<u8, String> {
+    match whole(text).map_err(|_| "is not a whole number".to_owned())? {
+        0 => Ok(TRIES_MAX),
+        tries => Ok(u8::try_from(tries).unwrap_or(TRIES_MAX).min(TRIES_MAX)),
+    }
 }
 
 /// The protocol of endpoints, in any case. It needs no authority: ingress-nginx verifies none of them by default.
@@ -310,19 +357,14 @@ fn not_enforced(what: &str, instead: &str) -> String {
     format!("{what} in a way that Tidegate does not ({instead}{semicolon}to let them all through, name it in {ignore})")
 }
 
-/// Whether a blank list refuses every request in ingress-nginx, too. It takes other blank values as absent ones, and an
-/// empty one of the old key.
-fn refuses_blank(key: &str, text: &str) -> bool {
-    match key {
-        "allowlist-source-range" | "denylist-source-range" => true,
-        "whitelist-source-range" => !text.is_empty(),
-        _ => false,
-    }
-}
-
 /// Whether a value is `false` or `off`.
 fn is_off(text: &str) -> bool {
     text.trim() == "off" || boolean(text) == Ok(false)
+}
+
+/// Whether a value of `canary` is none. One that cannot be read may be meant for a canary.
+fn is_no_canary(text: &str) -> bool {
+    text.trim().is_empty() || is_off(text)
 }
 
 /// Whether a target is an absolute URL, to which ingress-nginx redirects.

@@ -21,12 +21,6 @@ pub(super) struct SessionDraft {
 }
 
 impl SessionDraft {
-    /// The same with the defaults of ingress-nginx: a name, and sessions that stay with an endpoint that fails.
-    pub(super) fn with_defaults(self, name: &str) -> Self {
-        let change_on_failure = self.change_on_failure.or(Some(false));
-        Self { name: self.name.or_else(|| Some(name.into())), change_on_failure, ..self }
-    }
-
     /// Sets what is not set.
     pub(super) fn fill(&mut self, other: Self) {
         let Self { name, max_age, path, same_site, secure, change_on_failure } = std::mem::take(self);
@@ -54,7 +48,11 @@ impl SessionDraft {
                 ("session-cookie-change-on-failure", change_on_failure.is_some()),
             ];
             for (key, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
-                findings.without_effect(&field(key), "", "there are no sessions without tidegate.io/session-cookie");
+                findings.without_effect(
+                    &field(key),
+                    "",
+                    "no annotation such as tidegate.io/session-cookie enables sessions",
+                );
             }
             return None;
         };
