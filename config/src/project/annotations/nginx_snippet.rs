@@ -1,5 +1,5 @@
-//! Snippets of nginx's configuration in annotations of ingress-nginx, read only as far as it takes to see whether they may
-//! keep requests from the Service.
+//! Snippets of nginx's configuration in annotations of ingress-nginx, read only as far as it takes to see whether they
+//! may keep requests from the Service.
 
 /// The directives of nginx that keep no request from the Service, in a snippet: about headers of responses,
 /// compression, cookies, buffers, timeouts, limits of rate and size, and logs.
