@@ -121,27 +121,27 @@ const MANUAL_NGINX_TAIL: &str = "
 All others with this prefix have no effect. One without effect makes a finding (`WithoutEffect`), unless it is off (`false`, `0`, `off`)
 and that is the default. A blank value counts as none, but for a list of sources, where it refuses everybody, as in ingress-nginx.
 
-What differs where an annotation has its effect:
+Differences of annotations that have their effect:
 
 - Sessions, balancing and the protocol of endpoints are settings of the Ingress. In ingress-nginx they are those of the Service port, and
   the oldest Ingress decides for all.
 - Endpoints over TLS (`backend-protocol: HTTPS`) are never verified, and their server name is the host of the request.
 - The redirect to https keeps a slash at the end of the path, and is for every path, `/.well-known/acme-challenge` included. `ssl-redirect`
   looks at the TLS entries of its own Ingress, and not at those of others for the host.
-- What ingress-nginx does without any annotation is not done: its limit of 1 MiB for bodies, the redirect of hosts with a certificate, 60
-  seconds without a byte for a WebSocket, and endpoints in turn.
+- The defaults of ingress-nginx do not apply: its limit of 1 MiB for bodies, the redirect of hosts with a certificate, 60 seconds without
+  a byte for a WebSocket, and endpoints in turn.
 
 Harmless, in a snippet, are directives about headers of responses, compression, cookies, buffers, timeouts, limits of rate and size, and
 logs. A block, a header for the endpoint, a backslash, or a directive that is not known may keep requests from the Service.
 
-What is **not** restricted here, and makes no finding:
+Tidegate does **not** restrict, and reports no finding for:
 
 - other Ingresses of the same host. In ingress-nginx, `auth-tls-secret` and `server-snippet` are for the whole host; here they close the
   routes of their own object;
 - paths of a regular expression. With `use-regex`, or with a path such as `/(admin|metrics)(/|$)(.*)`, ingress-nginx guards every path
   that it matches. Here such a path matches only itself (`PathLiteral`), and `/admin` may belong to another rule, which has no guard;
 - paths that a `rewrite-target` hides: with `/status.html` nothing else of the Service is ever requested in ingress-nginx;
-- what the ConfigMap of ingress-nginx restricts for all Ingresses, such as `global-auth-url`, `whitelist-source-range` and `block-cidrs`,
+- restrictions of all Ingresses in the ConfigMap of ingress-nginx, such as `global-auth-url`, `whitelist-source-range` and `block-cidrs`,
   and annotations with another prefix, by its flag `--annotations-prefix`.
 ";
 

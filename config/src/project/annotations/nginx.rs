@@ -2,7 +2,7 @@
 //! in a way that Tidegate does not enforce closes the routes of its object, unless its owner gives it up. A finding
 //! reports each of the others. The reasons are in docs/decisions/0042-annotations-of-ingress-nginx.md.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::nginx_snippet::questionable;
@@ -13,6 +13,7 @@ use crate::project::annotation_value::{
 };
 use crate::project::field::{FindingList, read as read_field};
 use crate::project::raw_object::{Annotations, annotation_field};
+use serde_json::value::RawValue;
 
 /// The common prefix of their keys.
 pub(super) const PREFIX: &str = "nginx.ingress.kubernetes.io/";
@@ -20,7 +21,7 @@ pub(super) const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 /// The annotation of Tidegate that names those without effect.
 pub(super) const IGNORE: &str = "ignore-nginx-annotations";
 
-/// What is done with an annotation.
+/// How an annotation is handled.
 #[derive(Clone, Copy)]
 pub(super) enum Handling {
     /// It has the effect of an annotation of ours.
@@ -65,8 +66,9 @@ const fn setting(ours: &'static [&'static str], read: fn(&mut Draft, &str) -> Re
 }
 
 const REDIRECT: &str = "an HTTPRoute can redirect";
-const FIREWALL: &str = "there is no web application firewall; put one in front";
-const BASIC: &str = "there is no basic authentication";
+const FIREWALL: &str = "Tidegate has no web application firewall; put one in front";
+const BASIC: &str = "Tidegate has no basic authentication";
+const NO_TLS_ENTRY: &str = "the Ingress has no TLS entry; use tidegate.io/ssl-redirect";
 const RATE: &str = "the rate of a client's requests is not limited";
 pub(super) const REWRITE: &str = "an HTTPRoute can replace a prefix of the path";
 const CORS: &str = "an HTTPRoute can have a CORS filter";
@@ -217,22 +219,20 @@ pub(super) fn read(
     findings: &mut FindingList,
 ) {
     let mut ignored = std::mem::take(&mut draft.ignored);
-    let value = |key: &str| annotations.get(&format!("{PREFIX}{key}")).filter(|_| !ignored.contains(key));
-    if value(CANARY).is_some_and(|raw| !read_field(raw, "").is_ok_and(|text: String| is_no_canary(&text))) {
+    let all = annotations.iter().filter_map(|(name, raw)| Some((name.strip_prefix(PREFIX)?, *raw)));
+    let theirs: BTreeMap<&str, &RawValue> = all.filter(|(key, _)| !ignored.remove(*key)).collect();
+    let field = |key: &str| annotation_field(&format!("{PREFIX}{key}"));
+    if theirs.get(CANARY).is_some_and(|raw| !read_field(raw, "").is_ok_and(|text: String| is_no_canary(&text))) {
         draft.is_canary = true;
         let why = "makes these the rules of a canary, which an Ingress cannot have here";
-        findings.dropped(&annotation_field(&format!("{PREFIX}{CANARY}")), CANARY, format_args!("{why} ({WEIGHTS})"));
+        findings.dropped(&field(CANARY), CANARY, format_args!("{why} ({WEIGHTS})"));
         // The others are about rules that are not in effect.
         return;
     }
-    let is_set = |key: &str| value(key).is_some_and(|raw| raw.get() != EMPTY);
+    let is_set = |key: &str| theirs.get(key).is_some_and(|raw| raw.get() != EMPTY);
     let allowed = if is_set(ALLOWED) || !is_set(ALLOWED_BEFORE) { ALLOWED } else { ALLOWED_BEFORE };
-    for (name, raw) in annotations {
-        let Some(key) = name.strip_prefix(PREFIX) else { continue };
-        if ignored.remove(key) {
-            continue;
-        }
-        let field = annotation_field(name);
+    for (key, raw) in theirs {
+        let field = field(key);
         let handling = NGINX.iter().find(|(known, _)| *known == key).map_or(Switch(UNKNOWN), |(_, handling)| *handling);
         let text = match read_field::<String>(raw, &field) {
             Ok(text) => text,
@@ -242,6 +242,7 @@ pub(super) fn read(
             }
         };
         let lists_sources = [ALLOWED, ALLOWED_BEFORE, REFUSED].contains(&key);
+        let handling = if matches!(handling, SslRedirect) && draft.has_tls { TLS } else { handling };
         let mut close = |why: String| fallbacks.add(OnInvalid::Closed, (&field, key), key, why, findings);
         match handling {
             // ingress-nginx takes a blank value as a missing one, but for lists of sources, which it then refuses.
@@ -255,13 +256,8 @@ pub(super) fn read(
                     fallbacks.add(otherwise, (&field, key), &text, why, findings);
                 }
             }
-            SslRedirect if draft.has_tls => {
-                if let Err(why) = require_tls(draft, &text) {
-                    fallbacks.add(OnInvalid::Redirected, (&field, key), &text, why, findings);
-                }
-            }
-            SslRedirect if is_off(&text) => {}
-            SslRedirect => findings.without_effect(&field, key, "there is no TLS entry; use tidegate.io/ssl-redirect"),
+            SslRedirect | Switch(_) if is_off(&text) => {}
+            SslRedirect => findings.without_effect(&field, key, NO_TLS_ENTRY),
             Protocol => match protocol(&text) {
                 Ok(protocol) => draft.protocol = Some(protocol),
                 Err(why) => findings.ignored(&field, &text, why),
@@ -269,18 +265,18 @@ pub(super) fn read(
             Closes(instead) => close(not_enforced("keeps requests from the Service", instead)),
             Snippet => match questionable(&text) {
                 Some(part) => close(not_enforced(&format!("has {part}, and may keep requests from the Service"), "")),
-                None => findings.without_effect(&field, key, "there are no snippets"),
+                None => findings.without_effect(&field, key, "Tidegate has no snippets"),
             },
             Rewrite if is_url(&text) => close(not_enforced("keeps requests from the Service", REDIRECT)),
             Rewrite => findings.without_effect(&field, key, REWRITE),
+            // It is off: otherwise no other annotation is read.
             Canary => {}
-            Switch(_) if is_off(&text) => {}
             WithoutEffect(why) | Switch(why) => findings.without_effect(&field, key, why),
         }
     }
-    let field = annotation_field(&format!("{}{IGNORE}", TIDEGATE.prefix));
     for key in ignored {
-        findings.without_effect(&field, &key, format_args!("there is no annotation {PREFIX}{key}"));
+        let field = annotation_field(&format!("{}{IGNORE}", TIDEGATE.prefix));
+        findings.without_effect(&field, &key, format_args!("the Ingress has no annotation {PREFIX}{key}"));
     }
     draft.add_session();
 }

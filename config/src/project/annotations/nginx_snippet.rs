@@ -82,7 +82,7 @@ const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 const ENDS: [char; 5] = [' ', '\t', '\r', '\n', ';'];
 
 /// The first part of a snippet that may keep requests from the Service: a directive that is not known to be harmless, a
-/// block, or what is not read here as nginx reads it.
+/// block, or text that nginx may read in another way.
 pub(super) fn questionable(snippet: &str) -> Option<String> {
     // A backslash can make a space, a quote or the end of a directive a part of the parameter. ingress-nginx removes
     // more kinds of white space from the lines than nginx knows, so that a quote can come to the beginning of one.

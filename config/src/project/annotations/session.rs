@@ -21,7 +21,7 @@ pub(super) struct SessionDraft {
 }
 
 impl SessionDraft {
-    /// Sets what is not set.
+    /// Sets the missing values.
     pub(super) fn fill(&mut self, other: Self) {
         let Self { name, max_age, path, same_site, secure, change_on_failure } = std::mem::take(self);
         *self = Self {
