@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
 use super::deis_app::{APP, BUILDER};
+use super::ingress::INGRESS;
 use super::nginx::{self, Handling, NGINX};
 use super::service::SERVICE;
-use super::{Annotation, Dialect, INGRESS, OnInvalid, TIDEGATE};
+use super::{Annotation, Dialect, OnInvalid, TIDEGATE};
 use crate::model::Effective;
 
 /// The manual of all annotations in Markdown: the content of `docs/annotations.md`.
@@ -65,7 +66,7 @@ fn rows<D>(Dialect { prefix, .. }: Dialect, table: &[Annotation<D>], text: &mut 
 const MANUAL_HEAD: &str = "\
 # Annotations
 
-<!-- Printed from the table in config/src/project/annotations.rs; its test rewrites this file with UPDATE_GOLDEN=1. -->
+<!-- Printed from the tables in config/src/project/annotations/; their test rewrites this file with UPDATE_GOLDEN=1. -->
 
 These annotations on an Ingress apply to all of its routes.
 

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::ingress::{Draft, TRIES_MAX, allow_sources, require_tls};
 use super::nginx_snippet::questionable;
-use super::{Draft, Fallbacks, OnInvalid, TIDEGATE, TRIES_MAX, allow_sources, require_tls, set};
+use super::{Fallbacks, OnInvalid, TIDEGATE, set};
 use crate::model::{AppProtocol, Balance};
 use crate::project::annotation_value::{
     boolean, bytes, cookie_name, cookie_path, same_site, seconds, seconds_of_cookie, whole,
